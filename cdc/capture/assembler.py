@@ -1,0 +1,251 @@
+"""The pure core of capture: CopyData payloads in, records in topic buffers and a stream position out.
+
+A state machine without I/O. It knows transactions, the skip rule and ordinals; what it cannot know from the stream
+(key and topic of a relation it meets for the first time) it asks for by stopping with `unplanned`.
+
+Positions come from Commit messages and from keepalives between transactions, never from rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cdc.contracts import Transcoding
+from cdc.encode.envelope import stamp as make_stamp
+from cdc.errors import DecodeError, SourceRefused
+from cdc.model.event import BatchStats, Stamp, StreamPosition
+from cdc.model.relation import Relation
+from cdc.wire import frame as wire_frame
+from cdc.wire import pgoutput
+
+_ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for caps only
+_SKIP_ALL: Final = 1 << 62  # no transaction has as many rows
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """When a batch is large enough to end at the next boundary.
+
+    A source transaction larger than twice the cap is spread over several Kafka transactions.
+    """
+
+    rows: int
+    bytes: int
+
+
+class Assembler:
+    """Feeds on payloads, fills topic buffers. One thread.
+
+    Attributes:
+        position: how far the buffers reach, as the progress record will say it.
+        row_count, byte_count, transaction_count, truncate_ignored_count: of what was fed since `taken()`.
+        due: `feed` stopped because the batch is full; take it before feeding on.
+        hasten: set by the caller to end the batch at the next commit.
+        unplanned: a relation that must be given to `plan` before feeding goes on.
+    """
+
+    def __init__(
+        self, start: StreamPosition, *, epoch: int, caps: Caps, on_truncate: Literal["stop", "ignore"]
+    ) -> None:
+        self.position = start
+        self.row_count = 0
+        self.byte_count = 0
+        self.transaction_count = 0
+        self.truncate_ignored_count = 0
+        self.commit_us = 0
+        self.unplanned: Relation | None = None
+        self._epoch = epoch
+        self._caps = caps
+        self._on_truncate = on_truncate
+        self._start = start
+        self._taken = start
+        self._transcoders: dict[bytes, Transcoding | None] = {}
+        self._relations: dict[bytes, Relation] = {}
+        self._open: pgoutput.Begin | None = None
+        self._stamp: Stamp | None = None
+        self._ordinal = 0
+        self._skip_below = 0
+        self.due = False
+        self.hasten = False
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a source transaction is half read."""
+        return self._open is not None
+
+    @property
+    def advanced(self) -> bool:
+        """Whether `position` is further than what was last taken."""
+        return self.position != self._taken
+
+    def plan(self, relation: Relation, transcoder: Transcoding | None) -> None:
+        """Answer `unplanned`: how rows of this relation are encoded; None leaves them out."""
+        oid = relation.oid.to_bytes(4, "big")
+        self._relations[oid] = relation
+        self._transcoders[oid] = transcoder
+        self.unplanned = None
+
+    def stats(self) -> BatchStats:
+        """What was fed since `taken`."""
+        return BatchStats(
+            self.row_count, self.byte_count, self.transaction_count, self.commit_us, self.truncate_ignored_count
+        )
+
+    def taken(self) -> None:
+        """The buffers are durable up to `position`: count from zero."""
+        self._taken = self.position
+        self.row_count = self.byte_count = self.transaction_count = self.truncate_ignored_count = 0
+        self.due = self.hasten = False
+
+    def reach(self) -> StreamPosition:
+        """How far the buffers reach, also inside a transaction, whose rest then is spread over later batches."""
+        if self._open is not None and self._ordinal > 0 and self._ordinal >= self._skip_below - 1:
+            self.position = StreamPosition(self.position.end_lsn, self._open.commit_lsn, self._ordinal + 1)
+        return self.position
+
+    def step_back(self) -> None:
+        """The last row was refused and is in no buffer: what is before it can be taken."""
+        self._ordinal -= 1
+
+    def feed(self, frames: list[bytes], at: int = 0) -> int:
+        """Take frames from index `at` on; returns the index of the first one not taken.
+
+        Stops before a relation that is not planned (`unplanned`), after a commit when the batch is full (`due`),
+        and inside a transaction that alone is larger than twice the caps (`due` and `in_transaction`).
+
+        Raises:
+            DecodeError: bytes that are not the protocol.
+            RowRefused: a row that cannot be published.
+            SourceRefused: a TRUNCATE that must not be passed over.
+        """
+        transcoders = self._transcoders
+        rows, size = self.row_count, self.byte_count
+        rows_spread, size_spread = 2 * self._caps.rows, 2 * self._caps.bytes
+        index = at
+        try:
+            for index in range(at, len(frames)):
+                frame = frames[index]
+                tag = frame[25] if len(frame) > 25 and frame[0] == 119 else 0
+                if tag == 73 or tag == 85 or tag == 68:
+                    self._ordinal = ordinal = self._ordinal + 1
+                    if ordinal < self._skip_below:
+                        continue
+                    transcoder = transcoders.get(frame[26:30])
+                    stamp = self._stamp
+                    if transcoder is None or stamp is None:
+                        self._not_ours(frame)
+                        continue
+                    if tag == 73:
+                        transcoder.insert(frame, stamp, ordinal)
+                    elif tag == 85:
+                        transcoder.update(frame, stamp, ordinal)
+                    else:
+                        transcoder.delete(frame, stamp, ordinal)
+                    rows += 1
+                    size += len(frame) + _ENVELOPE_BYTES
+                    if rows >= rows_spread or size >= size_spread:
+                        self.due = True
+                        return index + 1
+                elif self._other(frame, tag):
+                    if self.unplanned is not None:
+                        return index
+                    if rows >= self._caps.rows or size >= self._caps.bytes or self.hasten:
+                        self.due = True
+                        return index + 1
+        finally:
+            self.row_count, self.byte_count = rows, size
+        return len(frames)
+
+    def _not_ours(self, frame: bytes) -> None:
+        """A row of a relation we leave out is fine; one that was never announced is a broken stream."""
+        pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
+        if self._open is None:
+            raise DecodeError(chr(frame[25]), 0, detail="stands outside of a transaction")
+        if frame[26:30] not in self._transcoders:
+            raise DecodeError(chr(frame[25]), 1, detail="belongs to a relation that was not announced")
+
+    def _other(self, frame: bytes, tag: int) -> bool:
+        """Everything that is no row. Returns whether the loop should look up (boundary, unplanned relation)."""
+        if tag == 0:
+            return self._keepalive(frame)
+        message = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
+        if isinstance(message, pgoutput.Commit):
+            self._commit(message)
+            return True
+        if isinstance(message, pgoutput.Begin):
+            self._begin(message)
+        elif isinstance(message, Relation):
+            oid = frame[26:30]
+            if self._relations.get(oid) != message:
+                self.unplanned = message
+                return True
+        elif isinstance(message, pgoutput.Truncate):
+            self._truncate(message)
+        return False
+
+    def _keepalive(self, frame: bytes) -> bool:
+        keepalive = wire_frame.parse(frame)
+        if isinstance(keepalive, wire_frame.XLogData):
+            raise DecodeError("w", wire_frame.PAYLOAD_OFFSET, need=1, have=0)
+        # While the rest of a spread transaction is still to come, the position must keep saying so.
+        between = self._open is None and not self.position.next_ordinal
+        if between and keepalive.wal_end > self.position.end_lsn:
+            self.position = StreamPosition(keepalive.wal_end, self.position.commit_lsn)
+        return False
+
+    def _begin(self, begin: pgoutput.Begin) -> None:
+        """Open a transaction and decide what of it is in the log already.
+
+        Everything whose commit record starts below the start position is. The comparison is strict: a commit
+        record can start exactly where the previous one ended.
+        """
+        if self._open is not None:
+            raise DecodeError("B", 0, detail="stands inside a transaction")
+        self._open = begin
+        self._ordinal = 0
+        self._stamp = make_stamp(begin, self._epoch)
+        start = self._start
+        if begin.commit_lsn < start.end_lsn:
+            self._skip_below = _SKIP_ALL
+        elif begin.commit_lsn < self.position.end_lsn:
+            raise DecodeError("B", 1, detail=f"commits at {begin.commit_lsn}, before {self.position.end_lsn}")
+        elif start.next_ordinal and begin.commit_lsn == start.commit_lsn:
+            self._skip_below = start.next_ordinal
+        else:
+            self._skip_below = 0
+
+    def _commit(self, commit: pgoutput.Commit) -> None:
+        begin = self._open
+        if begin is None or begin.commit_lsn != commit.commit_lsn:
+            raise DecodeError("C", 0, detail="does not belong to the open transaction")
+        self._open = None
+        self._stamp = None
+        self._skip_below = 0
+        self.commit_us = commit.commit_us
+        if commit.end_lsn > self.position.end_lsn:
+            self.position = StreamPosition(commit.end_lsn, commit.commit_lsn)
+        self.transaction_count += 1
+
+    def _truncate(self, truncate: pgoutput.Truncate) -> None:
+        if self._open is None:
+            raise DecodeError("T", 0, detail="stands outside of a transaction")
+        self._ordinal += 1
+        if self._ordinal < self._skip_below:
+            return
+        oids = [oid.to_bytes(4, "big") for oid in truncate.relation_oids]
+        if not self._transcoders.keys() >= set(oids):
+            raise DecodeError("T", 1, detail="names a relation that was not announced")
+        tables = [self._relations[oid].table for oid in oids if self._transcoders.get(oid) is not None]
+        if not tables:
+            return
+        if self._on_truncate == "ignore":
+            self.truncate_ignored_count += 1
+            return
+        raise SourceRefused(
+            f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
+            hint="empty it with DELETE instead, or accept that the old keys stay in the topic",
+            command='[source] on_truncate = "ignore"',
+            tables=tables,
+            commit_lsn=self._open.commit_lsn,
+        )

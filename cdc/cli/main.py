@@ -1,0 +1,120 @@
+"""The `cdc` command: finds the command asked for, loads that one, turns errors into text and an exit code.
+
+Nothing of a command is imported before it runs, so that ``cdc --help`` is quick; what ``--help`` says of each stands
+in `COMMANDS`. A command whose module does not exist is not shown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cdc import __version__
+from cdc.cli import output
+from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InvariantError, TailraceError, UsageError
+
+COMMANDS: Final[dict[str, str]] = {
+    "init": "Write cdc.toml from the database it finds.",
+    "doctor": "Check source and broker; say what to mend, and how.",
+    "run": "Capture changes into Kafka until stopped.",
+    "status": "Show what a running daemon does.",
+    "tail": "Print events as they are published.",
+    "slot": "List, create and drop replication slots.",
+    "snapshot": "Copy what was there before capture began.",
+    "sink": "Run and steer sinks.",
+    "views": "Derived tables.",
+    "verify": "Compare a sink with topic and source.",
+    "audit": "Prove that a range of the log is complete.",
+    "wait": "Wait until a sink has reached a position.",
+    "history": "Every version of a row.",
+    "dlq": "Records a sink could not apply.",
+    "migrate": "Deploy the outbox tables.",
+    "contracts": "Check event contracts.",
+    "forget": "Make a data subject's values unreadable.",
+    "local": "Real PostgreSQL and Kafka on this machine, without Docker.",
+    "bench": "Measure throughput and latency.",
+}
+"""Name -> what --help says. A module ``cdc.cli.<name>`` has a click command named `command` or `group`."""
+
+
+class _Commands(click.Group):
+    """The commands that are built, loaded when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for name in COMMANDS if _is_built(name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS or not _is_built(cmd_name):
+            return None
+        module = importlib.import_module(f"cdc.cli.{cmd_name}")
+        found = getattr(module, "command", None) or getattr(module, "group", None)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with `cdc init`, then `cdc doctor`. Exit codes: 0 ok, 1 failed, 2 usage, 3 needs an operator.",
+)
+@click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("cdc.toml"),
+    show_default=True,
+    help="The configuration file.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="cdc")
+@click.pass_context
+def cli(ctx: click.Context, config_path: Path) -> None:
+    """Every committed change of a PostgreSQL database, in order, exactly once, in Kafka."""
+    ctx.obj = config_path
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (`sys.argv` by default) and return the exit code. Prints errors, raises none of ours."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        result = cli.main(given, prog_name="cdc", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        output.show_error(_usage(error), as_json="--json" in given)
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        output.note("interrupted")
+        return EXIT_FAILED
+    except TailraceError as error:
+        output.show_error(error, as_json="--json" in given)
+        if isinstance(error, InvariantError):
+            raise
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough (`cdc tail | head`); nothing more may be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "cdc"
+    return UsageError(error.format_message(), command=f"{path} --help")
+
+
+def _is_built(name: str) -> bool:
+    return importlib.util.find_spec(f"cdc.cli.{name}") is not None

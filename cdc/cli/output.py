@@ -1,0 +1,153 @@
+"""How commands print: results on stdout, the rest on stderr, tables for people, one JSON document for programs.
+
+Names come from databases and may hold anything, so nothing here is read as markup, and control characters are shown
+as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cdc.errors import TailraceError
+
+WHERE: Final = ("slot", "publication", "table", "topic", "lsn", "pid")
+"""Facts of an error that say where, in the order they are printed; only those the message leaves out."""
+
+_LASTING: Final = frozenset({"GAP", "DIVERGED", "FENCED"})  # states worth a word outside the daemon
+# Control characters, and those that turn the direction of what follows, which make one name look like another.
+_HIDDEN: Final = (*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE: Final = {code: repr(chr(code))[1:-1] for code in _HIDDEN}
+_VISIBLE_SQL: Final = {code: text for code, text in _VISIBLE.items() if chr(code) not in "\t\n"}
+
+
+def plain(text: str) -> str:
+    """`text` on one line, control characters as escapes."""
+    return text.translate(_VISIBLE)
+
+
+def statement(text: str) -> str:
+    """As `plain` for SQL and commands, which may have lines."""
+    return text.translate(_VISIBLE_SQL)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on today's stdout or stderr; plain text when that is no terminal."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def show_json(value: object) -> None:
+    """Print one document."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_script(text: str) -> None:
+    """Print SQL to be run: as `statement` on a terminal, byte for byte elsewhere."""
+    # Not click.echo: it drops what looks like a colour, which a name may hold.
+    sys.stdout.write(statement(text) if sys.stdout.isatty() else text)
+
+
+def note(text: str) -> None:
+    """A line for people on stderr."""
+    console(stderr=True).print(Text(plain(text), style="dim"))
+
+
+def done(text: str) -> None:
+    """A line on stdout that says what was done."""
+    console().print(Text.assemble(("✓ ", "green"), plain(text)))
+
+
+def show_error(error: TailraceError, *, as_json: bool = False) -> None:
+    """Say on stderr what happened, where, what to do, and what to try."""
+    if as_json:
+        click.echo(json.dumps({"error": as_document(error)}, indent=2, ensure_ascii=False), err=True)
+        return
+    out = console(stderr=True)
+    state = f" {error.state}" if error.state in _LASTING else ""
+    out.print(Text.assemble((f"error{state}", "bold red"), ": ", plain(error.message)))
+    where = [
+        f"{name} {value}" for name in WHERE if (value := error.facts.get(name)) and str(value) not in error.message
+    ]
+    for label, text in (("where", ", ".join(map(plain, where))), ("hint", plain(error.hint))):
+        if text:
+            out.print(Text.assemble((f"{label:>5}", "cyan"), ": ", text))
+    if error.command:
+        out.print(Text.assemble(("  try", "cyan"), ": ", (statement(error.command), "bold")))
+
+
+def as_document(error: TailraceError) -> dict[str, object]:
+    """An error for programs; facts as text unless they are numbers."""
+    facts = {name: _json_value(value) for name, value in error.facts.items() if value is not None}
+    return {
+        "class": type(error).__name__,
+        "message": error.message,
+        "state": error.state,
+        "hint": error.hint,
+        "command": error.command,
+        "exit_code": error.exit_code,
+        "facts": facts,
+    }
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """An empty table in the style of every command; `right` names the columns of numbers."""
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def show_table(made: Table) -> None:
+    """Print it on stdout, as wide as it needs to be where nobody's terminal limits it."""
+    out = Console(highlight=False, markup=False, emoji=False)
+    if not out.is_terminal:
+        out = Console(highlight=False, markup=False, emoji=False, width=400)
+    out.print(made)
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask on the terminal; `yes` answers for a script. Without either the answer is no."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        return False
+    return click.confirm(plain(question), default=False, err=True)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A spinner on stderr while something takes a moment; nothing where stderr is no terminal."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield
+        return
+    with out.status(Text(f"{plain(what)} ...", style="dim")):
+        yield
+
+
+def size(count_bytes: int | None) -> str:
+    """``1.5 GiB``; empty for None."""
+    if count_bytes is None:
+        return ""
+    amount = float(count_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def _json_value(value: object) -> object:
+    if type(value) in {bool, int, float, str}:
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_json_value(item) for item in value]
+    return str(value)

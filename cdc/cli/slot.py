@@ -1,0 +1,185 @@
+"""`cdc slot`: look at replication slots, make ours, drop one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.options import config_option, configuration, json_option
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+    from cdc.replication.blockers import Blocker
+    from cdc.replication.connect import Connection
+    from cdc.replication.slot import SlotFacts
+
+_WAL_STYLES: Final = {"reserved": "green", "extended": "yellow", "unreserved": "red", "lost": "bold red"}
+
+
+@click.group("slot")
+def group() -> None:
+    """Replication slots: what PostgreSQL keeps WAL for."""
+
+
+@group.command("list")
+@config_option
+@json_option
+def list_command(config_path: Path | None, as_json: bool) -> None:
+    """Show every slot of the server; ours is marked."""
+    from cdc.replication.slot import list_slots
+
+    config = configuration(config_path)
+    with _connection(config) as connection:
+        slots = list_slots(connection)
+    if as_json:
+        output.show_json({"slots": [_document(slot, config) for slot in slots]})
+        return
+    if not any(slot.name == config.slot for slot in slots):
+        output.note(f"slot {config.slot} does not exist yet; `cdc run` or `cdc slot create` makes it")
+    if slots:
+        output.show_table(_table(slots, config))
+
+
+@group.command("create")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), help="Seconds to wait for open transactions.")
+@config_option
+@json_option
+def create_command(timeout_s: float | None, config_path: Path | None, as_json: bool) -> None:
+    """Make the slot of the configuration.
+
+    PostgreSQL waits until every transaction that is writing now has ended; who that is gets named.
+    """
+    from cdc.replication.slot import Watch, create_slot, slot_facts
+
+    config = configuration(config_path)
+    with _connection(config) as connection, _connection(config) as second:
+        watch = Watch(second, _say_blockers, threading.Event())
+        at = create_slot(connection, config.slot, timeout_s or config.source.slot_create_timeout_s, watch)
+        slot = slot_facts(connection, config.slot)
+    if as_json:
+        output.show_json({"created": _document(slot, config), "consistent_lsn": str(at)})
+    else:
+        output.done(f"slot {slot.name} made; its stream has every transaction committed from {at} on")
+
+
+@group.command("drop")
+@click.argument("name", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option
+@json_option
+def drop_command(name: str | None, yes: bool, config_path: Path | None, as_json: bool) -> None:
+    """Drop a slot: the one of the configuration, or NAME.
+
+    Changes that were not captured yet cannot be had any more afterwards.
+    """
+    from cdc.errors import SourceRefused, UsageError
+    from cdc.replication.slot import drop_slot, held, slot_facts
+
+    config = configuration(config_path)
+    name = name or config.slot
+    with _connection(config) as connection:
+        slot = slot_facts(connection, name)
+        if not slot.exists:
+            raise SourceRefused(f"there is no slot {name!r}", command="cdc slot list", slot=name)
+        if slot.active_pid is not None:
+            raise held(slot)
+        output.note(_what_is_lost(slot, ours=name == config.slot))
+        if not output.confirm(f"Drop slot {name}?", yes=yes):
+            raise UsageError(
+                "nothing was dropped", hint="answer y, or say --yes", command=f"cdc slot drop {name} --yes"
+            )
+        drop_slot(connection, name)
+    if as_json:
+        output.show_json({"dropped": _document(slot, config)})
+    else:
+        output.done(f"slot {name} dropped")
+
+
+def _what_is_lost(slot: SlotFacts, *, ours: bool) -> str:
+    if slot.invalidation:
+        return f"slot {slot.name} is lost already ({slot.invalidation}); dropping it loses nothing more"
+    behind = f" ({output.size(slot.lag_bytes)} of WAL by now)" if slot.lag_bytes is not None else ""
+    consequence = "capture ends in state GAP at its next start" if ours else "whoever reads it must start over"
+    return f"changes after {slot.confirmed_flush_lsn or slot.restart_lsn}{behind} are lost to its reader: {consequence}"
+
+
+def _say_blockers(blockers: Sequence[Blocker]) -> None:
+    if blockers:
+        output.note("waiting for " + "; ".join(blocker.what for blocker in blockers))
+
+
+@contextmanager
+def _connection(config: Config) -> Iterator[Connection]:
+    from cdc.replication.connect import connect
+
+    connection = connect(config.source.dsn, application_name=f"cdc {config.name} slot")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _table(slots: Sequence[SlotFacts], config: Config) -> Table:
+    made = output.table(
+        "", "slot", "database", "plugin", "reader", "confirmed", "behind", "keeps", "safe for", "wal",
+        right=("behind", "keeps", "safe for"),
+    )  # fmt: skip
+    for slot in slots:
+        wal = slot.wal_status or ""
+        made.add_row(
+            Text("→" if slot.name == config.slot else "", style="green"),
+            output.plain(slot.name),
+            output.plain(slot.database or "physical"),
+            slot.plugin or "",
+            _reader(slot),
+            str(slot.confirmed_flush_lsn or ""),
+            output.size(slot.lag_bytes),
+            output.size(slot.retained_bytes),
+            output.size(slot.safe_wal_size) or ("" if slot.invalidation else "ever"),
+            Text(f"{wal}: {slot.invalidation}" if slot.invalidation else wal, style=_WAL_STYLES.get(wal, "")),
+        )
+    return made
+
+
+def _reader(slot: SlotFacts) -> str:
+    if slot.active_pid is not None:
+        return f"pid {slot.active_pid}"
+    if slot.inactive_since is None:
+        return "none"
+    return f"none for {_ago((datetime.now(UTC) - slot.inactive_since).total_seconds())}"
+
+
+def _ago(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def _document(slot: SlotFacts, config: Config) -> dict[str, object]:
+    return {
+        "name": slot.name,
+        "ours": slot.name == config.slot,
+        "slot_type": slot.slot_type,
+        "plugin": slot.plugin,
+        "database": slot.database,
+        "active_pid": slot.active_pid,
+        "restart_lsn": str(slot.restart_lsn) if slot.restart_lsn is not None else None,
+        "confirmed_flush_lsn": str(slot.confirmed_flush_lsn) if slot.confirmed_flush_lsn is not None else None,
+        "lag_bytes": slot.lag_bytes,
+        "retained_bytes": slot.retained_bytes,
+        "safe_wal_size": slot.safe_wal_size,
+        "wal_status": slot.wal_status,
+        "invalidation": slot.invalidation or None,
+        "inactive_since": slot.inactive_since.isoformat() if slot.inactive_since is not None else None,
+        "failover": slot.failover,
+    }

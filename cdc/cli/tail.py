@@ -1,0 +1,246 @@
+"""`cdc tail`: events as they are published, or from some point on."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cdc.cli import eventtext, output
+from cdc.cli.options import config_option, configuration
+from cdc.clock import SystemClock
+from cdc.errors import EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from cdc.kafka.consumer import LogReader
+    from cdc.reading import Event, Selection, Start, Table
+
+_OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot read"}
+_AGO: Final = re.compile(r"(\d{1,9})\s*(s|m|min|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_TABLES_SHOWN_MAX: Final = 20
+_FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m), or offset:TOPIC:PARTITION:N"
+
+
+@click.command("tail")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.option("--op", "ops", help="Only these operations: c, u, d, r, separated by commas.")
+@click.option("--key", help="""Only this key, as JSON: '{"id": 7}', or the value alone for a key of one column.""")
+@click.option("--from", "start", default="now", show_default=True, help=f"Where to start: {_FROM}.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many events.")
+@click.option("-f/ ", "--follow/--no-follow", default=True, help="Wait for more at the end (the default), or stop.")
+@click.option("--topic", "with_topic", is_flag=True, help="Show topic, partition and offset too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a line: the record as it lies in Kafka.")
+@config_option
+def command(
+    tables: Sequence[str],
+    ops: str | None,
+    key: str | None,
+    start: str,
+    count: int | None,
+    follow: bool,
+    with_topic: bool,
+    as_json: bool,
+    config_path: Path | None,
+) -> int:
+    """Print events as they are published.
+
+    TABLE is schema.table, a table's name alone, or a shell pattern; all tables by default. Events come in commit
+    order within a partition, and across partitions by position as far as they arrive together.
+    """
+    from cdc.kafka.consumer import LogReader
+    from cdc.reading import Selection
+    from cdc.reading import tables as tables_of
+
+    config = configuration(config_path)
+    start_at = parse_start(start)
+    selection = Selection(start_at, ops=parse_ops(ops), key=parse_key(key))
+    with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail") as reader:
+        known = tables_of(reader, config.name)
+        wanted = choose(known, tables, start_at)
+        if follow and start == "now":
+            output.note(f"waiting for changes of {_names(wanted)}; --from beginning shows what is there")
+        events = _events(reader, selection, config.name, wanted, follow=follow)
+        if as_json:
+            _print_json(events, count)
+        else:
+            _print_lines(events, count, wanted, with_topic=with_topic)
+    return EXIT_OK
+
+
+def parse_start(text: str) -> Start:
+    """What --from means. Raises UsageError."""
+    from cdc.lsn import Lsn
+    from cdc.reading import AtLsn, AtOffset, AtTime, Beginning, Now
+
+    if text in {"beginning", "now"}:
+        return Beginning() if text == "beginning" else Now()
+    if text.startswith("offset:"):
+        topic, _, rest = text.removeprefix("offset:").partition(":")
+        partition, _, offset = rest.partition(":")
+        if topic and partition.isdecimal() and offset.isdecimal():
+            return AtOffset((topic, int(partition)), int(offset))
+    elif re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", text):
+        return AtLsn(Lsn.parse(text))
+    elif match := _AGO.fullmatch(text):
+        return AtTime(int((SystemClock().wall_s() - int(match[1]) * _SECONDS[match[2]]) * 1000))
+    else:
+        try:
+            # A time without an offset is meant as the clock on the wall shows it.
+            return AtTime(int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000))
+        except (ValueError, OverflowError):
+            pass
+    raise UsageError(f"--from {text!r} is no place in the log", hint=f"it is {_FROM}", command="cdc tail --help")
+
+
+def parse_ops(text: str | None) -> frozenset[str]:
+    """What --op means; empty for all. Raises UsageError."""
+    ops = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+    unknown = sorted(ops - _OPS.keys())
+    if unknown or (text is not None and not ops):
+        meaning = ", ".join(f"{op} = {word}" for op, word in _OPS.items())
+        raise UsageError(f"--op {text!r} is no list of operations", hint=meaning, command="cdc tail --op c,u,d")
+    return ops
+
+
+def parse_key(text: str | None) -> object:
+    """What --key means: JSON, or text that is not JSON as itself; None for any key. Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        key: object = json.loads(text)
+    except ValueError:
+        if text[:1] not in ("{", "[", '"'):
+            return text
+        key = None
+    if key is None or isinstance(key, list) or key == {}:
+        raise UsageError(
+            f"--key {text!r} is no key", hint="an object or one value", command="""cdc tail --key '{"id": 7}'"""
+        )
+    return key
+
+
+def choose(known: Sequence[Table], names: Sequence[str], start: Start) -> list[Table]:
+    """The tables that were asked for. Raises UsageError for a name that is none, and says what there is."""
+    from cdc.reading import AtOffset
+
+    if isinstance(start, AtOffset):
+        return _of_topic(known, names, start.partition[0])
+    if not names:
+        return list(known)
+    wanted: dict[str, Table] = {}
+    for name in names:
+        found = [table for table in known if name in (table.name, table.topic)]
+        found = found or [table for table in known if table.name.partition(".")[2] == name]
+        found = found or [table for table in known if fnmatchcase(table.name, name)]
+        if not found:
+            raise _unknown(f"there is no table {name!r} in the log", name, [table.name for table in known])
+        wanted.update((table.name, table) for table in found)
+    return list(wanted.values())
+
+
+def _of_topic(known: Sequence[Table], names: Sequence[str], topic: str) -> list[Table]:
+    if names:
+        raise UsageError("--from offset names the topic already", hint="leave the tables out")
+    found = [table for table in known if table.topic == topic]
+    if not found:
+        raise _unknown(f"there is no data topic {topic!r}", topic, [table.topic for table in known])
+    return found
+
+
+def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    more = f" and {len(names) - _TABLES_SHOWN_MAX} more" if len(names) > _TABLES_SHOWN_MAX else ""
+    return UsageError(
+        message,
+        hint=f"there is {', '.join(sorted(names)[:_TABLES_SHOWN_MAX])}{more}",
+        command=f"cdc tail {close[0]}" if close else "",
+    )
+
+
+def _names(tables: Sequence[Table]) -> str:
+    return tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
+
+
+def _events(
+    reader: LogReader, selection: Selection, name: str, tables: Sequence[Table], *, follow: bool
+) -> Iterator[list[Event]]:
+    """Lists of wanted events: what is there now, then what comes."""
+    from cdc.reading import follow as following
+    from cdc.reading import history
+
+    topics = list(dict.fromkeys(table.topic for table in tables))
+    offsets = selection.offsets(reader, name, topics)
+    ends = {partition: end for partition, (_, end) in reader.end_offsets(topics).items() if partition in offsets}
+    batches: Iterator[list[Event]] = history(reader, offsets, ends)
+    if follow:
+        batches = chain(batches, following(reader, ends, SystemClock()))
+    for batch in batches:
+        yield [event for event in batch if selection.wants(event)]
+
+
+def _print_json(batches: Iterator[list[Event]], count: int | None) -> None:
+    out = sys.stdout.buffer
+    for batch in _first(batches, count):
+        out.write(b"".join(map(eventtext.document, batch)))
+        out.flush()
+        _see_reader()
+
+
+def _print_lines(
+    batches: Iterator[list[Event]], count: int | None, tables: Sequence[Table], *, with_topic: bool
+) -> None:
+    terminal = sys.stdout.isatty()
+    shape = eventtext.layout(tables, width=output.console().width if terminal else 0, with_offset=with_topic)
+    today = f"{datetime.now(UTC).astimezone():%Y-%m-%d}" if terminal else ""
+    shown = ([event for event in batch if event.envelope is not None] for batch in batches)
+    for batch in _first(shown, count):
+        for event in batch:
+            click.echo(eventtext.line(event, shape, today))
+        sys.stdout.flush()
+        _see_reader()
+
+
+def _first(batches: Iterator[list[Event]], count: int | None) -> Iterator[list[Event]]:
+    """Batches until `count` events have come; None: all."""
+    left = count
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch[:left]
+        left -= len(batch)
+        if left <= 0:
+            return
+
+
+def _see_reader() -> None:
+    """Raise BrokenPipeError when nobody reads our output any more; else only the next event would show it."""
+    waiting = select.poll()
+    waiting.register(sys.stdout.fileno(), 0)
+    if any(happened & select.POLLERR for _, happened in waiting.poll(0)):
+        raise BrokenPipeError
+
+
+@contextmanager
+def _quiet_end() -> Iterator[None]:
+    """Ctrl-C, and a reader of ours that has enough (`cdc tail | head`), are the ordinary ends of this command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write("\n" if sys.stderr.isatty() else "")
+    except BrokenPipeError:
+        # Nothing more may be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

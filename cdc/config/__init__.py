@@ -1,0 +1,1 @@
+"""Settings: cdc.toml and the environment, read once, frozen, masked."""

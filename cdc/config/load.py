@@ -1,0 +1,195 @@
+"""Builds the Config from cdc.toml and the environment; the only reader of os.environ.
+
+Order: defaults, file, environment. ``TAILRACE_<SECTION>_<KEY>`` overrides one value (lists by commas);
+``TAILRACE_SOURCE_PASSWORD`` and ``source.password_file`` are put into the DSN.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, get_origin, get_type_hints
+
+import msgspec
+
+from cdc.config.secret import Secret
+from cdc.config.settings import Config, Section
+from cdc.errors import ConfigError
+
+_PREFIX: Final = "TAILRACE_"
+_OPTION_PREFIX: Final = "TAILRACE_KAFKA_OPTION_"
+_FILE_SUFFIX: Final = "_file"
+_PORT_MAX: Final = 65535
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+_RESERVED_OPTIONS: Final = frozenset(
+    {"bootstrap.servers", "transactional.id", "enable.idempotence", "acks", "isolation.level"}
+)
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Config:
+    """Read `path` and the environment. Raises ConfigError naming the key, its place and what it may be."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no configuration file {path}",
+            hint="write one from your database, or name another with -c",
+            command="cdc init --dsn postgresql://user@host/database --kafka host:9092",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    return parse(text, environ, where=str(path))
+
+
+def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> Config:
+    """As `load`, from the text of a file."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from error
+    _overlay(raw, environ)
+    kafka = raw.get("kafka")
+    if isinstance(kafka, dict) and isinstance(kafka.get("options"), dict):
+        kafka["options"] = _options(kafka["options"])
+    try:
+        config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(str(error))}", hint="docs/reference/config.md lists every key") from None
+    _check(config, where)
+    return _with_password(config, environ)
+
+
+def _overlay(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
+    hints = get_type_hints(Config, include_extras=False)
+    if f"{_PREFIX}NAME" in environ:
+        raw["name"] = environ[f"{_PREFIX}NAME"]
+    for section, kind in hints.items():
+        if not (isinstance(kind, type) and issubclass(kind, Section)):
+            continue
+        for field, wanted in get_type_hints(kind, include_extras=False).items():
+            value = environ.get(f"{_PREFIX}{section}_{field}".upper())
+            if value is not None:
+                _table(raw, section)[field] = _from_text(value, wanted, f"{section}.{field}")
+    for variable, value in environ.items():
+        if variable.startswith(_OPTION_PREFIX):
+            option = variable.removeprefix(_OPTION_PREFIX).lower().replace("_", ".")
+            _table(_table(raw, "kafka"), "options")[option] = value
+
+
+def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    """The table of that name, made when the file has none."""
+    table = raw.setdefault(key, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{key} must be a table, written as [{key}]")
+    return table
+
+
+def _from_text(text: str, wanted: Any, key: str) -> object:
+    if get_origin(wanted) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if wanted is bool:
+        if text.lower() not in {"true", "false", "1", "0"}:
+            raise ConfigError(f"{key} from the environment is {text!r}; it must be true or false")
+        return text.lower() in {"true", "1"}
+    if wanted in (int, float):
+        try:
+            return wanted(text)
+        except ValueError:
+            raise ConfigError(f"{key} from the environment is {text!r}; it must be a number") from None
+    return text
+
+
+def _options(options: dict[str, Any]) -> dict[str, str]:
+    """Flatten ``security.protocol = "SSL"``, which TOML reads as nested tables, and read secrets from files."""
+    flat: dict[str, str] = {}
+
+    def walk(prefix: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else key, inner)
+        elif isinstance(value, bool):
+            flat[prefix] = "true" if value else "false"
+        elif isinstance(value, (str, int, float)):
+            flat[prefix] = str(value)
+        else:
+            raise ConfigError(f"kafka.options.{prefix} must be a string, a number, true or false")
+
+    walk("", options)
+    for key in [key for key in flat if key.endswith(_FILE_SUFFIX)]:
+        try:
+            flat[key.removesuffix(_FILE_SUFFIX)] = Path(flat.pop(key)).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"kafka.options.{key}: {_unreadable(error)}") from None
+    for key in flat:
+        if key in _RESERVED_OPTIONS:
+            raise ConfigError(
+                f"kafka.options.{key} is decided by Tailrace: exactly once depends on it",
+                hint="remove it; kafka.bootstrap has the servers",
+            )
+    return flat
+
+
+def _unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read. The bytes that are not UTF-8 stay out of it: they are part of a secret."""
+    return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else "the file is not UTF-8 text"
+
+
+def _decode_special(kind: type, value: object) -> object:
+    if kind is not Secret:
+        raise NotImplementedError(kind)
+    if not isinstance(value, str):
+        raise TypeError("Expected `str`")  # msgspec turns it into a ValidationError that names the key
+    return Secret(value)
+
+
+def _explain(message: str) -> str:
+    """Say msgspec's message in the words of a TOML file: `$.kafka.partitions` is `kafka.partitions`."""
+    match = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?", message)
+    if match:
+        return f"unknown key {f'{match[2]}.' if match[2] else ''}{match[1]}"
+    match = re.fullmatch(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?", message)
+    if match:
+        return f"{f'{match[2]}.' if match[2] else ''}{match[1]} is missing; it has no default"
+    match = re.fullmatch(r"(.+) - at `\$\.?(.*)`", message)
+    return f"{match[2]}: {match[1]}" if match else message
+
+
+def _check(config: Config, where: str) -> None:
+    for key, value in (("source.slot", config.slot), ("source.publication", config.publication)):
+        if key == "source.slot" and _SLOT_NAME.fullmatch(value) is None:
+            raise ConfigError(
+                f"{where}: {key} is {value!r}; PostgreSQL takes 1 to 63 lower-case letters, digits and underscores"
+            )
+        if len(value.encode()) > 63 or not value or "\0" in value:
+            raise ConfigError(f"{where}: {key} is {value!r}; PostgreSQL takes 1 to 63 bytes")
+    for pattern in (*config.source.tables, *config.source.keyless):
+        if "." not in pattern:
+            raise ConfigError(
+                f"{where}: {pattern!r} in source.tables or source.keyless has no schema",
+                hint=f"write {'!' if pattern.startswith('!') else ''}public.{pattern.lstrip('!')}",
+            )
+    match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
+    if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
+        raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; it must be host:port")
+
+
+def _with_password(config: Config, environ: Mapping[str, str]) -> Config:
+    password = environ.get(f"{_PREFIX}SOURCE_PASSWORD")
+    if password is None and config.source.password_file:
+        try:
+            lines = Path(config.source.password_file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"source.password_file: {_unreadable(error)}") from None
+        password = lines[0] if lines else ""
+    if not password:
+        return config
+    import psycopg.conninfo
+
+    try:
+        dsn = psycopg.conninfo.make_conninfo(config.source.dsn.reveal(), password=password)
+    except psycopg.ProgrammingError:
+        raise ConfigError("source.dsn is not a connection string libpq understands") from None
+    source = msgspec.structs.replace(config.source, dsn=Secret(dsn))
+    return msgspec.structs.replace(config, source=source)

@@ -1,0 +1,39 @@
+"""Strings that must not be printed: passwords, DSNs, tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Up to the last @: a password with an @ or / that was not escaped is wrong for libpq, but still a password.
+_URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):\S*@")
+_KEY_PASSWORD: Final = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+
+
+class Secret:
+    """A string whose `repr`, `str` and formatting are masked; `reveal()` is the only way to read it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The real text. Call it where it is handed to a driver, nowhere else."""
+        return self._value
+
+    def masked(self) -> str:
+        """The text with every password replaced by ``***``; for messages that must name a server."""
+        return _KEY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", self._value))
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)

@@ -1,0 +1,175 @@
+"""Every setting of cdc.toml: default, unit, range, reason. docs/reference/config.md is generated from here.
+
+Frozen; built once by `cdc.config.load`; hand on the section a part needs, not the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from cdc.config.secret import Secret
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of cdc.toml. An unknown key is an error that names it."""
+
+
+class Source(Section, frozen=True):
+    """The PostgreSQL database that is captured."""
+
+    dsn: Annotated[Secret, Meta(description="libpq connection string or URL; TLS settings as libpq has them")]
+    password_file: Annotated[
+        str | None,
+        Meta(description="file whose first line is the password (else TAILRACE_SOURCE_PASSWORD, PGPASSFILE)"),
+    ] = None
+    tables: Annotated[
+        tuple[str, ...],
+        Meta(description="shell patterns of schema.table; `!` in front excludes; the last match wins"),
+    ] = ("public.*",)
+    keyless: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="patterns of tables without a key that are captured all the same: their topic is not "
+            "compacted and its records have no key"
+        ),
+    ] = ()
+    slot: Annotated[str, Meta(description="replication slot; `cdc_<name>` when empty")] = ""
+    publication: Annotated[str, Meta(description="publication; `cdc_<name>` when empty")] = ""
+    create: Annotated[
+        bool,
+        Meta(description="create slot and publication, and add tables to the publication; false: made by hand"),
+    ] = True
+    slot_create_timeout_s: Annotated[
+        float,
+        Meta(gt=0, le=86400, description="seconds to wait for open write transactions when the slot is created"),
+    ] = 60.0
+    on_truncate: Annotated[
+        Literal["stop", "ignore"],
+        Meta(description="TRUNCATE has no row events: stop capture before it, or go on and leave the old keys"),
+    ] = "stop"
+
+
+class Kafka(Section, frozen=True):
+    """The Kafka cluster that holds the log."""
+
+    bootstrap: Annotated[str, Meta(description="host:port, several separated by commas")]
+    partitions: Annotated[
+        int, Meta(ge=1, le=10000, description="of topics we create; a key never moves afterwards")
+    ] = 4
+    replication_factor: Annotated[int, Meta(ge=1, le=32767, description="of topics we create")] = 3
+    allow_unreplicated: Annotated[
+        bool, Meta(description="accept a replication factor below 3; `cdc init --local` sets it")
+    ] = False
+    create_topics: Annotated[bool, Meta(description="false: every topic must exist already")] = True
+    options: Annotated[
+        dict[str, Secret],
+        Meta(
+            description="any librdkafka option; `<option>_file` reads it from a file, "
+            "TAILRACE_KAFKA_OPTION_<OPTION> from the environment"
+        ),
+    ] = {}
+
+
+class Capture(Section, frozen=True):
+    """How the stream is cut into Kafka transactions. The defaults suit nearly everybody."""
+
+    batch_rows_max: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="rows after which a Kafka transaction ends at the next commit"),
+    ] = 20_000
+    batch_bytes_max: Annotated[
+        int,
+        Meta(ge=65_536, le=1 << 30, description="bytes after which a Kafka transaction ends at the next commit"),
+    ] = 12 << 20
+    batch_age_max_s: Annotated[
+        float,
+        Meta(gt=0, le=30, description="seconds after which a Kafka transaction ends at the next commit"),
+    ] = 1.0
+    oversize: Annotated[
+        Literal["stop", "omit"],
+        Meta(description="a row larger than the topic takes: stop, or leave its largest columns out and say so"),
+    ] = "stop"
+    row_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1 << 30,
+            description="largest record we publish; also `max.message.bytes` of our topics",
+        ),
+    ] = 16 << 20
+    catalog_check_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=10,
+            description="seconds between checks of slot and publication; nothing is "
+            "acknowledged that a good check has not covered",
+        ),
+    ] = 2.0
+
+
+class Encode(Section, frozen=True):
+    """How values look in JSON."""
+
+    numeric: Annotated[Literal["string", "number"], Meta(description="numeric and decimal")] = "string"
+    int64: Annotated[Literal["number", "string"], Meta(description="bigint; JavaScript is exact to 2^53 only")] = (
+        "number"
+    )
+
+
+class Toast(Section, frozen=True):
+    """What an update does with large values it did not change (they are not in the stream)."""
+
+    mode: Annotated[
+        Literal["omit"],
+        Meta(
+            description="leave the column out of `after` and list it in `source.unchanged`; REPLICA IDENTITY FULL "
+            "tables have the value in the stream and are always complete"
+        ),
+    ] = "omit"
+
+
+class Http(Section, frozen=True):
+    """The daemon's HTTP surface."""
+
+    listen: Annotated[str, Meta(description="host:port of /livez /readyz /metrics /status; empty turns it off")] = (
+        "127.0.0.1:8087"
+    )
+
+
+class Config(Section, frozen=True):
+    """cdc.toml as a whole."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern="^[a-z][a-z0-9_]{0,39}$",
+            description="prefix of topics, slot, publication and transactional id; never change it",
+        ),
+    ]
+    source: Source
+    kafka: Kafka
+    capture: Capture = Capture()
+    encode: Encode = Encode()
+    toast: Toast = Toast()
+    http: Http = Http()
+
+    @property
+    def slot(self) -> str:
+        """Name of the replication slot."""
+        return self.source.slot or f"cdc_{self.name}"
+
+    @property
+    def publication(self) -> str:
+        """Name of the publication."""
+        return self.source.publication or f"cdc_{self.name}"
+
+    @property
+    def transactional_id(self) -> str:
+        """Kafka's transactional id of the capture producer."""
+        return f"{self.name}.capture"

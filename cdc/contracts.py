@@ -1,0 +1,109 @@
+"""The seams of the service: what the pipeline needs of PostgreSQL and of Kafka, and nothing more.
+
+`cdc.app` is the only place that knows which class stands behind a contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cdc.lsn import Lsn
+from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer
+from cdc.model.progress import SchemaRecord
+from cdc.model.relation import Relation
+
+
+class ReplicationStream(Protocol):
+    """An open START_REPLICATION. One reader thread; `confirm` may be called from it at any time.
+
+    The stream answers the server's keepalives by itself, whatever the reader does: a stalled broker never costs
+    the connection.
+    """
+
+    def read(self, wait_s: float) -> list[bytes]:
+        """CopyData payloads that are readable now, in order, at most a bounded number of them.
+
+        Waits up to `wait_s` for the first; an empty list means there is nothing to read. A payload belongs to the
+        caller. Raises SourceUnreachable when the connection broke or fell silent, SourceGap when the slot is lost.
+        """
+
+    def confirm(self, lsn: Lsn) -> None:
+        """Everything below `lsn` is durable: PostgreSQL may forget it. Lower values are ignored.
+
+        Never above what was received (InvariantError).
+        """
+
+
+class Publisher(Protocol):
+    """The one writer of the log. After any error it is dead: make a new one and start over.
+
+    A batch may come in several `write`s and one `commit`; nothing is visible before the commit, everything after.
+    """
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was written that is not committed."""
+
+    @property
+    def worn(self) -> str | None:
+        """Why no other transaction may follow on this producer: something about the last one was odd."""
+
+    def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
+        """Hand records to Kafka and empty the buffers; schemas go first. Opens a Kafka transaction if none is."""
+
+    def commit(self, position: StreamPosition, verified: Lsn) -> None:
+        """Make everything written, the progress and the cut durable together.
+
+        Returns only when the commit is *known*. Raises OutcomeUnknown when it is not, ProducerFenced when a newer
+        producer took over.
+        """
+
+
+class Transcoding(Protocol):
+    """Turns row messages of one relation into records. A frame is a whole CopyData payload."""
+
+    def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+        """An Insert message."""
+
+    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+        """An Update message."""
+
+    def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+        """A Delete message."""
+
+
+class PlannedRelation(Protocol):
+    """How the rows of one relation travel from now on."""
+
+    @property
+    def buffer(self) -> TopicBuffer:
+        """Where its records gather; the same object for the same topic."""
+
+    @property
+    def transcoder(self) -> Transcoding:
+        """What makes the records."""
+
+    @property
+    def schemas(self) -> Sequence[SchemaRecord]:
+        """Schema records that must be in the log before its next row; empty when they are."""
+
+
+class RelationPlanner(Protocol):
+    """Decides what becomes of a relation when the stream first shows it or shows it changed."""
+
+    def plan(self, relation: Relation, at: Lsn) -> PlannedRelation | None:
+        """Find key and types, make or check the topic. None leaves the relation out.
+
+        Raises SourceRefused for a table without a usable key, TopicMismatch for a topic that is not ours.
+        """
+
+
+class BatchObserver(Protocol):
+    """Told what happened; for metrics and status. Must not block or raise."""
+
+    def published(self, stats: BatchStats, position: StreamPosition, commit_s: float) -> None:
+        """A Kafka transaction of `stats` is committed and the log reaches `position`."""
+
+    def caught_up(self) -> None:
+        """Nothing more was readable."""

@@ -1,0 +1,1 @@
+"""`make demo`: a live workload, captured exactly once, and the proof at the end."""

@@ -1,0 +1,128 @@
+"""Where a demo takes place: a stack of servers of its own, a folder for its files, and nobody else's data.
+
+The folder marks the stack of that name as the demo's, so that a later demo may wipe what an earlier one left behind
+(it was killed, or kept on purpose), and never wipes another stack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from cdc.errors import LocalError
+from cdc.local.identity import Identity, identify, send, wait_gone
+from cdc.local.machine import Machine
+from cdc.local.ports import choose_ports
+from cdc.local.stack import Stack
+from cdc.local.storage import locked
+
+NAME: Final = "demo"
+"""`name` in cdc.toml: the prefix of topics, slot and publication."""
+
+_GONE_S: Final = 10.0
+_CONFIG: Final = """\
+name = "{name}"                          # topics: {name}.<schema>.<table>
+
+[source]
+dsn = "{dsn}"
+tables = ["public.pgbench_*", "shop.*"]
+keyless = ["public.pgbench_history"]   # no key: its topic is not compacted
+
+[kafka]
+bootstrap = "{bootstrap}"
+replication_factor = 1                 # one broker, on this machine:
+allow_unreplicated = true              # leave both out in production
+
+[http]
+listen = "127.0.0.1:{port}"             # /status /metrics /readyz
+"""
+
+
+@dataclass(slots=True)
+class Place:
+    """The stack, and the files of one demo. `leave` says what of it is left when the demo is over."""
+
+    stack: Stack
+    folder: Path
+    leave: Literal["nothing", "files", "everything"] = "nothing"
+
+    @property
+    def config(self) -> Path:
+        """The cdc.toml of the demo."""
+        return self.folder / "cdc.toml"
+
+    def write_config(self) -> str:
+        """Write cdc.toml for the running servers and return its text."""
+        port = choose_ports(["http"], wanted={}, remembered={})["http"]
+        stack = self.stack
+        text = _CONFIG.format(name=NAME, dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap, port=port)
+        self.config.write_text(text, encoding="utf-8")
+        return text
+
+    def remember(self, pid: int) -> None:
+        """Note a process that a later demo must end if this one cannot."""
+        identity = identify(pid)
+        if identity is not None:
+            (self.folder / "process.json").write_text(json.dumps([identity.pid, identity.started]), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def take_place(stack_name: str) -> Iterator[Place]:
+    """A fresh place. Servers, data and files are gone on exit, unless it says otherwise; after an error files stay.
+
+    Raises LocalError when another demo runs there, or when the stack is not a demo's.
+    """
+    machine = Machine.here()
+    stack = Stack(stack_name, machine=machine)
+    folder = machine.cache / "demo" / stack_name
+    with _held(machine, stack_name):
+        if stack.home.exists() and not folder.exists():
+            raise LocalError(
+                f"there is a stack {stack_name!r} with data that is not a demo's",
+                hint="a demo wipes its stack; name another one",
+                command="python -m cdc.demo --stack demo-2",
+            )
+        _clear(stack, folder)
+        machine.folder(folder)
+        place = Place(stack, folder)
+        try:
+            yield place
+        except BaseException as error:
+            _clear(stack, folder, keep_files=not isinstance(error, KeyboardInterrupt))
+            raise
+        if place.leave != "everything":
+            _clear(stack, folder, keep_files=place.leave == "files")
+
+
+def _clear(stack: Stack, folder: Path, *, keep_files: bool = False) -> None:
+    """End the process of a demo and its servers, and remove everything; with `keep_files` all but logs and config."""
+    with contextlib.suppress(OSError, ValueError):
+        pid, started = json.loads((folder / "process.json").read_text(encoding="utf-8"))
+        left = Identity(pid, started)
+        if send(left, signal.SIGKILL):
+            wait_gone([left], deadline_s=_GONE_S)
+    if stack.home.exists():
+        stack.down("kill", wipe=True)
+    if not keep_files:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _held(machine: Machine, stack_name: str) -> Iterator[None]:
+    """The lock of this demo's name; it goes with the process."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(machine.cache / "locks" / f"demo-{stack_name}", machine=machine, deadline_s=0))
+        except LocalError as error:
+            raise LocalError(
+                f"another demo runs on stack {stack_name!r}",
+                hint="wait for it, or name another stack",
+                command="python -m cdc.demo --stack demo-2",
+            ) from error
+        yield

@@ -1,0 +1,46 @@
+-- A small shop, for the demo. Beside pgbench's bank it has what real schemas have: an enum, money as numeric, JSON,
+-- arrays, times with zones, long texts, keys of two columns, and keys that change.
+
+create schema shop;
+
+create type shop.order_status as enum ('new', 'packed', 'shipped', 'returned');
+
+create table shop.customers (
+    id bigint generated always as identity primary key,
+    name text not null,
+    email text not null,
+    tags text[] not null default '{}',
+    profile jsonb not null default '{}',
+    joined_on date not null default current_date
+);
+
+create table shop.products (
+    id integer primary key,
+    name text not null,
+    price numeric(10, 2) not null check (price > 0),
+    stock integer not null,
+    manual text not null
+);
+
+-- `manual` is some kilobytes, so PostgreSQL stores it out of line (TOAST). An update that leaves such a value alone
+-- does not write it to the WAL again, and nobody who reads the WAL can know it. With REPLICA IDENTITY FULL the old row
+-- is written too, with every value in it: each event is complete, and even shows what the row was before.
+alter table shop.products alter column manual set storage external;
+alter table shop.products replica identity full;
+
+create table shop.orders (
+    number bigint primary key,
+    customer_id bigint not null references shop.customers,
+    status shop.order_status not null default 'new',
+    note text,
+    placed_at timestamptz not null default clock_timestamp()
+);
+
+create table shop.order_lines (
+    order_number bigint not null references shop.orders on update cascade on delete cascade,
+    line smallint not null,
+    product_id integer not null references shop.products,
+    quantity integer not null,
+    price numeric(10, 2) not null,
+    primary key (order_number, line)
+);

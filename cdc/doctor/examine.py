@@ -1,0 +1,51 @@
+"""Looks at everything and lists the findings. What cannot be reached is a finding too, not an end."""
+
+from __future__ import annotations
+
+from cdc.config.settings import Config
+from cdc.doctor.broker import check_broker, wanted_topics
+from cdc.doctor.facts import SourceFacts
+from cdc.doctor.finding import Finding, Group, Level
+from cdc.doctor.gather import gather
+from cdc.doctor.source import check_source
+from cdc.doctor.tables import check_tables
+from cdc.errors import ConfigError, TailraceError
+from cdc.kafka.admin import TopicAdmin
+
+BROKER_TIMEOUT_S = 10.0
+
+
+def examine(config: Config) -> list[Finding]:
+    """All findings, grouped. Raises ConfigError only: a setting that cannot be used at all."""
+    facts, found = examine_source(config)
+    return [*found, *examine_broker(config, facts)]
+
+
+def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
+    """The source's facts, None when it cannot be looked at, and what is to be said of it."""
+    try:
+        facts = gather(config)
+    except ConfigError:
+        raise
+    except TailraceError as error:
+        return None, [_of(error, Group.SOURCE, "source")]
+    return facts, [*check_source(facts, config), *check_tables(facts, config)]
+
+
+def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
+    """What is to be said of the broker; without `facts` of the source only its control topics are looked at."""
+    wants = wanted_topics(config, facts.tables if facts is not None else ())
+    try:
+        admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
+        cluster = admin.broker_facts(timeout_s=BROKER_TIMEOUT_S)
+        topics = admin.describe([want.spec.topic for want in wants], timeout_s=BROKER_TIMEOUT_S)
+    except ConfigError:
+        raise
+    except TailraceError as error:
+        return [_of(error, Group.BROKER, "broker")]
+    return check_broker(cluster, wants, topics, config)
+
+
+def _of(error: TailraceError, group: Group, check: str) -> Finding:
+    hint = f"; {error.hint}" if error.hint else ""
+    return Finding(group=group, level=Level.ERROR, check=check, message=f"{error.message}{hint}", command=error.command)

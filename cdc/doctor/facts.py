@@ -1,0 +1,69 @@
+"""What the checks look at: the source as it is now, read once by `cdc.doctor.gather`. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc.errors import TailraceError
+from cdc.replication.blockers import Blocker
+from cdc.replication.publication import PublicationFacts
+from cdc.replication.slot import SlotFacts
+from cdc.replication.table import SourceTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleFacts:
+    """The role we connect as. `can_create`: CREATE on the database, which a new publication needs."""
+
+    name: str
+    superuser: bool
+    replication: bool
+    can_create: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRights:
+    """What the role may do with a table, and facts of it that only the doctor wants.
+
+    Attributes:
+        owned: it is of the role, or of one the role is a member of.
+        candidate_indexes: names of unique indexes that could be its replica identity.
+        toast_bytes: size of its out-of-line values, with all its partitions.
+    """
+
+    owner: str
+    owned: bool
+    can_select: bool
+    can_use_schema: bool
+    candidate_indexes: tuple[str, ...] = ()
+    toast_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """PostgreSQL, as one look found it.
+
+    Attributes:
+        settings: see `cdc.replication.catalog.WAL_SETTINGS`.
+        pooled: something answers between us and the server.
+        replication_error: why a replication connection was refused; None when it was not.
+        tables: what source.tables selects.
+        rights: by table oid.
+        blockers: what a new slot would wait for now.
+    """
+
+    version_num: int
+    database: str
+    in_recovery: bool
+    settings: Mapping[str, str]
+    slots_used: int
+    senders_used: int
+    role: RoleFacts
+    pooled: bool
+    replication_error: TailraceError | None
+    slot: SlotFacts
+    publication: PublicationFacts | None
+    tables: tuple[SourceTable, ...]
+    rights: Mapping[int, TableRights] = field(default_factory=dict)
+    blockers: tuple[Blocker, ...] = ()

@@ -1,0 +1,124 @@
+"""Reads the facts the doctor judges: a dozen queries, however many tables, and one replication connection.
+
+https://www.postgresql.org/docs/18/functions-info.html#FUNCTIONS-INFO-ACCESS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cdc.config.settings import Config
+from cdc.doctor.facts import RoleFacts, SourceFacts, TableRights
+from cdc.errors import TailraceError
+from cdc.replication.blockers import blockers
+from cdc.replication.catalog import reading, source_identity, tables_matching, wal_settings
+from cdc.replication.connect import Connection, connect, connect_replication
+from cdc.replication.publication import publication_facts
+from cdc.replication.slot import slot_facts
+from cdc.replication.table import SourceTable
+
+APPLICATION_NAME: Final = "cdc doctor"
+
+# Managed servers let members of a role of theirs replicate, whatever the attribute says.
+_ROLE: Final = """
+select r.rolname::text, r.rolsuper,
+       r.rolreplication or exists (select from pg_roles m where m.rolname in ('rds_replication', 'azure_pg_admin')
+                                   and pg_has_role(r.oid, m.oid, 'member')),
+       has_database_privilege(current_database(), 'create'), pg_backend_pid()
+from pg_roles r
+where r.rolname = current_user
+"""
+
+_USED: Final = "select (select count(*) from pg_replication_slots), (select count(*) from pg_stat_replication)"
+
+_RIGHTS: Final = """
+select c.oid::int8, pg_get_userbyid(c.relowner)::text, pg_has_role(c.relowner, 'usage'),
+       has_table_privilege(c.oid, 'select'), has_schema_privilege(c.relnamespace, 'usage'),
+       coalesce((select array_agg(i.relname::text order by i.relname)
+                 from pg_index x join pg_class i on i.oid = x.indexrelid
+                 where x.indrelid = c.oid and x.indisunique and x.indimmediate and x.indisvalid
+                   and x.indpred is null and x.indexprs is null
+                   and not exists (select from unnest(x.indkey::int2[]) with ordinality as k (attnum, place)
+                                   join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+                                   where k.place <= x.indnkeyatts and not (a.attnotnull and a.attgenerated = ''))),
+                '{}')
+from pg_class c
+where c.oid = any(%(oids)s::oid[])
+"""
+
+# A partitioned table has no values of its own; pg_partition_tree gives a plain table as itself.
+_TOAST: Final = """
+select t.oid::int8, sum(pg_relation_size(c.reltoastrelid))::int8
+from unnest(%(oids)s::oid[]) as t (oid), pg_partition_tree(t.oid::regclass) as p
+join pg_class c on c.oid = p.relid and c.reltoastrelid <> 0
+group by t.oid
+"""
+
+
+def gather(config: Config) -> SourceFacts:
+    """Look at the source of `config`. Raises a TailraceError when it cannot be reached or read."""
+    connection = connect(config.source.dsn, application_name=APPLICATION_NAME)
+    try:
+        identity = source_identity(connection)
+        role, pooled = _role(connection)
+        tables = tables_matching(connection, config.source.tables, config.source.keyless)
+        with reading("count slots and senders"):
+            used = connection.execute(_USED).fetchone()
+        assert used is not None
+        return SourceFacts(
+            version_num=identity.server_version_num,
+            database=identity.database,
+            in_recovery=identity.in_recovery,
+            settings=wal_settings(connection),
+            slots_used=used[0],
+            senders_used=used[1],
+            role=role,
+            pooled=pooled,
+            replication_error=_replication_error(config),
+            slot=slot_facts(connection, config.slot),
+            publication=publication_facts(connection, config.publication),
+            tables=tuple(tables),
+            rights=table_rights(connection, tables),
+            blockers=tuple(blockers(connection)),
+        )
+    finally:
+        connection.close()
+
+
+def table_rights(connection: Connection, tables: Sequence[SourceTable]) -> dict[int, TableRights]:
+    """By oid, what the role may do with each table; a table dropped meanwhile is left out."""
+    oids = [table.oid for table in tables]
+    with reading("read rights on tables"):
+        toast: dict[int, int] = dict(connection.execute(_TOAST, {"oids": oids}).fetchall())
+        rows = connection.execute(_RIGHTS, {"oids": oids}).fetchall()
+    return {
+        oid: TableRights(
+            owner=owner,
+            owned=owned,
+            can_select=can_select,
+            can_use_schema=can_use_schema,
+            candidate_indexes=tuple(candidates),
+            toast_bytes=toast.get(oid, 0),
+        )
+        for oid, owner, owned, can_select, can_use_schema, candidates in rows
+    }
+
+
+def _role(connection: Connection) -> tuple[RoleFacts, bool]:
+    """The role, and whether a pooler is between: it hands out process ids of its own."""
+    with reading("read the role"):
+        row = connection.execute(_ROLE).fetchone()
+    assert row is not None
+    name, superuser, replication, can_create, pid = row
+    role = RoleFacts(name=name, superuser=superuser, replication=replication or superuser, can_create=can_create)
+    return role, connection.info.backend_pid != pid
+
+
+def _replication_error(config: Config) -> TailraceError | None:
+    """Open a replication connection and close it: pg_hba, rights and poolers show only that way."""
+    try:
+        connect_replication(config.source.dsn, application_name=APPLICATION_NAME).close()
+    except TailraceError as error:
+        return error
+    return None

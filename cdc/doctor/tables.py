@@ -1,0 +1,167 @@
+"""Checks of the tables: keys, replica identities, large values, partitions, rights. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cdc.config.settings import Config
+from cdc.doctor.facts import SourceFacts, TableRights
+from cdc.doctor.finding import Finding, Group, Level
+from cdc.doctor.sqltext import ident, name_of
+from cdc.doctor.tomltext import table_pattern, toml_string
+from cdc.model.relation import ReplicaIdentity
+from cdc.replication.table import Leaf, SourceTable
+
+RESERVED_SCHEMAS: Final = ("events", "views")
+"""``<name>.events.*`` and ``<name>.views.*`` are the topics of the outbox and of derived tables (DESIGN section 13)."""
+
+
+def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
+    """A summary, then what is to be said of each table, in their order."""
+    return [
+        *_summary(facts, config),
+        *_rights(facts),
+        *(finding for table in facts.tables for finding in check_table(table, facts.rights.get(table.oid))),
+    ]
+
+
+def check_table(table: SourceTable, rights: TableRights | None) -> list[Finding]:
+    """Everything about one table; nothing for one that is fine."""
+    if table.unpublishable:
+        return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
+    found = [*_schema(table), *_key(table, rights), *_leaves(table), *_generated(table)]
+    return [*found, *_toast(table, rights)]
+
+
+def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
+    captured = [table for table in facts.tables if not table.problem]
+    if not facts.tables:
+        patterns = ", ".join(map(toml_string, config.source.tables))
+        text = f"no table of database {facts.database!r} matches source.tables = [{patterns}]"
+        yield Finding(group=Group.TABLES, level=Level.ERROR, check="tables", message=text)
+        return
+    keyless = sum(table.keyless for table in captured)
+    partitioned = sum(table.partitioned for table in captured)
+    parts = [f"{len(captured)} of {len(facts.tables)} tables can be captured"]
+    if keyless:
+        parts.append(f"{keyless} of them without a key")
+    if partitioned:
+        parts.append(f"{partitioned} partitioned, each published as one table")
+    yield Finding(group=Group.TABLES, level=Level.OK, check="tables", message=", ".join(parts))
+
+
+def _rights(facts: SourceFacts) -> Iterator[Finding]:
+    """Streaming needs no right on a table; copying what is there already does. One finding for all of them."""
+    role = ident(facts.role.name)
+    lacking = [
+        table
+        for table in facts.tables
+        if table.oid in facts.rights
+        and not (facts.rights[table.oid].can_select and facts.rights[table.oid].can_use_schema)
+    ]
+    if not lacking:
+        return
+    shown = ", ".join(table.table for table in lacking[:5]) + (" ..." if len(lacking) > 5 else "")
+    schemas = sorted({table.namespace for table in lacking if not facts.rights[table.oid].can_use_schema})
+    grants = [f"grant usage on schema {ident(schema)} to {role};" for schema in schemas]
+    grants += [f"grant select on {name_of(t)} to {role};" for t in lacking if not facts.rights[t.oid].can_select]
+    text = f"role {facts.role.name!r} may not read {len(lacking)} tables, which a snapshot needs: {shown}"
+    sql = "\n".join(grants)
+    yield Finding(group=Group.TABLES, level=Level.WARNING, check="select", message=text, sql=sql)
+
+
+def _schema(table: SourceTable) -> Iterator[Finding]:
+    if table.namespace in RESERVED_SCHEMAS:
+        text = f"is in schema {table.namespace!r}, whose topic names Tailrace needs for itself"
+        command = f"in cdc.toml, source.tables: add {toml_string(f'!{table.namespace}.*')}"
+        yield _finding(Level.ERROR, "reserved_schema", table, text, command=command)
+
+
+def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
+    name = name_of(table)
+    if table.key:
+        return
+    candidates = rights.candidate_indexes if rights is not None else ()
+    if not table.keyless:
+        text = f"has no usable key: {table.key_problem}"
+        command = (
+            f"in cdc.toml, source.tables: add {table_pattern(table, exclude=True)}, "
+            f"or source.keyless: add {table_pattern(table)}"
+        )
+        yield _finding(Level.ERROR, "key", table, text, sql=_make_key(table, candidates), command=command)
+        return
+    if table.replica_identity is ReplicaIdentity.FULL:
+        text = "has no key: its topic is not compacted, its records have no key, and nothing can verify it"
+        yield _finding(Level.OK, "keyless", table, text)
+        return
+    text = "has no key: once it is published, every UPDATE and DELETE on it fails in the application"
+    sql = f"alter table {name} replica identity full;  -- not needed while rows are only inserted"
+    yield _finding(Level.WARNING, "keyless", table, text, sql=sql)
+
+
+def _make_key(table: SourceTable, candidates: Sequence[str]) -> str:
+    """The statement that gives the table a usable key: with an index it has, or a new column."""
+    name = name_of(table)
+    if candidates:
+        return f"alter table {name} replica identity using index {ident(candidates[0])};"
+    if "deferrable" in table.key_problem:
+        return f"-- make the primary key of {name} again, without deferrable"
+    if table.replica_identity in {ReplicaIdentity.NOTHING, ReplicaIdentity.INDEX}:
+        return f"alter table {name} replica identity default;  -- with a primary key"
+    column = next(f"cdc_id{n or ''}" for n in range(1000) if f"cdc_id{n or ''}" not in {c.name for c in table.columns})
+    return f"alter table {name} add column {column} bigint generated always as identity primary key;  -- rewrites it"
+
+
+def _leaves(table: SourceTable) -> Iterator[Finding]:
+    """A partition logs old rows by its own replica identity, which it does not inherit."""
+    for leaf in table.leaves:
+        if leaf.kind == "f" or leaf.persistence == "u":
+            kind = "a foreign table" if leaf.kind == "f" else "unlogged"
+            text = f"its partition {leaf.table} is {kind}: changes in it are not captured"
+            yield _finding(Level.WARNING, "partition", table, text)
+        elif leaf.replica_identity not in {table.replica_identity, ReplicaIdentity.FULL}:
+            text = (
+                f"its partition {leaf.table} has replica identity {leaf.replica_identity.name}, the table "
+                f"{table.replica_identity.name}: old rows would show other columns"
+            )
+            yield _finding(Level.ERROR, "partition", table, text, sql=_align(table, leaf))
+
+
+def _align(table: SourceTable, leaf: Leaf) -> str:
+    identity = {ReplicaIdentity.DEFAULT: "default", ReplicaIdentity.FULL: "full"}.get(table.replica_identity)
+    if identity is None:
+        return f"alter table {ident(leaf.namespace, leaf.name)} replica identity full;"
+    return f"alter table {ident(leaf.namespace, leaf.name)} replica identity {identity};"
+
+
+def _generated(table: SourceTable) -> Iterator[Finding]:
+    names = [column.name for column in table.columns if column.generated]
+    if names:
+        text = f"generated columns are not in its events: {', '.join(names)}"
+        yield _finding(Level.OK, "generated", table, text)
+
+
+def _toast(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
+    """Only tables that have out-of-line values now: nearly every table could have some."""
+    if table.replica_identity is ReplicaIdentity.FULL or rights is None or not rights.toast_bytes or not table.key:
+        return
+    names = [column.name for column in table.columns if column.toastable and column.name not in table.key]
+    text = (
+        f"has {rights.toast_bytes / (1 << 20):.1f} MB of large values ({', '.join(names)}): an update that leaves one "
+        "alone does not show it, and lists it in source.unchanged"
+    )
+    sql = f"alter table {name_of(table)} replica identity full;  -- complete events, more WAL"
+    yield _finding(Level.WARNING, "toast", table, text, sql=sql)
+
+
+def _finding(level: Level, check: str, table: SourceTable, text: str, *, sql: str = "", command: str = "") -> Finding:
+    return Finding(
+        group=Group.TABLES,
+        level=level,
+        check=check,
+        message=f"{table.table} {text}",
+        sql=sql,
+        command=command,
+        table=table.table,
+    )

@@ -1,0 +1,1 @@
+"""From row messages to key and value bytes. Pure."""

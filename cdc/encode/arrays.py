@@ -1,0 +1,78 @@
+r"""PostgreSQL's array text to a JSON array. Pure.
+
+Implements https://www.postgresql.org/docs/18/arrays.html#ARRAYS-IO: ``{1,NULL,"a \"b\""}``, nested to any depth,
+with ``[2:4]=`` in front where lower bounds are not 1 (dropped, as `to_jsonb` does).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from cdc.errors import DecodeError
+
+_BOUNDS: Final = re.compile(rb"(?:\[-?\d+:-?\d+\])+=")
+
+
+def array_encoder(element: Callable[[bytes], bytes] | None, delimiter: bytes = b",") -> Callable[[bytes], bytes]:
+    """An encoder for arrays whose elements `element` encodes; None passes their text through.
+
+    The encoder raises DecodeError for text that is no array.
+    """
+    mark = re.escape(delimiter)
+    # Runs, not one character at a time: an element of 15 MB took 9 s and 2 GB as `(?:[^"\\]|\\.)*`.
+    token = re.compile(rb'\{|\}|%b|"([^"\\]*+(?:\\.[^"\\]*+)*+)"|([^{}"\\%b]+)' % (mark, mark), re.DOTALL)
+
+    def encode(text: bytes) -> bytes:
+        if text[:1] == b"[":
+            match = _BOUNDS.match(text)
+            if match is None:
+                raise DecodeError("array", 0, detail="has broken bounds")
+            text = text[match.end() :]
+        if text == b"{}":
+            return b"[]"
+        if text[:1] != b"{" or text[-1:] != b"}":
+            raise DecodeError("array", 0, detail="does not stand in braces")
+        if element is None and b'"' not in text and b"N" not in text and b"{" not in text[1:]:
+            return b"[%b]" % text[1:-1]
+        return _walk(text)
+
+    def _walk(text: bytes) -> bytes:
+        out: list[bytes] = []
+        depth = at = 0
+        complete = False  # whether a value stands before `at`, so that only a delimiter or a brace may follow
+        while at < len(text):
+            match = token.match(text, at)
+            piece = b"" if match is None else match[0]
+            if match is None or complete is not (piece == delimiter or piece == b"}"):
+                raise DecodeError("array", at, detail="has something that is no element")
+            at = match.end()
+            complete = piece != b"{" and piece != delimiter
+            if piece == b"{":
+                depth += 1
+                out.append(b"[")
+            elif piece == b"}":
+                depth -= 1
+                out.append(b"]")
+                if depth == 0 and at != len(text):
+                    raise DecodeError("array", at, detail="goes on after its end")
+            elif piece == delimiter:
+                out.append(b",")
+            elif match[1] is not None:
+                value = _unescaped(match[1])
+                out.append(value if element is None else element(value))
+            elif piece == b"NULL":
+                out.append(b"null")
+            else:
+                out.append(piece if element is None else element(piece))
+        if depth != 0:
+            raise DecodeError("array", at, detail="ends too early")
+        return b"".join(out)
+
+    return encode
+
+
+def _unescaped(text: bytes) -> bytes:
+    r"""Text without its escapes; ``\\`` is split off first, so every other backslash only protects what follows."""
+    return b"\\".join(part.replace(b"\\", b"") for part in text.split(b"\\\\"))

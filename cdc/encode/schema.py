@@ -1,0 +1,91 @@
+"""From a Relation message to its schema: encodings, key, and the id that names both. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cdc.encode.values import EncodeOptions, TypeEncoding, resolve
+from cdc.errors import SourceRefused
+from cdc.lsn import Lsn
+from cdc.model.progress import SchemaColumn, SchemaRecord
+from cdc.model.relation import Relation
+from cdc.model.types import TypeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """Everything a transcoder needs to know of a relation.
+
+    Attributes:
+        key: indexes of the key columns in key order; empty for a keyless table.
+        encodings: one per column.
+        schema_id: first 8 hex digits of SHA-256 over the canonical relation and the options.
+    """
+
+    relation: Relation
+    key: tuple[int, ...]
+    encodings: tuple[TypeEncoding, ...]
+    schema_id: str
+
+    def record(self, topic: str, epoch: int, lsn: Lsn) -> SchemaRecord:
+        """The record that explains `schema_id` to consumers."""
+        columns = tuple(
+            SchemaColumn(
+                name=column.name,
+                type=encoding.name,
+                type_oid=column.type_oid,
+                type_modifier=column.type_modifier,
+                encoding=encoding.encoding,
+                key=index in self.key,
+            )
+            for index, (column, encoding) in enumerate(zip(self.relation.columns, self.encodings, strict=True))
+        )
+        return SchemaRecord(
+            table=self.relation.table,
+            topic=topic,
+            schema_id=self.schema_id,
+            epoch=epoch,
+            lsn=lsn,
+            replica_identity=self.relation.replica_identity.value,
+            key=tuple(self.relation.columns[index].name for index in self.key),
+            columns=columns,
+        )
+
+
+def table_schema(
+    relation: Relation, key_columns: Sequence[str], types: Mapping[int, TypeFacts], options: EncodeOptions
+) -> TableSchema:
+    """Put together what is known of a relation.
+
+    Raises:
+        SourceRefused: a key column is not in the relation (dropped since, or not published).
+    """
+    names = [column.name for column in relation.columns]
+    missing = [name for name in key_columns if name not in names]
+    if missing:
+        raise SourceRefused(
+            f"key column {missing[0]!r} of {relation.table} is not in the stream",
+            hint="publish every key column; a column list must contain the replica identity",
+            table=relation.table,
+            column=missing[0],
+        )
+    key = tuple(names.index(name) for name in key_columns)
+    encodings = tuple(resolve(column.type_oid, types, options) for column in relation.columns)
+    return TableSchema(relation, key, encodings, _schema_id(relation, key, options))
+
+
+def _schema_id(relation: Relation, key: tuple[int, ...], options: EncodeOptions) -> str:
+    canonical = msgspec.json.encode(
+        [
+            relation.namespace,
+            relation.name,
+            [[column.name, column.type_oid, column.type_modifier] for column in relation.columns],
+            key,
+            [options.numeric, options.int64],
+        ]
+    )
+    return hashlib.sha256(canonical).hexdigest()[:8]

@@ -1,0 +1,236 @@
+"""Every error Tailrace raises, as one tree. Policy reads the class, never the message.
+
+    TailraceError
+    |- UsageError                 the command line is wrong                      exit 2
+    |- ConfigError                a setting is wrong or missing                  exit 2
+    |- LocalError                 a local server could not be had or started     exit 1
+    |  `- LocalStopped            it was stopped on purpose while it started
+    |- CutNotReached              the log does not reach an LSN in time          exit 1
+    |- SourceError                PostgreSQL
+    |  |- SourceUnreachable       no connection, or it broke: wait and retry
+    |  |- SlotHeld                another process reads the slot: wait
+    |  |- SlotBlocked             a new slot waits for open transactions: wait and retry
+    |  |- SourceRefused           rights, settings, publication, keys: MISCONFIGURED
+    |  |- SourceGap               WAL we need is gone or was not published: GAP
+    |  `- SourceDiverged          not the history we captured: DIVERGED
+    |- BrokerError                Kafka
+    |  |- BrokerUnreachable       wait and retry
+    |  |- OutcomeUnknown          a transaction may or may not be committed: new producer, read back
+    |  |- ProducerFenced          another producer has our transactional id: FENCED, or a timeout of ours
+    |  |- BrokerRefused           credentials, ACLs, limits: MISCONFIGURED
+    |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
+    |- ProgressDamaged            the restart state cannot be trusted: MISCONFIGURED
+    |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
+    |- DecodeError                bytes that are not the protocol: the connection is made anew
+    |- PoisonedStream             the same bytes each time: MISCONFIGURED
+    `- InvariantError             our own mistake
+
+`retry` says who can mend it: ``timed`` (time does), ``operator`` (a person must), ``never`` (a bug).
+No message ever holds a row value or a secret; facts are attributes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from cdc.lsn import Lsn
+
+Retry = Literal["timed", "operator", "never"]
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_OPERATOR = 3
+
+
+class TailraceError(Exception):
+    """Base of the tree.
+
+    Args:
+        message: what happened and where, one sentence, no row values, no secrets.
+        hint: what to do about it, in words.
+        command: a command or statement to try, copied as it is.
+        facts: named facts for the log (slot, lsn, table, topic, ...).
+    """
+
+    retry: ClassVar[Retry] = "operator"
+    exit_code: ClassVar[int] = EXIT_OPERATOR
+    state: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, hint: str = "", command: str = "", **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.command = command
+        self.facts = facts
+
+
+class UsageError(TailraceError):
+    """The command line asks for something that does not exist."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(TailraceError):
+    """A setting is wrong, missing or unknown; the message names the key."""
+
+    exit_code = EXIT_USAGE
+    state = "MISCONFIGURED"
+
+
+class LocalError(TailraceError):
+    """A local server could not be fetched, started or stopped."""
+
+    exit_code = EXIT_FAILED
+
+
+class LocalStopped(LocalError):
+    """A local server was stopped on purpose while it started, so nobody is to start it once more."""
+
+
+class CutNotReached(TailraceError):
+    """The log does not reach an LSN in time: capture is behind, or does not run."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+
+
+class SourceError(TailraceError):
+    """PostgreSQL is the cause."""
+
+
+class SourceUnreachable(SourceError):
+    """No connection to PostgreSQL, or it broke."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class SlotHeld(SourceError):
+    """Another process streams from our slot (55006). The slot is the lock, so we wait."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class SlotBlocked(SourceError):
+    """A slot could not be made in time because of open write transactions, which are named. Nothing was left."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class SourceRefused(SourceError):
+    """PostgreSQL will not do it as things are: rights, settings, publication, keys."""
+
+    state = "MISCONFIGURED"
+
+
+class SourceGap(SourceError):
+    """Changes between `known_to` and `resumes_at` are not in the log and cannot be had any more."""
+
+    state = "GAP"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        known_to: Lsn | None = None,
+        resumes_at: Lsn | None = None,
+        hint: str = "",
+        command: str = "",
+        **facts: object,
+    ) -> None:
+        super().__init__(message, hint=hint, command=command, known_to=known_to, resumes_at=resumes_at, **facts)
+        self.known_to = known_to
+        self.resumes_at = resumes_at
+
+
+class SourceDiverged(SourceError):
+    """The database has another history than the log: restored, promoted behind us, another cluster."""
+
+    state = "DIVERGED"
+
+
+class BrokerError(TailraceError):
+    """Kafka is the cause."""
+
+
+class BrokerUnreachable(BrokerError):
+    """No broker answers, or none that can take the request now."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class OutcomeUnknown(BrokerError):
+    """A Kafka transaction failed or may have: throw the producer away, make a new one, read back."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+
+
+class ProducerFenced(BrokerError):
+    """The broker has seen a newer producer with our transactional id, or timed our transaction out."""
+
+    state = "FENCED"
+
+
+class BrokerRefused(BrokerError):
+    """Credentials, ACLs or limits of the broker forbid it."""
+
+    state = "MISCONFIGURED"
+
+
+class TopicMismatch(BrokerError):
+    """A topic has other settings, another partition count or another id than it must."""
+
+    state = "MISCONFIGURED"
+
+
+class ProgressDamaged(TailraceError):
+    """The restart state is missing, foreign, or of a version we do not read."""
+
+    state = "MISCONFIGURED"
+
+
+class RowRefused(TailraceError):
+    """A committed row cannot be published as it is; capture stops rather than leave it out."""
+
+    state = "MISCONFIGURED"
+
+
+class DecodeError(TailraceError):
+    """Bytes that are not the protocol: `need` bytes at `offset` of a message `tag`, `have` there are.
+
+    The connection is dropped and nothing is acknowledged; the same bytes twice are a stop.
+    """
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+    def __init__(self, tag: str, offset: int, *, need: int = 0, have: int = 0, detail: str = "") -> None:
+        what = detail or f"needs {need} bytes, has {have}"
+        super().__init__(f"cannot decode message {tag!r} at byte {offset}: {what}", tag=tag, offset=offset)
+        self.tag = tag
+        self.offset = offset
+        self.need = need
+        self.have = have
+
+
+class PoisonedStream(TailraceError):
+    """The stream cannot be decoded, however often it is read: time does not mend that."""
+
+    state = "MISCONFIGURED"
+
+
+class InvariantError(TailraceError):
+    """Something that can only be a bug of ours; nothing was published or acknowledged because of it."""
+
+    retry = "never"
+    exit_code = EXIT_FAILED

@@ -1,0 +1,1 @@
+"""The only importer of the Kafka client: producer, consumer, admin, error translation."""

@@ -1,0 +1,189 @@
+"""The librdkafka configuration of each kind of client: ours, the operator's, and which of them wins (DESIGN section 5).
+
+Pure: settings in, dictionaries out. What exactly once rests on is fixed here; tuning can be overridden under
+``[kafka.options]``. See https://github.com/confluentinc/librdkafka/blob/v2.16.0/CONFIGURATION.md for every name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from cdc.config.secret import Secret
+from cdc.config.settings import Kafka
+from cdc.errors import ConfigError
+
+ClientOptions: TypeAlias = dict[str, str]
+
+TRANSACTION_TIMEOUT_MS: Final = 60_000  # the broker aborts a transaction of ours after this; also Kafka's own default
+SOCKET_TIMEOUT_MS: Final = 30_000  # a half-open connection is noticed within half a transaction timeout
+QUEUE_BYTES: Final = 32 << 20  # records handed to librdkafka and not yet acknowledged: 2-3 batches of capture
+QUEUE_MESSAGES: Final = 100_000  # the same bound for tiny records: five batches of `batch_rows_max`
+READ_QUEUE_BYTES: Final = 16 << 20  # fetched ahead of a reader
+FETCH_BYTES: Final = 8 << 20  # of one answer, compressed; a larger batch comes alone, whatever this says
+MESSAGE_BYTES_MIN: Final = 1_000  # librdkafka's own range of message.max.bytes
+MESSAGE_BYTES_MAX: Final = 1_000_000_000
+RECORD_OVERHEAD_BYTES: Final = 128
+"""Subtracted from `max.message.bytes`: Kafka measures a whole batch, whose frame takes 61 bytes, and each record up to
+36 (https://kafka.apache.org/documentation/#recordbatch)."""
+
+_ALIASES: Final = {
+    "metadata.broker.list": "bootstrap.servers",
+    "request.required.acks": "acks",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "compression.codec": "compression.type",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "retries": "message.send.max.retries",
+    "sasl.mechanisms": "sasl.mechanism",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+}
+"""Two names of one librdkafka option would otherwise both be set, and the last one wins."""
+
+_FIXED: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "transactional.id",
+        "enable.idempotence",
+        "acks",
+        "isolation.level",
+        "allow.auto.create.topics",
+        "group.id",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "auto.offset.reset",
+        "enable.partition.eof",
+        "message.max.bytes",
+        "delivery.report.only.error",
+        "enable.gapless.guarantee",
+        "statistics.interval.ms",
+        "log_level",
+        "log.connection.close",
+        "log.queue",
+    }
+)
+_PRODUCER_ONLY: Final = re.compile(
+    r"linger\.ms|batch\.|compression\.|queue\.buffering\.|message\.(timeout|send|copy)|transaction\.timeout\.ms"
+    r"|topic\.metadata\.propagation|max\.in\.flight\.requests|request\.timeout|partitioner|sticky\.partitioning|retry\.backoff"
+)
+_CONSUMER_ONLY: Final = re.compile(
+    r"fetch\.|queued\.|max\.partition\.fetch|check\.crcs|consume\.|session\.timeout|heartbeat\.|max\.poll\.|group\."
+    r"|partition\.assignment"
+)
+
+
+def producer_options(kafka: Kafka, transactional_id: str, *, message_bytes_max: int) -> ClientOptions:
+    """Options of the transactional producer.
+
+    `message_bytes_max` is the topics' `max.message.bytes`; a record larger than `record_bytes_max` of it is refused
+    when it is handed over. Raises ConfigError when the timeouts contradict each other.
+    """
+    user = _user_options(kafka.options, without=_CONSUMER_ONLY)
+    timeout_ms = user.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
+    limit_ms = _milliseconds("transaction.timeout.ms", timeout_ms)
+    for option, wanted_ms in (("message.timeout.ms", TRANSACTION_TIMEOUT_MS), ("socket.timeout.ms", SOCKET_TIMEOUT_MS)):
+        value = user.setdefault(option, str(min(wanted_ms, limit_ms)))
+        # Zero is "for ever" to librdkafka, so it is not within the limit either.
+        if not 0 < _milliseconds(option, value) <= limit_ms:
+            raise ConfigError(
+                f"kafka.options.{option} is {value} and transaction.timeout.ms is {limit_ms}: a record could arrive "
+                "after its transaction has ended",
+                hint=f"set kafka.options.{option} between 1 and {limit_ms}, or raise transaction.timeout.ms",
+            )
+    return {
+        **_common(kafka, client_id=transactional_id),
+        "linger.ms": "5",
+        "batch.size": "1000000",
+        "compression.type": "lz4",
+        # A topic that was deleted is said to be missing after 10 s; with the default of 30 s flush gives up first.
+        "topic.metadata.propagation.max.ms": "10000",
+        "queue.buffering.max.messages": str(QUEUE_MESSAGES),
+        "queue.buffering.max.kbytes": str(max(QUEUE_BYTES, 2 * message_bytes_max) >> 10),
+        **user,
+        "transactional.id": transactional_id,
+        "enable.idempotence": "true",
+        "acks": "all",
+        "message.max.bytes": str(record_bytes_max(message_bytes_max)),
+        **_fixed(kafka),
+    }
+
+
+def consumer_options(kafka: Kafka, *, client_id: str) -> ClientOptions:
+    """Options of a reader that assigns partitions by itself: no group, no stored offsets, committed records only."""
+    return {
+        **_common(kafka, client_id=client_id),
+        "queued.max.messages.kbytes": str(READ_QUEUE_BYTES >> 10),
+        "queued.min.messages": "20000",
+        "fetch.max.bytes": str(FETCH_BYTES),
+        "fetch.wait.max.ms": "100",  # the end of a log is announced this late, and progress is read at each start
+        **_user_options(kafka.options, without=_PRODUCER_ONLY),
+        "group.id": client_id,  # librdkafka wants one; nothing is ever committed under it
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "enable.partition.eof": "true",
+        "auto.offset.reset": "error",  # an offset that is gone is an error, never a silent jump
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": "false",
+        **_fixed(kafka),
+    }
+
+
+def admin_options(kafka: Kafka, *, client_id: str) -> ClientOptions:
+    """Options of the admin client."""
+    options = _user_options(kafka.options, without=_PRODUCER_ONLY)
+    shared = {name: value for name, value in options.items() if _CONSUMER_ONLY.match(name) is None}
+    return {**_common(kafka, client_id=client_id), **shared, **_fixed(kafka)}
+
+
+def record_bytes_max(message_bytes_max: int) -> int:
+    """Largest record (key, value, headers) for topics whose `max.message.bytes` is `message_bytes_max`."""
+    return min(max(message_bytes_max - RECORD_OVERHEAD_BYTES, MESSAGE_BYTES_MIN), MESSAGE_BYTES_MAX)
+
+
+def option_error(message: str, options: Mapping[str, Secret]) -> ConfigError:
+    """The ConfigError for librdkafka's refusal of a configuration.
+
+    Only the name of the option is taken from `message`: the rest can hold its value, which can be a password.
+    """
+    found = re.search(r'configuration property:? "([a-zA-Z0-9_.]+)"', message) or re.search(r"`([a-z0-9_.]+)`", message)
+    name = _spelled(found[1], options) if found else ""
+    what = f"kafka.options.{name}" if name in options else f"one of kafka.options ({', '.join(sorted(options))})"
+    unknown = "No such configuration property" in message
+    return ConfigError(
+        f"{what} is not an option of librdkafka" if unknown else f"{what} has a value librdkafka does not take",
+        hint="names and values: https://github.com/confluentinc/librdkafka/blob/v2.16.0/CONFIGURATION.md",
+        option=name,
+    )
+
+
+def _spelled(name: str, options: Mapping[str, Secret]) -> str:
+    """The name under which the operator wrote an option that librdkafka calls `name`."""
+    same = {name, _ALIASES.get(name, name), *(alias for alias, real in _ALIASES.items() if real == name)}
+    return next((option for option in options if option in same), name)
+
+
+def _common(kafka: Kafka, *, client_id: str) -> ClientOptions:
+    return {
+        "client.id": client_id,
+        "socket.keepalive.enable": "true",
+        "reconnect.backoff.ms": "100",
+        "reconnect.backoff.max.ms": "5000",
+        "bootstrap.servers": kafka.bootstrap,
+    }
+
+
+def _fixed(kafka: Kafka) -> ClientOptions:
+    return {"bootstrap.servers": kafka.bootstrap}
+
+
+def _user_options(options: Mapping[str, Secret], *, without: re.Pattern[str]) -> ClientOptions:
+    named = {_ALIASES.get(name, name): value.reveal() for name, value in options.items()}
+    return {name: value for name, value in named.items() if name not in _FIXED and without.match(name) is None}
+
+
+def _milliseconds(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"kafka.options.{option} must be a whole number of milliseconds") from None

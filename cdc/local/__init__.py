@@ -1,0 +1,1 @@
+"""Real PostgreSQL and Kafka on this machine without Docker."""

@@ -1,0 +1,69 @@
+"""Archives of loaded classes, from which a JVM starts in half the time. A convenience: never a reason to fail.
+
+A server's JVM writes one at its first clean stop, into its own folder; it is kept in the cache under what it is good
+for and the checksum of its bytes. The JVM checks little of it, so we check all (65 MB take 60 ms, 2026-11-21).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from cdc.local.storage import copy_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cdc.local.machine import Machine
+
+# One for each way to start a server, and one more while Java or the server is being upgraded.
+_KEPT_MAX: Final = 4
+_SUFFIX: Final = ".jsa"
+
+
+class Archives:
+    """The archives of one kind of server. `stem` says what one is good for: a file name without dots."""
+
+    def __init__(self, machine: Machine, server: str) -> None:
+        self._machine = machine
+        self._folder = machine.cache / "archives" / server
+
+    def find(self, stem: str) -> Path | None:
+        """The archive, whole; damaged ones are removed, so that the next stop makes a new one."""
+        for file in sorted(self._folder.glob(f"{stem}.*{_SUFFIX}")):
+            with contextlib.suppress(OSError):
+                if file.name == _name(stem, file):
+                    return file
+            self.drop(file)
+        return None
+
+    def keep(self, stem: str, written: Path) -> None:
+        """Take what the JVM wrote to `written` into the cache, if it wrote something, and remove it there."""
+        with contextlib.suppress(OSError):
+            if written.stat(follow_symlinks=False).st_size:
+                copied = self._folder / f"{stem}.part"
+                copy_file(written, copied, machine=self._machine)
+                kept = self._folder / _name(stem, copied)
+                copied.replace(kept)
+                for file in self._folder.glob(f"{stem}.*{_SUFFIX}"):
+                    if file != kept:
+                        self.drop(file)
+                self._prune()
+        with contextlib.suppress(OSError):
+            written.unlink()
+
+    def drop(self, file: Path) -> None:
+        """Remove an archive that turned out to be no good."""
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+    def _prune(self) -> None:
+        files = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda file: file.stat().st_mtime)
+        for file in files[:-_KEPT_MAX]:
+            self.drop(file)
+
+
+def _name(stem: str, file: Path) -> str:
+    with file.open("rb") as handle:
+        return f"{stem}.{hashlib.file_digest(handle, 'sha256').hexdigest()[:32]}{_SUFFIX}"

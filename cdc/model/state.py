@@ -1,0 +1,24 @@
+"""The states a pipeline can be in. The names are part of the interface: status, metrics, logs, exit codes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What capture is doing, or why it is not."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    CATCHING_UP = "CATCHING_UP"
+    WAITING = "WAITING"
+    GAP = "GAP"
+    DIVERGED = "DIVERGED"
+    FENCED = "FENCED"
+    MISCONFIGURED = "MISCONFIGURED"
+    STOPPED = "STOPPED"
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether nothing goes on until a person acts."""
+        return self in {State.GAP, State.DIVERGED, State.FENCED, State.MISCONFIGURED}

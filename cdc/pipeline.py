@@ -1,0 +1,172 @@
+"""THE loop: read, transcode, publish, confirm.
+
+Data runs down this page, positions come back up as return values. One thread; nothing per row crosses another.
+A batch ends as soon as nothing more is readable, so light load is quick and heavy load is efficient; it ends at a
+boundary of source transactions unless one alone is larger than the caps.
+
+Everything it touches is a contract, so that the simulation drives this very code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cdc.capture.assembler import Assembler
+from cdc.clock import Clock
+from cdc.contracts import BatchObserver, Publisher, RelationPlanner, ReplicationStream
+from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
+from cdc.lsn import Lsn
+from cdc.model.event import TopicBuffer
+from cdc.model.progress import SchemaRecord
+
+_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
+_SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
+_SLICE_BYTES: Final = 2 << 20
+_OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of the source: spread it (limit: 60 s)
+_IDLE_PROGRESS_S: Final = 1.0  # DESIGN section 5: progress for foreign WAL at most once a second
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a pipeline is made of; all of it is thrown away together."""
+
+    stream: ReplicationStream
+    publisher: Publisher
+    assembler: Assembler
+    planner: RelationPlanner
+    observer: BatchObserver
+    clock: Clock
+    verified: Callable[[], Lsn]
+    batch_age_max_s: float
+
+
+class Pipeline:
+    """Runs until told to stop or until something fails; either way it is not used again."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._buffers: dict[str, TopicBuffer] = {}
+        self._schemas: list[SchemaRecord] = []
+        self._unwritten = (0, 0)
+        self._batch_since_s: float | None = None
+        self._last_commit_s = 0.0
+        self._opened_s = 0.0
+        self._durable = parts.assembler.position.end_lsn
+
+    def run(self, stop: threading.Event) -> None:
+        """Capture until `stop`. Complete transactions read so far are published before it returns."""
+        while not stop.is_set():
+            self.step()
+        if not self._parts.assembler.in_transaction and self._parts.assembler.row_count:
+            self._commit()
+        self._confirm()
+
+    def step(self) -> None:
+        """Take what is readable now, or wait a moment; commit when there is reason to."""
+        parts, assembler = self._parts, self._parts.assembler
+        ready = assembler.row_count > 0 and not assembler.in_transaction
+        frames = parts.stream.read(0.0 if ready else _WAIT_S)
+        rows_before = assembler.row_count
+        at = 0
+        while at < len(frames):
+            at = self._feed(frames, at)
+            if assembler.unplanned is not None:
+                self._plan()
+            elif assembler.due:
+                self._commit()
+        quiet = rows_before == assembler.row_count
+        if quiet and not assembler.in_transaction:
+            parts.observer.caught_up()
+        self._settle(quiet=quiet)
+
+    def _feed(self, frames: list[bytes], at: int) -> int:
+        """Feed on; when a row is refused, first publish everything before it."""
+        assembler = self._parts.assembler
+        try:
+            return assembler.feed(frames, at)
+        except (RowRefused, SourceRefused):
+            assembler.step_back()
+            self._commit()
+            raise
+
+    def _settle(self, *, quiet: bool) -> None:
+        """After every read: hand over a slice, commit if it is time. `quiet`: no rows were added.
+
+        Keepalives can come without end, so nothing here waits for silence alone.
+        """
+        assembler, now_s = self._parts.assembler, self._parts.clock.monotonic_s()
+        pending = assembler.row_count > 0 or bool(self._schemas)
+        if not pending:
+            self._batch_since_s = None
+        elif self._batch_since_s is None:
+            self._batch_since_s = now_s
+        old = self._batch_since_s is not None and now_s - self._batch_since_s > self._parts.batch_age_max_s
+        if assembler.in_transaction:
+            assembler.hasten = old
+            self._write_slice()
+            if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
+                self._commit()
+        elif (quiet or old) if pending else self._idle_progress_due(now_s):
+            self._commit()
+        elif quiet:
+            self._confirm()
+        else:
+            self._write_slice()
+
+    def _idle_progress_due(self, now_s: float) -> bool:
+        return self._parts.assembler.advanced and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
+
+    def _plan(self) -> None:
+        """A table, or a new shape of one: everything that needs the catalog or an admin call happens here."""
+        relation = self._parts.assembler.unplanned
+        assert relation is not None
+        try:
+            planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
+        except SourceRefused:
+            self._commit()
+            raise
+        if planned is None:
+            self._parts.assembler.plan(relation, None)
+            return
+        self._buffers[planned.buffer.topic] = planned.buffer
+        self._schemas.extend(planned.schemas)
+        self._parts.assembler.plan(relation, planned.transcoder)
+
+    def _write_slice(self) -> None:
+        rows, size = self._unwritten
+        assembler = self._parts.assembler
+        if assembler.row_count - rows >= _SLICE_ROWS or assembler.byte_count - size >= _SLICE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._parts.publisher.is_open:
+            self._opened_s = self._parts.clock.monotonic_s()
+        self._parts.publisher.write(list(self._buffers.values()), self._schemas)
+        self._schemas = []
+        self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)
+
+    def _commit(self) -> None:
+        """Publish what is buffered; only then tell PostgreSQL that it may forget it."""
+        parts, assembler = self._parts, self._parts.assembler
+        began_s = parts.clock.monotonic_s()
+        stats = assembler.stats()
+        if assembler.row_count or self._schemas:
+            self._write()
+        position = assembler.reach()
+        parts.publisher.commit(position, parts.verified())
+        assembler.taken()
+        self._durable = position.end_lsn
+        self._unwritten = (0, 0)
+        self._batch_since_s = None
+        self._last_commit_s = parts.clock.monotonic_s()
+        self._confirm()
+        parts.observer.published(stats, position, self._last_commit_s - began_s)
+        if parts.publisher.worn is not None:
+            raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.worn}")
+
+    def _confirm(self) -> None:
+        """Acknowledge what is durable and lies in WAL that a good catalog check has covered."""
+        self._parts.stream.confirm(min(self._durable, self._parts.verified()))

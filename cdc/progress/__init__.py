@@ -1,0 +1,1 @@
+"""The restart state and the cut index, as they lie in Kafka."""

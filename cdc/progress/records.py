@@ -1,0 +1,68 @@
+"""How the restart state and the cut index lie in Kafka: keys, bytes, and the versions we read. Pure.
+
+``<name>.__progress`` (compacted) has three keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
+it changes, so that the small record of every transaction stays small), ``<name>/sentinel`` -> a nonce that tells a
+starting capture that it reads the newest state. ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from cdc.errors import ProgressDamaged
+from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
+
+_Value = TypeVar("_Value", Progress, Identity, Cut)
+
+
+def _plain(value: object) -> int:
+    """An Lsn is written as the integer it is; msgspec knows int itself only."""
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"no record holds a {type(value).__name__}")
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+_VERSIONS: Final[dict[type, int]] = {Progress: PROGRESS_VERSION, Identity: PROGRESS_VERSION, Cut: CUT_VERSION}
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def progress_key(name: str) -> bytes:
+    """Key of the Progress record."""
+    return name.encode()
+
+
+def identity_key(name: str) -> bytes:
+    """Key of the Identity record."""
+    return f"{name}/identity".encode()
+
+
+def sentinel_key(name: str) -> bytes:
+    """Key of the sentinel."""
+    return f"{name}/sentinel".encode()
+
+
+def encode(value: Progress | Identity | Cut | SchemaRecord | SchemaKey) -> bytes:
+    """The bytes of a record; the same value gives the same bytes."""
+    return _encode(value)
+
+
+def decode(data: bytes, kind: type[_Value], where: str) -> _Value:
+    """Read a record. Raises ProgressDamaged naming `where` for what is no such record or of another version."""
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version == _VERSIONS[kind]:
+            return msgspec.json.decode(data, type=kind)
+        found = f"version {version}, this program reads {_VERSIONS[kind]}"
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = "not readable"
+    raise ProgressDamaged(
+        f"the {kind.__name__.lower()} record in {where} is {found}",
+        hint="it was written by another version of Tailrace, or by somebody else; nothing was changed",
+        topic=where,
+    )

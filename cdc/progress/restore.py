@@ -1,0 +1,122 @@
+"""Reads the restart state back: where the log is, whose it is, and what the cut index last said.
+
+Two readings make a start: one before the slot is ours (it only tells where to begin streaming) and one after the
+fence, up to a sentinel of our own, which can only be newer (DESIGN section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from cdc.errors import ProgressDamaged
+from cdc.lsn import Lsn
+from cdc.model.event import Headers, StreamPosition
+from cdc.model.names import cuts_topic, progress_topic, schema_topic
+from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
+from cdc.progress.records import decode, identity_key, progress_key, sentinel_key
+
+Partition: TypeAlias = tuple[str, int]
+LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
+"""(topic, partition, offset, timestamp in ms, key, value, headers), as `cdc.kafka.facts` has it."""
+
+_TAIL: Final = 4096
+"""Offsets of the cut index read at first: a full map comes every 1,000 records, each with a marker behind it."""
+
+
+class TopicReader(Protocol):
+    """What restoring needs of a Kafka reader; `cdc.kafka.consumer.LogReader` is one."""
+
+    def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
+        """Offset and value of the newest committed record of each key, up to the topic's end now."""
+
+    def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
+        """First offset there is, and the one after the last committed record."""
+
+    def read(
+        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
+    ) -> Iterator[list[LogRecord]]:
+        """Committed records between two offsets of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What the log says of itself. `progress` is None when capture never ran.
+
+    `accounts` are those of the cut index, `since_lsn` where their counts began (0: with the log).
+    """
+
+    progress: Progress | None
+    identity: Identity | None
+    accounts: dict[str, tuple[int, int, str]]
+    since_lsn: Lsn
+    sentinel: bytes | None
+
+    @property
+    def position(self) -> StreamPosition | None:
+        """Where to go on."""
+        if self.progress is None:
+            return None
+        found = self.progress
+        return StreamPosition(Lsn(found.end_lsn), Lsn(found.commit_lsn), found.next_ordinal)
+
+
+def restore(reader: TopicReader, name: str) -> Restored:
+    """Read progress, identity and cut index. Raises ProgressDamaged when one is there without the other."""
+    topic = progress_topic(name)
+    keys = (progress_key(name), identity_key(name), sentinel_key(name))
+    newest = {key: value for key, (_, value) in reader.last_records(topic, keys=keys).items()}
+    progress_bytes, identity_bytes, sentinel = (newest.get(key) for key in keys)
+    if (progress_bytes is None) != (identity_bytes is None):
+        raise ProgressDamaged(
+            f"{topic} has a position without an identity, or the other way round",
+            hint="somebody wrote or deleted records there; the position cannot be trusted",
+            topic=topic,
+        )
+    progress = None if progress_bytes is None else decode(progress_bytes, Progress, topic)
+    identity = None if identity_bytes is None else decode(identity_bytes, Identity, topic)
+    accounts, since_lsn = ({}, Lsn(0)) if progress is None else _accounts(reader, name, Lsn(progress.end_lsn))
+    return Restored(progress, identity, accounts, since_lsn, sentinel)
+
+
+def recorded_keys(reader: TopicReader, name: str) -> dict[str, tuple[str, ...]]:
+    """Key columns of each table as its newest schema record has them."""
+    topic = schema_topic(name)
+    newest: dict[str, tuple[int, SchemaRecord]] = {}
+    for offset, value in reader.last_records(topic).values():
+        try:
+            record = msgspec.json.decode(value, type=SchemaRecord)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
+        if record.table not in newest or newest[record.table][0] < offset:
+            newest[record.table] = (offset, record)
+    return {table: record.key for table, (_, record) in newest.items()}
+
+
+def _accounts(reader: TopicReader, name: str, end_lsn: Lsn) -> tuple[dict[str, tuple[int, int, str]], Lsn]:
+    """The newest map of all partitions, the last full one with every later change laid over it; and since when.
+
+    Empty when the index holds no full map any more (capture was stopped for longer than its retention): counting
+    then begins anew at `end_lsn`, and the next full map says so.
+    """
+    topic = cuts_topic(name)
+    for count in (_TAIL, 1 << 62):
+        cuts = [decode(value, Cut, topic) for value in _tail(reader, topic, count)]
+        full = max((index for index, cut in enumerate(cuts) if cut.full), default=None)
+        if full is not None:
+            accounts: dict[str, tuple[int, int, str]] = {}
+            for cut in cuts[full:]:
+                accounts.update(cut.changed)
+            return accounts, Lsn(cuts[full].since_lsn)
+    return {}, end_lsn
+
+
+def _tail(reader: TopicReader, topic: str, count: int) -> list[bytes]:
+    """Committed values among the last `count` offsets, oldest first."""
+    partition = (topic, 0)
+    low, high = reader.end_offsets([topic])[partition]
+    batches = reader.read({partition: max(low, high - count)}, {partition: high})
+    return [record[5] for batch in batches for record in batch if record[5] is not None]

@@ -1,0 +1,1 @@
+"""One batch, one Kafka transaction: events, progress and cut together."""

@@ -1,0 +1,203 @@
+"""The one writer of the log: events, progress and cut in one Kafka transaction.
+
+A commit, step by step (the numbers stand in `KafkaPublisher.commit` too):
+
+1. the last record of every touched partition is handed over with a delivery callback;
+2. progress and cut follow, with the offsets those records will have;
+3. flush: everything is delivered;
+4. the offsets reported are the offsets predicted, or nothing is committed;
+5. commit, known.
+
+After any error the publisher is dead and so is its producer (DESIGN section 5): the caller makes new ones and reads
+back. Knows nothing of PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.errors import OutcomeUnknown
+from cdc.lsn import Lsn
+from cdc.model.event import Record, StreamPosition, TopicBuffer
+from cdc.model.names import cuts_topic, progress_topic, schema_topic
+from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.progress.records import encode, identity_key, progress_key, sentinel_key
+from cdc.publish.ledger import Ledger, Partition
+
+FULL_CUT_RECORDS: Final = 1000  # DESIGN section 4: a full map every 1,000 records,
+FULL_CUT_S: Final = 10.0  # every 10 s, and at each start
+FLUSH_TIMEOUT_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that we and not the broker give up
+COMMIT_TIMEOUT_S: Final = 50.0
+INIT_TIMEOUT_S: Final = 30.0
+
+
+class Producer(Protocol):
+    """A transactional producer; `cdc.kafka.producer.TransactionalProducer` is one."""
+
+    @property
+    def suspicious(self) -> str | None:
+        """Why this producer must not begin another transaction, if so."""
+
+    def init(self, timeout_s: float) -> None:
+        """Fence every older producer with our transactional id."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def produce_all(
+        self, topic: str, partition: int, records: list[Record], on_last: Callable[[int], None] | None
+    ) -> None:
+        """Queue records; `on_last` gets the offset of the last one when it is delivered."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Deliver everything queued."""
+
+    def commit(self, timeout_s: float) -> None:
+        """Commit, known; otherwise raises."""
+
+    def close(self) -> None:
+        """Drop it and what it holds."""
+
+
+class KafkaPublisher:
+    """See `cdc.contracts.Publisher`. One thread."""
+
+    def __init__(self, name: str, producer: Producer, clock: Clock, *, epoch: int) -> None:
+        self.ledger = Ledger()
+        self.tables: dict[str, str] = {}
+        self._name = name
+        self._producer = producer
+        self._clock = clock
+        self._epoch = epoch
+        self._open = False
+        self._held: dict[Partition, Record] = {}
+        self._delivered: dict[Partition, int] = {}
+        self._identity: Identity | None = None
+        self._since_lsn = Lsn(0)
+        self._cuts_since_full = FULL_CUT_RECORDS
+        self._full_at_s = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a Kafka transaction is open."""
+        return self._open
+
+    @property
+    def worn(self) -> str | None:
+        """See `cdc.contracts.Publisher.worn`."""
+        return self._producer.suspicious
+
+    def fence(self) -> None:
+        """Become the only writer: every older producer with our transactional id is fenced from now on."""
+        self._producer.init(INIT_TIMEOUT_S)
+
+    def plant(self, nonce: bytes) -> None:
+        """Commit a sentinel, so that a reader knows when it has read everything before it."""
+        self._producer.begin()
+        self._produce_control(progress_topic(self._name), sentinel_key(self._name), nonce)
+        self._producer.flush(FLUSH_TIMEOUT_S)
+        self._producer.commit(COMMIT_TIMEOUT_S)
+
+    def introduce(self, identity: Identity, since_lsn: Lsn) -> None:
+        """The next commit writes `identity` and a full cut; `since_lsn` is where its counts began (0: the log)."""
+        self._identity = identity
+        self._since_lsn = since_lsn
+        self._cuts_since_full = FULL_CUT_RECORDS
+
+    def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
+        """See `cdc.contracts.Publisher.write`. The last record of each partition is held back for the commit."""
+        self._begin()
+        if schemas:
+            self._write_partition((schema_topic(self._name), 0), [_schema_record(schema) for schema in schemas])
+        for buffer in buffers:
+            topic = buffer.topic
+            for index, records in enumerate(buffer.partitions):
+                if records:
+                    self._write_partition((topic, index), records)
+                    records.clear()
+
+    def commit(self, position: StreamPosition, verified: Lsn) -> None:
+        """See `cdc.contracts.Publisher.commit`."""
+        self._begin()
+        produce_all = self._producer.produce_all
+        for partition, record in self._held.items():  # 1
+            produce_all(*partition, [record], partial(self._delivered.__setitem__, partition))
+        self._held = {}
+        full = self._write_position(position, verified)  # 2
+        self._producer.flush(FLUSH_TIMEOUT_S)  # 3
+        self._check(self.ledger.expected())  # 4
+        self._producer.commit(COMMIT_TIMEOUT_S)  # 5
+        self._open = False
+        self.ledger.committed()
+        self._delivered.clear()
+        self._identity = None
+        self._cuts_since_full = 1 if full else self._cuts_since_full + 1
+
+    def close(self) -> None:
+        """Give up: what is not committed never will be."""
+        self._producer.close()
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._producer.begin()
+            self._open = True
+
+    def _write_partition(self, partition: Partition, records: list[Record]) -> None:
+        self.ledger.write(partition, records)
+        held = self._held.get(partition)
+        if held is not None:
+            records.insert(0, held)
+        self._held[partition] = records.pop()
+        if records:
+            self._producer.produce_all(*partition, records, None)
+
+    def _write_position(self, position: StreamPosition, verified: Lsn) -> bool:
+        now_s = self._clock.monotonic_s()
+        full = self._cuts_since_full >= FULL_CUT_RECORDS or now_s - self._full_at_s >= FULL_CUT_S
+        if full:
+            self._full_at_s = now_s
+        progress = Progress(
+            epoch=self._epoch,
+            end_lsn=position.end_lsn,
+            commit_lsn=position.commit_lsn,
+            next_ordinal=position.next_ordinal,
+            verified_lsn=verified,
+        )
+        cut = Cut(
+            epoch=self._epoch,
+            end_lsn=position.end_lsn,
+            commit_lsn=position.commit_lsn,
+            next_ordinal=position.next_ordinal,
+            verified_lsn=verified,
+            full=full,
+            since_lsn=self._since_lsn if full else 0,
+            tables=self.tables if full else {},
+            changed=self.ledger.changed(full=full),
+        )
+        topic = progress_topic(self._name)
+        if self._identity is not None:
+            self._produce_control(topic, identity_key(self._name), encode(self._identity))
+        self._produce_control(topic, progress_key(self._name), encode(progress))
+        self._produce_control(cuts_topic(self._name), None, encode(cut))
+        return full
+
+    def _produce_control(self, topic: str, key: bytes | None, value: bytes) -> None:
+        self._producer.produce_all(topic, 0, [(key, value, None)], None)
+
+    def _check(self, expected: Mapping[Partition, int]) -> None:
+        for partition, offset in expected.items():
+            found = self._delivered.get(partition)
+            if found != offset:
+                raise OutcomeUnknown(
+                    f"the last record of {partition[0]}-{partition[1]} got offset {found}, predicted was {offset}",
+                    hint="another program writes to the topic; nothing of this transaction is committed",
+                    topic=partition[0],
+                    partition=partition[1],
+                )
+
+
+def _schema_record(schema: SchemaRecord) -> Record:
+    return encode(SchemaKey(schema.table, schema.schema_id)), encode(schema), None

@@ -1,0 +1,262 @@
+"""What our topics must look like: the settings we create them with, and what another may have (DESIGN section 4).
+
+Pure: values in, values out. The partition count and the id of a topic are part of the log's identity: with another
+count keys would move, and another id is not the log our positions belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cdc.config.settings import Kafka
+from cdc.kafka.facts import TopicFacts, TopicSpec
+from cdc.model.names import cuts_topic, progress_topic, schema_topic
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+COMPACTION_LAG_MS: Final = DAY_MS  # the audit window: for so long every record stays, for `verify` to count
+TOMBSTONE_MS: Final = 7 * DAY_MS  # how long a reader may take to bootstrap without missing a delete
+CUTS_RETENTION_MS: Final = TOMBSTONE_MS + DAY_MS  # longer than any tombstone that a cut has to account for
+SEGMENT_MS: Final = HOUR_MS  # compaction never touches the active segment
+CONTROL_BYTES_MAX: Final = 4 << 20  # a progress record of 20,000 topics, at 130 bytes each for id and partition count
+PROGRESS_SEGMENT_BYTES: Final = 8 << 20  # all of it is read at each start; not below max.message.bytes
+REPLICATION_MIN: Final = 3  # with acks=all and min.insync.replicas=2, one broker can be lost without losing a record
+
+
+class TopicKind(StrEnum):
+    """What a topic is for; decides its settings."""
+
+    DATA = "data"
+    KEYLESS = "keyless data"
+    PROGRESS = "progress"
+    CUTS = "cuts"
+    SCHEMA = "schema"
+
+    @property
+    def single(self) -> bool:
+        """Whether it has one partition, because its order as a whole counts."""
+        return self in {TopicKind.PROGRESS, TopicKind.CUTS, TopicKind.SCHEMA}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicWant:
+    """A topic as it must be: `spec` is how we create it, and `check` says how far another may differ."""
+
+    kind: TopicKind
+    spec: TopicSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One difference between a topic and what is wanted. `refused`: capture does not start with it."""
+
+    topic: str
+    setting: str
+    found: str
+    wanted: str
+    command: str
+    refused: bool = True
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r}: {self.setting} is {self.found}, must be {self.wanted}"
+
+
+def message_bytes_max(row_bytes_max: int) -> int:
+    """`max.message.bytes` of our topics, and of the producer: rows, but never too small for progress and cuts."""
+    return max(row_bytes_max, CONTROL_BYTES_MAX)
+
+
+def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool = True) -> TopicWant:
+    """The topic of a table; `compacted` unless the table has no key."""
+    size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
+    configs = {**_COMPACTED, **size} if compacted else {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size}
+    return _want(
+        TopicKind.DATA if compacted else TopicKind.KEYLESS, topic, kafka, configs, partition_count=kafka.partitions
+    )
+
+
+def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicWant]:
+    """``<name>.__progress``, ``.__cuts`` and ``.__schema``."""
+    size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
+    progress = {
+        **_COMPACTED,
+        "min.compaction.lag.ms": "0",
+        "segment.bytes": str(PROGRESS_SEGMENT_BYTES),
+        "max.message.bytes": str(CONTROL_BYTES_MAX),
+    }
+    cuts = {**_DELETED, "retention.ms": str(CUTS_RETENTION_MS), "retention.bytes": "-1", **size}
+    return [
+        _want(TopicKind.PROGRESS, progress_topic(name), kafka, progress),
+        _want(TopicKind.CUTS, cuts_topic(name), kafka, cuts),
+        _want(TopicKind.SCHEMA, schema_topic(name), kafka, {**_COMPACTED, **size}),
+    ]
+
+
+def check(
+    want: TopicWant,
+    facts: TopicFacts,
+    *,
+    kafka: Kafka,
+    recorded_partitions: int | None = None,
+    recorded_topic_id: str | None = None,
+) -> list[Problem]:
+    """Every difference that matters between `want` and what is there, the refused ones first.
+
+    A data topic is adopted with the partition count it has, unless another one is recorded.
+    """
+    topic = want.spec.topic
+    problems = [
+        *_check_identity(want, facts, kafka, recorded_partitions, recorded_topic_id),
+        *_check_replication(facts, kafka),
+    ]
+    for setting, found in facts.configs.items():
+        wanted = want.spec.configs.get(setting)
+        rule = _RULES.get(setting)
+        if wanted is not None and rule is not None and not rule.holds(found, wanted):
+            problems.append(
+                Problem(
+                    topic=topic,
+                    setting=setting,
+                    found=found,
+                    wanted=rule.words.format(wanted),
+                    command=_alter_command(kafka, topic, setting, wanted),
+                    refused=setting in _REFUSED or (setting == "retention.ms" and want.kind is TopicKind.CUTS),
+                )
+            )
+    return sorted(problems, key=lambda problem: not problem.refused)
+
+
+def collision(topics: Collection[str]) -> tuple[str, str] | None:
+    """Two names that are one to Kafka, which does not tell ``.`` from ``_`` (its metrics have only one of them)."""
+    seen: dict[str, str] = {}
+    for topic in topics:
+        other = seen.setdefault(topic.replace(".", "_"), topic)
+        if other != topic:
+            return other, topic
+    return None
+
+
+def create_command(spec: TopicSpec, kafka: Kafka) -> str:
+    """The command that creates a topic by hand exactly as we would."""
+    configs = " ".join(f"--config {name}={value}" for name, value in spec.configs.items())
+    return (
+        f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --create --topic {spec.topic} "
+        f"--partitions {spec.partition_count} --replication-factor {spec.replication_factor} {configs}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How a setting of an existing topic is compared, and how the wish is said."""
+
+    at_least: bool
+    words: str
+
+    def holds(self, found: str, wanted: str) -> bool:
+        if found == wanted:
+            return True
+        if not self.at_least:
+            return False
+        return _number(found) >= _number(wanted)
+
+
+def _number(text: str) -> int:
+    """-1 is "without limit" in every setting compared here."""
+    return 1 << 63 if text == "-1" else int(text)
+
+
+_EXACTLY: Final = _Rule(at_least=False, words="{}")
+_AT_LEAST: Final = _Rule(at_least=True, words="at least {}")
+_RULES: Final[Mapping[str, _Rule]] = {
+    "cleanup.policy": _EXACTLY,  # "compact,delete" would lose rows nobody changed
+    "max.message.bytes": _AT_LEAST,
+    "min.compaction.lag.ms": _AT_LEAST,
+    "delete.retention.ms": _AT_LEAST,
+    "retention.ms": _AT_LEAST,
+    "retention.bytes": _AT_LEAST,
+}
+_REFUSED: Final = frozenset({"cleanup.policy", "max.message.bytes"})
+_COMPACTED: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
+    "delete.retention.ms": str(TOMBSTONE_MS),
+    "segment.ms": str(SEGMENT_MS),
+}
+_DELETED: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "segment.ms": str(SEGMENT_MS)}
+
+
+def _want(
+    kind: TopicKind, topic: str, kafka: Kafka, configs: Mapping[str, str], *, partition_count: int = 1
+) -> TopicWant:
+    durable = {"min.insync.replicas": "2"} if kafka.replication_factor >= REPLICATION_MIN else {}
+    spec = TopicSpec(
+        topic=topic,
+        partition_count=partition_count,
+        replication_factor=kafka.replication_factor,
+        configs={**configs, **durable, "unclean.leader.election.enable": "false"},
+    )
+    return TopicWant(kind=kind, spec=spec)
+
+
+def _check_identity(
+    want: TopicWant, facts: TopicFacts, kafka: Kafka, recorded_partitions: int | None, recorded_topic_id: str | None
+) -> Iterable[Problem]:
+    topic = want.spec.topic
+    describe = f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --describe --topic {topic}"
+    partitions = 1 if want.kind.single else recorded_partitions
+    if recorded_topic_id is not None and facts.topic_id != recorded_topic_id:
+        yield Problem(
+            topic=topic,
+            setting="topic id",
+            found=f"{facts.topic_id} (it was deleted and made again)",
+            wanted=f"{recorded_topic_id}, the topic our positions belong to",
+            command=describe,
+        )
+    if partitions is not None and facts.partition_count != partitions:
+        yield Problem(
+            topic=topic,
+            setting="partition count",
+            found=str(facts.partition_count),
+            wanted=f"{partitions}{'' if want.kind.single else ', as recorded: keys would move to other partitions'}",
+            command=describe,
+        )
+
+
+def _check_replication(facts: TopicFacts, kafka: Kafka) -> Iterable[Problem]:
+    if facts.replication_factor < REPLICATION_MIN and not kafka.allow_unreplicated:
+        yield Problem(
+            topic=facts.topic,
+            setting="replication factor",
+            found=str(facts.replication_factor),
+            wanted=f"at least {REPLICATION_MIN} (or kafka.allow_unreplicated = true)",
+            command=f"kafka-reassign-partitions.sh --bootstrap-server {kafka.bootstrap} --execute "
+            "--reassignment-json-file <more-replicas.json>",
+        )
+    elif facts.replication_factor >= REPLICATION_MIN and facts.configs.get("min.insync.replicas") == "1":
+        yield Problem(
+            topic=facts.topic,
+            setting="min.insync.replicas",
+            found="1",
+            wanted="at least 2",
+            command=_alter_command(kafka, facts.topic, "min.insync.replicas", "2"),
+            refused=False,
+        )
+    if facts.configs.get("unclean.leader.election.enable") == "true":
+        yield Problem(
+            topic=facts.topic,
+            setting="unclean.leader.election.enable",
+            found="true",
+            wanted="false: a replica that lags may become leader and drop committed records",
+            command=_alter_command(kafka, facts.topic, "unclean.leader.election.enable", "false"),
+            refused=False,
+        )
+
+
+def _alter_command(kafka: Kafka, topic: str, setting: str, value: str) -> str:
+    return (
+        f"kafka-configs.sh --bootstrap-server {kafka.bootstrap} --alter --entity-type topics --entity-name {topic} "
+        f"--add-config {setting}={value}"
+    )

@@ -1,0 +1,1 @@
+"""The edge to PostgreSQL: streaming session, slot, publication, catalog."""

@@ -1,0 +1,68 @@
+"""Open write transactions, prepared ones too: what a new slot waits for, and how to end them.
+
+A slot starts at a moment when nothing that began before it still writes, in any database of the cluster
+(RELIABILITY part 3, "long open write transaction" and "2PC"). Queries are never shown: they hold row values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg import sql
+
+from cdc.replication.catalog import reading
+from cdc.replication.connect import Connection
+
+_SHOWN: Final = 5
+
+# Everybody may read pg_locks; pg_stat_activity hides backend_xid and ages of other roles' sessions.
+_BLOCKERS: Final = """
+with writer as (
+    select distinct pid from pg_locks
+    where locktype = 'transactionid' and mode = 'ExclusiveLock' and granted and pid <> pg_backend_pid()
+)
+select w.pid, '' as gid, coalesce(a.datname, ''), coalesce(a.application_name, ''), coalesce(a.state, 'open'),
+       coalesce(extract(epoch from now() - a.xact_start), 0)::float8 as age_s
+from writer w left join pg_stat_activity a on a.pid = w.pid
+union all
+select null, p.gid, p.database, '', 'prepared', extract(epoch from now() - p.prepared)::float8
+from pg_prepared_xacts p
+order by age_s desc
+limit %(most)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """An open write transaction: of a session (`pid`), or prepared (`gid`). `age_s` is 0 where we may not see it."""
+
+    pid: int | None
+    gid: str
+    database: str
+    application_name: str
+    state: str
+    age_s: float
+
+    @property
+    def what(self) -> str:
+        """For people: ``pid 4711 (psql), idle in transaction, open for 61 s``."""
+        if self.pid is None:
+            return f"prepared transaction {self.gid!r} of database {self.database!r}, {self.age_s:.0f} s old"
+        name = f" ({self.application_name})" if self.application_name else ""
+        age = f", open for {self.age_s:.0f} s" if self.age_s else ""
+        return f"pid {self.pid}{name}, {self.state}{age}"
+
+    @property
+    def remedy(self) -> str:
+        """The statement that ends it; a prepared transaction is ended in its own database."""
+        if self.pid is None:
+            return sql.SQL("rollback prepared {};").format(sql.Literal(self.gid)).as_string(None)
+        return f"select pg_terminate_backend({self.pid});"
+
+
+def blockers(connection: Connection) -> list[Blocker]:
+    """Who would hold up a new slot now, oldest first, a bounded number."""
+    with reading("list open transactions"):
+        rows = connection.execute(_BLOCKERS, {"most": _SHOWN}).fetchall()
+    return [Blocker(*row) for row in rows]

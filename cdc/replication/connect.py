@@ -1,0 +1,164 @@
+"""Opens connections to PostgreSQL: one way for SQL and replication, so that both see the same bytes.
+
+Owns the connection string and the session settings. Knows nothing of slots, publications or tables. What goes wrong
+is translated by `cdc.replication.sqlstate`.
+
+https://www.postgresql.org/docs/18/libpq-connect.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import socket
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cdc.config.secret import Secret
+from cdc.errors import ConfigError
+from cdc.replication.sqlstate import translate, translate_sqlstate
+
+__all__ = [
+    "REPLICATION_SESSION",
+    "SESSION",
+    "Connection",
+    "connect",
+    "connect_replication",
+    "conninfo",
+    "sever",
+    "translate",
+    "translate_sqlstate",
+]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+APPLICATION_NAME: Final = "cdc"
+
+SESSION: Final[tuple[str, ...]] = (
+    "set datestyle = 'ISO, MDY'",
+    "set intervalstyle = 'iso_8601'",
+    "set timezone = 'UTC'",
+    "set extra_float_digits = 3",
+    "set bytea_output = 'hex'",
+    "set lc_monetary = 'C'",
+    # Names of types, tables and functions come out qualified, whoever asks and whatever lies in `public`.
+    "set search_path = ''",
+    "set quote_all_identifiers = off",
+)
+"""Settings that change how values are printed; every session of ours runs them first (DESIGN section 4, G9)."""
+
+REPLICATION_SESSION: Final[tuple[str, ...]] = (
+    *SESSION,
+    "set statement_timeout = 0",
+    "set lock_timeout = 0",
+    "set idle_in_transaction_session_timeout = 0",
+)
+"""As SESSION, and a role's timeouts never end the stream, which is one statement for weeks."""
+
+# A dead peer is found after idle + interval * count = 25 s instead of the kernel's two hours, and unacknowledged
+# data after 20 s (RELIABILITY part 1, "client half-open TCP"). A DSN that says otherwise wins.
+_DEFAULTS: Final = {
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "connect_timeout": "10",
+}
+_FORMS: Final = "postgresql://user@host:5432/database, or host=… dbname=… user=…"
+
+
+def conninfo(dsn: Secret, *, application_name: str = APPLICATION_NAME, replication: bool = False) -> str:
+    """The libpq connection string for `dsn`, a URL or ``key=value`` pairs, with our defaults filled in.
+
+    The result holds the password: hand it to libpq and nothing else. `replication` asks for a walsender that also
+    takes SQL (``replication=database``). Raises ConfigError, which quotes no part of the DSN.
+    """
+    given = _parse(dsn.reveal())
+    settings = {**_DEFAULTS, "application_name": application_name, **given, "client_encoding": "UTF8"}
+    settings.pop("replication", None)
+    if replication:
+        settings["replication"] = "database"
+    return make_conninfo("", **settings)
+
+
+def connect(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connection:
+    """An SQL session in autocommit with SESSION applied. Raises a TailraceError by cause; the caller closes it.
+
+    Nothing is prepared on the server, so a pooler in session mode may stand between.
+    """
+    text = conninfo(dsn, application_name=application_name)
+    try:
+        connection = psycopg.connect(text, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise translate(error, "connect to PostgreSQL") from None
+    try:
+        connection.execute("; ".join(SESSION).encode())
+    except psycopg.Error as error:
+        connection.close()
+        raise translate(error, "set up the session") from error
+    return connection
+
+
+def connect_replication(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connection:
+    """A walsender session; nothing is set yet. Raises a TailraceError by cause; the caller closes it.
+
+    Not by `pq.PGconn.connect`: that holds the interpreter's lock while it waits for the server, up to
+    connect_timeout, and with it every thread of the daemon (psycopg 3.3.9, measured 2026-11-21).
+    """
+    text = conninfo(dsn, application_name=application_name, replication=True)
+    try:
+        return psycopg.connect(text, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise translate(error, "open a replication connection") from None
+
+
+def sever(connection: Connection) -> None:
+    """Cut a connection from any thread: whoever waits on it gets an error at once, also when the server is silent.
+
+    Nothing is freed by it; its owner still closes it.
+    """
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as twin:
+        twin.shutdown(socket.SHUT_RDWR)
+
+
+def _parse(text: str) -> dict[str, str]:
+    if not text.strip():
+        raise ConfigError("source.dsn is empty", hint=f"write {_FORMS}")
+    try:
+        found = conninfo_to_dict(text)
+    except psycopg.Error as error:
+        raise ConfigError(
+            f"source.dsn is not a connection string libpq understands{_meant(str(error))}",
+            hint=f"write {_FORMS}; percent-encode special characters of a URL",
+        ) from None
+    given = {key: str(value) for key, value in found.items() if value is not None}
+    _check_url(text, given)
+    return given
+
+
+def _meant(message: str) -> str:
+    """The option a mistyped name was meant to be. Not the name itself: it may be a piece of a password."""
+    if "option" not in message and "parameter" not in message:
+        return ""
+    options = [option.keyword.decode() for option in pq.Conninfo.get_defaults()]
+    quoted = message.split('"')[1::2]
+    close = [match for word in quoted for match in difflib.get_close_matches(word, options, n=1, cutoff=0.75)]
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _check_url(text: str, given: dict[str, str]) -> None:
+    """Refuse a URL whose unescaped password has run over into host, port or database: libpq would print it."""
+    hosts, ports = given.get("host", "").split(","), given.get("port", "").split(",")
+    in_host = any("@" in host and not host.startswith(("@", "/")) for host in hosts)
+    in_port = any(port and not port.isdigit() for port in ports)
+    in_database = "://" in text and "@" in given.get("dbname", "")
+    if in_host or in_port or in_database:
+        raise ConfigError(
+            "source.dsn: host, port or database is malformed",
+            hint="in a URL, percent-encode @ as %40, / as %2F and : as %3A inside user and password",
+        )

@@ -1,0 +1,232 @@
+"""The publication: which tables PostgreSQL puts into the stream, and as what.
+
+Made and extended here when the configuration allows it; never narrowed, never changed otherwise: a change of a
+publication takes effect in the middle of the stream. The statements are pure text, so that a DBA can run them.
+
+https://www.postgresql.org/docs/18/sql-createpublication.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from cdc.errors import SourceRefused
+from cdc.replication.catalog import reading
+from cdc.replication.connect import Connection
+from cdc.replication.sqlstate import translate
+from cdc.replication.table import SourceTable
+
+_NAMED_MAX: Final = 5  # tables a message names; doctor names all
+_PUBLISHED: Final = "insert, update, delete, truncate"
+
+_FACTS: Final = """
+select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
+       pg_get_userbyid(p.pubowner)::text, p.pubowner = (select oid from pg_roles where rolname = current_user)
+from pg_publication p
+where p.pubname = %(name)s
+"""
+
+_TABLES: Final = """
+select g.relid::int8, g.qual is not null, coalesce(r.oid::int8, 0)
+from pg_publication p
+cross join lateral pg_get_publication_tables(p.pubname) g
+left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = g.relid
+where p.pubname = %(name)s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationFacts:
+    """A publication that exists.
+
+    Attributes:
+        tables: oids of what it publishes now, roots of partitions with `via_root`, leaves without; with the oid of
+            their pg_publication_rel row, which is another one after a table was taken out and put back (0: in it by
+            schema or FOR ALL TABLES).
+        filtered: those of them with a WHERE clause.
+    """
+
+    name: str
+    oid: int
+    all_tables: bool
+    via_root: bool
+    insert: bool
+    update: bool
+    delete: bool
+    truncate: bool
+    owner: str
+    owned: bool
+    tables: Mapping[int, int]
+    filtered: frozenset[int]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it publishes every kind of row change."""
+        return self.insert and self.update and self.delete
+
+
+@dataclass(frozen=True, slots=True)
+class Ensured:
+    """What `ensure_publication` found and did.
+
+    Rows that transactions already open had written to `added` tables are not in the stream (RELIABILITY, "server
+    traps"), so they need those waited out and a snapshot.
+    """
+
+    facts: PublicationFacts
+    created: bool
+    added: tuple[SourceTable, ...]
+
+
+def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:
+    """The publication of that name in this database, None when there is none."""
+    with reading(f"look at publication {name!r}"):
+        row = connection.execute(_FACTS, {"name": name}).fetchone()
+        if row is None:
+            return None
+        published = connection.execute(_TABLES, {"name": name}).fetchall()
+    oid, all_tables, via_root, insert, update, delete, truncate, owner, owned = row
+    return PublicationFacts(
+        name=name,
+        oid=oid,
+        all_tables=all_tables,
+        via_root=via_root,
+        insert=insert,
+        update=update,
+        delete=delete,
+        truncate=truncate,
+        owner=owner,
+        owned=bool(owned),
+        tables={relid: member for relid, _, member in published},
+        filtered=frozenset(relid for relid, has_filter, _ in published if has_filter),
+    )
+
+
+def ensure_publication(connection: Connection, name: str, tables: Sequence[SourceTable], create: bool) -> Ensured:  # noqa: FBT001
+    """Make sure the publication has all of `tables`, as one transaction.
+
+    With `create` it is made, and tables it lacks are added; otherwise, and for anything else that is wrong with it,
+    SourceRefused carries the statement a DBA would run. Tables that PostgreSQL cannot publish are left out.
+    """
+    wanted = publishable(tables)
+    before = publication_facts(connection, name)
+    statements = to_add(before, name, wanted)
+    if statements and not create:
+        lacking = missing(before, wanted)
+        what = f"lacks {_names(lacking)}" if before else "does not exist"
+        raise SourceRefused(
+            f"publication {name!r} {what}, and source.create is false",
+            hint="run this as its owner, or let Tailrace do it with source.create = true",
+            command=statements[0],
+            publication=name,
+        )
+    if before is not None:
+        refuse_unfit(before, wanted)
+    if not statements:
+        assert before is not None
+        return Ensured(before, created=False, added=())
+    try:
+        for statement in statements:
+            connection.execute(statement.encode())
+    except psycopg.Error as error:
+        doing = f"add tables to publication {name!r}" if before else f"create publication {name!r}"
+        raise translate(error, doing, publication=name) from error
+    facts = publication_facts(connection, name)
+    if facts is None:
+        raise SourceRefused(f"publication {name!r} was dropped by another session just now", publication=name)
+    refuse_unfit(facts, wanted)
+    return Ensured(facts, created=before is None, added=tuple(missing(before, wanted)))
+
+
+def publishable(tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """Those that can be published. Raises SourceRefused when there is none, or one has no usable key."""
+    wanted = [table for table in tables if not table.unpublishable]
+    refused = [table for table in wanted if table.problem]
+    if refused:
+        first = refused[0]
+        raise SourceRefused(
+            f"{len(refused)} of {len(wanted)} tables have no usable key: "
+            + "; ".join(f"{table.table}: {table.problem}" for table in refused[:_NAMED_MAX]),
+            hint="give each a primary key or a replica identity index, exclude it in source.tables with !, or list it "
+            "in source.keyless",
+            command="cdc doctor",
+            table=first.table,
+        )
+    if not wanted:
+        raise SourceRefused(
+            "no table of this database matches source.tables",
+            hint='patterns are schema.table, as "public.*"; is it the right database?',
+            command="cdc doctor",
+        )
+    return wanted
+
+
+def missing(facts: PublicationFacts | None, tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """Those of `tables` that are not published."""
+    return [table for table in tables if facts is None or table.oid not in facts.tables]
+
+
+def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable]) -> list[str]:
+    """The statement, if one is needed, that makes the publication or adds what it lacks."""
+    if facts is None:
+        return [create_statement(name, tables)]
+    if not facts.via_root:
+        # A root is never listed by a publication of leaves; `refuse_unfit` speaks of it.
+        tables = [table for table in tables if not table.partitioned]
+    lacking = missing(facts, tables)
+    return [add_statement(name, lacking)] if lacking else []
+
+
+def refuse_unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> None:
+    """Raise SourceRefused for a publication that leaves out kinds of changes, or shows partitions as leaves."""
+    problem, statement = unfit(facts, tables)
+    if problem:
+        raise SourceRefused(
+            f"publication {facts.name!r} {problem}",
+            hint="run this as its owner; what was not published before is not in the log",
+            command=statement,
+            publication=facts.name,
+        )
+
+
+def unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> tuple[str, str]:
+    """What is wrong with its options, and the statement that mends it; two empty texts when nothing is."""
+    name = sql.Identifier(facts.name).as_string(None)
+    if not facts.complete:
+        kinds = (("insert", facts.insert), ("update", facts.update), ("delete", facts.delete))
+        left_out = " and ".join(kind for kind, published in kinds if not published)
+        return f"does not publish {left_out}", f"alter publication {name} set (publish = '{_PUBLISHED}');"
+    if not facts.via_root and any(table.partitioned for table in tables):
+        statement = f"alter publication {name} set (publish_via_partition_root = true);"
+        return "publishes partitions under their own names, not as their table", statement
+    return "", ""
+
+
+def create_statement(name: str, tables: Sequence[SourceTable]) -> str:
+    """``create publication``; with the option that makes partitions one table."""
+    query = sql.SQL(
+        "create publication {} for table {}\n    with (publish = {}, publish_via_partition_root = true);"
+    ).format(sql.Identifier(name), table_list(tables), sql.Literal(_PUBLISHED))
+    return query.as_string(None)
+
+
+def add_statement(name: str, tables: Sequence[SourceTable]) -> str:
+    """``alter publication ... add table``."""
+    query = sql.SQL("alter publication {} add table {};").format(sql.Identifier(name), table_list(tables))
+    return query.as_string(None)
+
+
+def table_list(tables: Sequence[SourceTable]) -> sql.Composed:
+    """Qualified, quoted names with commas. ONLY, so that children by inheritance are their own choice."""
+    return sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(t.namespace, t.name)) for t in tables)
+
+
+def _names(tables: Sequence[SourceTable]) -> str:
+    shown = ", ".join(table.table for table in tables[:_NAMED_MAX])
+    more = len(tables) - _NAMED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,258 @@
+"""The replication slot: what it says of itself, making it with a deadline, dropping it.
+
+A slot is made by hand or by `create_slot`, never as a side effect, and dropped only when asked: what is committed
+between two slots is lost to the log.
+
+https://www.postgresql.org/docs/18/view-pg-replication-slots.html
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from cdc.clock import Clock, SystemClock
+from cdc.errors import SlotBlocked, SlotHeld, SourceRefused, SourceUnreachable, TailraceError
+from cdc.lsn import Lsn
+from cdc.replication.blockers import Blocker, blockers
+from cdc.replication.catalog import reading
+from cdc.replication.connect import Connection
+from cdc.replication.sqlstate import translate
+
+PLUGIN: Final = "pgoutput"
+_LOOK_S: Final = 0.2  # how late a stop may be noticed
+_REPORT_S: Final = 1.0  # how often `progress` is told while we wait
+_CANCEL_S: Final = 5.0
+
+# Columns by the major version that has them first; older ones get a null of the same type.
+_SINCE: Final[dict[str, tuple[int, str]]] = {
+    "conflicting": (16, "null::boolean"),
+    "invalidation_reason": (17, "null::text"),
+    "inactive_since": (17, "null::timestamptz"),
+    "failover": (17, "false"),
+    "synced": (17, "false"),
+}
+
+_SLOTS: Final = """
+select s.slot_name::text, s.plugin::text, s.slot_type, s.database::text, s.temporary, s.active_pid,
+       s.restart_lsn::text, s.confirmed_flush_lsn::text, s.wal_status, s.safe_wal_size, s.two_phase,
+       pg_wal_lsn_diff(w.at, s.restart_lsn)::int8, pg_wal_lsn_diff(w.at, s.confirmed_flush_lsn)::int8,
+       {conflicting}, {invalidation_reason}, {inactive_since}, {failover}, {synced}
+from pg_replication_slots s
+cross join (select case when pg_is_in_recovery() then pg_last_wal_receive_lsn()
+                        else pg_current_wal_insert_lsn() end) as w (at)
+where %(name)s::text is null or s.slot_name = %(name)s
+order by s.slot_name
+"""
+
+_CREATE: Final = """
+select lsn::text from pg_create_logical_replication_slot(%(name)s::name, %(plugin)s::name, false, false)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts:
+    """A row of pg_replication_slots; a slot that does not exist has `exists` False and nothing else.
+
+    Attributes:
+        retained_bytes: WAL the server keeps because of it (from restart_lsn).
+        lag_bytes: WAL behind what was acknowledged (from confirmed_flush_lsn).
+        safe_wal_size: bytes until it may be lost; None without max_slot_wal_keep_size.
+        invalidation: why it can never be read again, in PostgreSQL's word; empty when it can.
+        inactive_since: 17 and later.
+    """
+
+    name: str
+    exists: bool = True
+    plugin: str | None = None
+    slot_type: str = "logical"
+    database: str | None = None
+    temporary: bool = False
+    active_pid: int | None = None
+    restart_lsn: Lsn | None = None
+    confirmed_flush_lsn: Lsn | None = None
+    wal_status: str | None = None
+    safe_wal_size: int | None = None
+    two_phase: bool = False
+    retained_bytes: int | None = None
+    lag_bytes: int | None = None
+    invalidation: str = ""
+    inactive_since: datetime | None = None
+    failover: bool = False
+    synced: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it exists and can be read from."""
+        return self.exists and not self.invalidation
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Eyes on a slot that is being made; they work in a thread of their own.
+
+    Attributes:
+        connection: a second session, used by nobody else meanwhile.
+        progress: told about once a second what it waits for.
+        stop: when set, the attempt is given up.
+    """
+
+    connection: Connection
+    progress: Callable[[Sequence[Blocker]], None]
+    stop: threading.Event
+    clock: Clock = field(default_factory=SystemClock)
+
+
+def slot_facts(connection: Connection, name: str) -> SlotFacts:
+    """The slot of that name now."""
+    with reading(f"look at slot {name!r}"):
+        rows = _rows(connection, name)
+    return rows[0] if rows else SlotFacts(name=name, exists=False, slot_type="")
+
+
+def list_slots(connection: Connection) -> list[SlotFacts]:
+    """Every slot of the server, also those of others, by name."""
+    with reading("list slots"):
+        return _rows(connection, None)
+
+
+def create_slot(connection: Connection, name: str, timeout_s: float, watch: Watch | None = None) -> Lsn:
+    """Make the slot and return its consistent point: every transaction committed from there on is in its stream.
+
+    PostgreSQL waits until all transactions that are writing now have ended. After `timeout_s` nothing is left of the
+    slot and SlotBlocked names who holds it up. `connection` is in autocommit and not inside a transaction.
+
+    Raises SourceRefused when a slot of that name exists, or when rights or settings forbid it; SourceUnreachable
+    when `watch.stop` was set meanwhile.
+    """
+    done = threading.Event()
+    watcher = None
+    if watch is not None:
+        watcher = threading.Thread(target=_keep_watch, args=(watch, connection, done), name="slot-watch", daemon=True)
+        watcher.start()
+    try:
+        return _create(connection, name, timeout_s)
+    except psycopg.errors.QueryCanceled as error:
+        if watch is not None and watch.stop.is_set():
+            raise SourceUnreachable(f"was stopped while slot {name!r} was being made", slot=name) from error
+        raise _timed_out(connection, name, timeout_s) from error
+    except psycopg.Error as error:
+        raise translate(error, f"create slot {name!r}", slot=name) from error
+    finally:
+        done.set()
+        if watcher is not None:
+            watcher.join()
+
+
+def drop_slot(connection: Connection, name: str) -> None:
+    """Drop the slot for good. Raises SlotHeld while it is read from, SourceRefused when there is none."""
+    facts = slot_facts(connection, name)
+    if not facts.exists:
+        raise SourceRefused(f"there is no slot {name!r}", command="cdc slot list", slot=name)
+    if facts.active_pid is not None:
+        raise held(facts)
+    try:
+        connection.execute("select pg_drop_replication_slot(%(name)s::name)", {"name": name})
+    except psycopg.Error as error:
+        raise translate(error, f"drop slot {name!r}", slot=name) from error
+
+
+def held(facts: SlotFacts) -> SlotHeld:
+    """The error for a slot that another process reads from."""
+    return SlotHeld(
+        f"slot {facts.name!r} is in use by the process with pid {facts.active_pid} on the server",
+        hint="stop that reader first; a daemon stops at SIGTERM",
+        command=f"select pg_terminate_backend({facts.active_pid});",
+        slot=facts.name,
+        pid=facts.active_pid,
+    )
+
+
+def _create(connection: Connection, name: str, timeout_s: float) -> Lsn:
+    """One statement in its own transaction: a slot is not made inside one that has written (25001)."""
+    before = connection.execute("select current_setting('statement_timeout')").fetchone()
+    assert before is not None
+    _set_timeout(connection, f"{max(1, int(timeout_s * 1000))}ms")
+    try:
+        row = connection.execute(_CREATE, {"name": name, "plugin": PLUGIN}).fetchone()
+    finally:
+        if not connection.closed:
+            _set_timeout(connection, before[0])
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+def _set_timeout(connection: Connection, value: str) -> None:
+    connection.execute("select set_config('statement_timeout', %(value)s, false)", {"value": value})
+
+
+def _timed_out(connection: Connection, name: str, timeout_s: float) -> SlotBlocked:
+    """Leave nothing behind (the server drops a half-made slot itself; make sure), and say who is in the way."""
+    facts = slot_facts(connection, name)
+    if facts.exists and facts.confirmed_flush_lsn is None and facts.active_pid is None:
+        drop_slot(connection, name)
+    found = blockers(connection)
+    named = "; ".join(blocker.what for blocker in found) or "they have ended by now"
+    return SlotBlocked(
+        f"slot {name!r} could not be made within {timeout_s:g} s: it waits for open write transactions: {named}",
+        hint="end them, or give more time with source.slot_create_timeout_s; nothing was left behind",
+        command=found[0].remedy if found else "",
+        slot=name,
+        blockers=[blocker.pid or blocker.gid for blocker in found],
+    )
+
+
+def _keep_watch(watch: Watch, creating: Connection, done: threading.Event) -> None:
+    told_s = watch.clock.monotonic_s()
+    while not watch.clock.wait(done, _LOOK_S):
+        try:
+            if watch.stop.is_set():
+                creating.cancel_safe(timeout=_CANCEL_S)
+                return
+            if watch.clock.monotonic_s() - told_s >= _REPORT_S:
+                told_s = watch.clock.monotonic_s()
+                watch.progress(blockers(watch.connection))
+        except (TailraceError, psycopg.Error):
+            return  # whatever it is, the session that makes the slot will say it too
+
+
+def _rows(connection: Connection, name: str | None) -> list[SlotFacts]:
+    major = connection.info.server_version // 10000
+    columns = {
+        column: sql.SQL(f"s.{column}") if major >= since else sql.SQL(missing)
+        for column, (since, missing) in _SINCE.items()
+    }
+    query = sql.SQL(_SLOTS).format(**columns)
+    return [_facts(row) for row in connection.execute(query, {"name": name}).fetchall()]
+
+
+def _facts(row: tuple[Any, ...]) -> SlotFacts:
+    conflicting, reason = row[13], row[14]
+    wal_status = row[8]
+    if reason is None and wal_status == "lost":
+        reason = "rows_removed" if conflicting else "wal_removed"
+    return SlotFacts(
+        name=row[0],
+        plugin=row[1],
+        slot_type=row[2],
+        database=row[3],
+        temporary=row[4],
+        active_pid=row[5],
+        restart_lsn=Lsn.parse(row[6]) if row[6] else None,
+        confirmed_flush_lsn=Lsn.parse(row[7]) if row[7] else None,
+        wal_status=wal_status,
+        safe_wal_size=row[9],
+        two_phase=row[10],
+        retained_bytes=row[11],
+        lag_bytes=row[12],
+        invalidation=reason or ("conflict" if conflicting else ""),
+        inactive_since=row[15],
+        failover=row[16],
+        synced=row[17],
+    )

@@ -1,0 +1,156 @@
+"""A table as the catalog has it now, and the rule which columns are its key. Values only, no SQL.
+
+The rule (DESIGN section 4): an immediate unique index over NOT NULL columns that the stream also shows, which is the
+replica identity index, or the primary key when the identity is DEFAULT or FULL. No other unique index: which one
+counted would change when somebody makes or rebuilds one, and with it every key of the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc.model.relation import ReplicaIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column.
+
+    Attributes:
+        name: without quotes.
+        type_oid: pg_type.oid.
+        type_modifier: atttypmod, -1 for none.
+        type_name: as format_type prints it.
+        not_null: declared so.
+        generated: the stream leaves it out (by default).
+        toastable: a value may be stored out of line, and then an update that leaves it alone does not show it.
+    """
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    type_name: str
+    not_null: bool
+    generated: bool
+    toastable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A full unique index over plain columns that is the primary key or the replica identity."""
+
+    name: str
+    primary: bool
+    replica_identity: bool
+    immediate: bool
+    valid: bool
+    columns: tuple[str, ...]
+    not_null: bool
+    generated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A partition that holds rows. Its own replica identity decides what of an old row is logged."""
+
+    namespace: str
+    name: str
+    kind: str
+    persistence: str
+    replica_identity: ReplicaIdentity
+
+    @property
+    def table(self) -> str:
+        """``schema.table``."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key, or why there is none: exactly one of the two is not empty."""
+
+    columns: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table the configuration selects.
+
+    Attributes:
+        oid: pg_class.oid; of a partitioned table the root's, as Relation messages have it.
+        kind: relkind: ``r`` table, ``p`` partitioned, ``f`` foreign.
+        persistence: relpersistence: ``p`` permanent, ``u`` unlogged.
+        key: key columns in key order; empty when there is no usable key.
+        key_problem: why there is none.
+        keyless: there is no key, and the configuration accepts that.
+        columns: in table order.
+        leaves: of a partitioned table, all that hold rows.
+        is_partition: of a table that is not selected itself.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str
+    persistence: str
+    replica_identity: ReplicaIdentity
+    key: tuple[str, ...]
+    key_problem: str
+    keyless: bool
+    columns: tuple[SourceColumn, ...]
+    leaves: tuple[Leaf, ...] = ()
+    is_partition: bool = False
+
+    @property
+    def table(self) -> str:
+        """``schema.table``, for people and patterns."""
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether it is the root of partitions and published as one table."""
+        return self.kind == "p"
+
+    @property
+    def unpublishable(self) -> str:
+        """Why PostgreSQL would not publish it at all; empty when it would."""
+        if self.kind == "f":
+            return "it is a foreign table: its rows are not in this server's WAL"
+        if self.persistence == "u":
+            return "it is unlogged: its rows are not in the WAL"
+        if self.persistence == "t":
+            return "it is temporary"
+        return ""
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be captured as configured; empty when it can."""
+        if self.unpublishable:
+            return self.unpublishable
+        return "" if self.key or self.keyless else self.key_problem
+
+
+def choose_key(identity: ReplicaIdentity, indexes: Sequence[Index]) -> Key:
+    """The key by the rule above."""
+    if identity is ReplicaIdentity.NOTHING:
+        return Key(problem="its replica identity is NOTHING: updates and deletes show no key")
+    if identity is ReplicaIdentity.INDEX:
+        index = next((index for index in indexes if index.replica_identity), None)
+        if index is None:
+            return Key(problem="the index of its replica identity is gone")
+    else:
+        index = next((index for index in indexes if index.primary), None)
+        if index is None:
+            return Key(problem="it has no primary key")
+    what = "primary key" if index.primary else f"index {index.name}"
+    if not index.immediate:
+        return Key(problem=f"its {what} is deferrable: two rows may have the same key inside a transaction")
+    if not index.valid:
+        return Key(problem=f"its {what} is not valid yet")
+    if not index.not_null:
+        return Key(problem=f"its {what} has columns that may be null")
+    if index.generated:
+        return Key(problem=f"its {what} has a generated column, which the stream leaves out")
+    return Key(columns=index.columns)

@@ -1,0 +1,234 @@
+"""The start of capture, step by step (DESIGN section 5); the numbers stand in `start` too.
+
+1. read progress, without fencing anybody;
+2. open the stream there and read nothing: the slot is the lock, so whoever else captures is not disturbed;
+3. fence: from now on no older producer of ours can commit;
+4. plant a sentinel and read progress up to it: it can only be newer than what step 1 saw;
+5. compare identity, and the slot's confirmed_flush_lsn as it was before step 2, with what the log says;
+6. write the first cut, and stream with the skip rule.
+
+A start that fails leaves nothing behind but what it made on purpose: publication, slot, topics.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from cdc.capture.assembler import Assembler, Caps
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import OutcomeUnknown, ProducerFenced, ProgressDamaged
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
+from cdc.kafka.producer import TransactionalProducer
+from cdc.model.event import StreamPosition
+from cdc.model.names import schema_topic
+from cdc.model.types import TypeFacts
+from cdc.pipeline import Parts, Pipeline
+from cdc.progress.restore import Restored, recorded_keys, restore
+from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.topic_rules import message_bytes_max
+from cdc.replication import catalog
+from cdc.replication.connect import Connection, connect, sever
+from cdc.replication.publication import PublicationFacts
+from cdc.replication.session import ReplicationSession
+from cdc.replication.slot import SlotFacts, slot_facts
+from cdc.replication.watch import CatalogWatch, Watched
+from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
+from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans
+from cdc.tables import TablePlanner
+from cdc.telemetry import log
+from cdc.telemetry.status import Status
+
+_BROKER_ANSWER_S: Final = 5.0
+_ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
+_SENTINEL_READS: Final = 100  # the marker of the sentinel's transaction is written a moment after its commit
+_SENTINEL_WAIT_S: Final = 0.05
+_FIRST_EPOCH: Final = 1
+
+
+class RunningCapture:
+    """A pipeline with everything that must be closed with it."""
+
+    def __init__(self, pipeline: Pipeline, session: ReplicationSession, sql: Connection, slot: str, closing: ExitStack):
+        self._pipeline = pipeline
+        self._session = session
+        self._sql = sql
+        self._slot = slot
+        self._closing = closing
+
+    def run(self, stop: threading.Event) -> None:
+        """Capture until `stop` or an error; tells a zombie of ours from a transaction of ours that timed out.
+
+        Both look like fencing to the producer. While our walsender still holds the slot nobody else can have taken
+        over, so it was a timeout, and starting over is right.
+        """
+        try:
+            self._pipeline.run(stop)
+        except ProducerFenced as error:
+            if slot_facts(self._sql, self._slot).active_pid == self._session.identity.backend_pid:
+                raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
+            raise
+
+    def close(self) -> None:
+        """End stream, producer and watch; what is not committed never will be."""
+        self._closing.close()
+
+
+class _Catalog:
+    """`cdc.tables.Catalog` on an open connection. What is not answered in time ends it."""
+
+    def __init__(self, sql: Connection) -> None:
+        self._sql = sql
+
+    def key_columns(self, oid: int) -> tuple[str, ...]:
+        with self._deadline():
+            return catalog.key_columns(self._sql, oid)
+
+    def ancestors(self, oid: int) -> list[str]:
+        with self._deadline():
+            return catalog.ancestors(self._sql, oid)
+
+    def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
+        with self._deadline():
+            return catalog.types(self._sql, oids)
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Libpq waits for ever on a link that swallows everything; the capture thread must not."""
+        timer = threading.Timer(_ANSWER_S, sever, [self._sql])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture:
+    """Bring capture up to the first committed cut, or raise what forbids it, with everything closed again.
+
+    `stop` ends the one wait that can be long, for transactions that hold up the making of the slot.
+    """
+    with ExitStack() as closing:
+        sql = connect(config.source.dsn, application_name="cdc")
+        closing.callback(sql.close)
+        source = look_at_source(config, sql)
+        reader = closing.enter_context(LogReader(config.kafka))
+        admin = TopicAdmin(config.kafka)
+        admin.broker_facts(timeout_s=_BROKER_ANSWER_S)  # a broker that is away is soon said to be
+        control = control_topics(config, admin)
+        before = restore(reader, config.name)  # 1
+        publication = publish_tables(config, source, before)
+        data = data_topics(config, admin, source.tables, before.identity)
+        slot = find_or_make_slot(config, source, before, stop)
+
+        session = ReplicationSession(config.source.dsn, application_name="cdc", clock=clock)  # 2
+        closing.callback(session.close)
+        session.start(config.slot, config.publication, _position(before, slot).end_lsn)
+
+        epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
+        publisher = _publisher(config, clock, epoch)
+        closing.callback(publisher.close)
+        publisher.fence()  # 3
+
+        restored = _read_behind_sentinel(config, reader, publisher, clock)  # 4
+        position = _position(restored, slot)
+        identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
+        check_identity(restored, identity, slot, position, session.identity)  # 5
+        refuse_orphans(restored, reader, data)
+
+        watch = _watch(config, source, publication, clock, status, session)
+        closing.callback(watch.close)
+        accounts = Accounts(config, admin, reader, publisher.ledger, restored)
+        accounts.open_all([*data, schema_topic(config.name)])
+        keys = recorded_keys(reader, config.name)
+        database = source.identity.database
+        planner = TablePlanner(config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys)
+        publisher.tables = {table.table: "complete" for table in source.tables}
+        publisher.introduce(identity, restored.since_lsn)
+        publisher.write([], planner.introduce(source.tables, position.end_lsn))
+        publisher.commit(position, watch.verified())  # 6
+        status.reached(position)
+        log.get().info(
+            "capture_started",
+            slot=config.slot,
+            publication=config.publication,
+            lsn=str(position.end_lsn),
+            epoch=epoch,
+            tables=len(source.tables),
+            first_start=restored.progress is None,
+        )
+        parts = Parts(
+            stream=session,
+            publisher=publisher,
+            assembler=_assembler(config, position, epoch),
+            planner=planner,
+            observer=status,
+            clock=clock,
+            verified=watch.verified,
+            batch_age_max_s=config.capture.batch_age_max_s,
+        )
+        return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
+    raise AssertionError("unreachable")
+
+
+def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
+    size = message_bytes_max(config.capture.row_bytes_max)
+    producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
+    return KafkaPublisher(config.name, producer, clock, epoch=epoch)
+
+
+def _assembler(config: Config, position: StreamPosition, epoch: int) -> Assembler:
+    caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
+    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate)
+
+
+def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:
+    """Where to go on: what the log says, or at the very first start where the slot begins."""
+    position = restored.position
+    if position is not None:
+        return position
+    assert slot.confirmed_flush_lsn is not None
+    return StreamPosition(slot.confirmed_flush_lsn)
+
+
+def _read_behind_sentinel(config: Config, reader: LogReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
+    nonce = secrets.token_hex(16).encode()
+    publisher.plant(nonce)
+    never = threading.Event()
+    for _ in range(_SENTINEL_READS):
+        restored = restore(reader, config.name)
+        if restored.sentinel == nonce:
+            return restored
+        clock.wait(never, _SENTINEL_WAIT_S)
+    raise ProgressDamaged(
+        "the sentinel that was just committed cannot be read back",
+        hint="the broker shows old records, or somebody else writes to the progress topic",
+    )
+
+
+def _watch(
+    config: Config,
+    source: Source,
+    publication: PublicationFacts,
+    clock: Clock,
+    status: Status,
+    session: ReplicationSession,
+) -> CatalogWatch:
+    watched = Watched(
+        slot=config.slot,
+        publication=config.publication,
+        publication_oid=publication.oid,
+        tables={table.oid: (table.table, publication.tables.get(table.oid, 0)) for table in source.tables},
+    )
+    period_s = config.capture.catalog_check_s
+    watch = CatalogWatch(
+        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=session.abandon
+    )
+    watch.start()
+    return watch

@@ -1,0 +1,207 @@
+"""What a start needs of PostgreSQL: tables, publication, slot; and whether this is the source the log belongs to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cdc.config.settings import Config
+from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused
+from cdc.kafka.facts import TopicFacts
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition
+from cdc.model.progress import Identity
+from cdc.progress.restore import Restored
+from cdc.replication import catalog
+from cdc.replication.blockers import Blocker
+from cdc.replication.catalog import SourceIdentity
+from cdc.replication.connect import Connection, connect
+from cdc.replication.publication import PublicationFacts, ensure_publication, publication_facts, publishable
+from cdc.replication.session import ServerIdentity
+from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
+from cdc.replication.table import SourceTable
+from cdc.telemetry import log
+
+_ANEW: Final = "the range cannot be had from the WAL any more; under another `name` capture starts anew"
+
+
+@dataclass(slots=True)
+class Source:
+    """What the first look at PostgreSQL found; nothing is changed by it."""
+
+    sql: Connection
+    identity: SourceIdentity
+    tables: list[SourceTable]
+
+
+def look_at_source(config: Config, sql: Connection) -> Source:
+    """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
+    identity = catalog.source_identity(sql)
+    wal_level = catalog.wal_settings(sql).get("wal_level")
+    if wal_level != "logical":
+        raise SourceRefused(
+            f"wal_level is {wal_level!r}; logical decoding needs 'logical'",
+            hint="set it and restart PostgreSQL",
+            command="alter system set wal_level = 'logical';",
+        )
+    tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless))
+    return Source(sql, identity, tables)
+
+
+def publish_tables(config: Config, source: Source, restored: Restored) -> PublicationFacts:
+    """Have the tables published.
+
+    Once capture has run, the publication must be the one it ran with, and must still have the tables it had: what
+    was written to a table while it was not published is not in the stream. Raises SourceGap when it may have been,
+    and SourceDiverged for a source that is not the log's at all.
+    """
+    name, recorded = config.publication, restored.identity
+    if recorded is not None:
+        _refuse_other_source(recorded, source.identity)  # before anything is made there
+        facts = publication_facts(source.sql, name)
+        if facts is None:
+            raise _unpublished(source, restored, f"publication {name!r} is gone")
+        if facts.oid != recorded.publication_oid:
+            raise _unpublished(source, restored, f"publication {name!r} was dropped and made again")
+        for table in source.tables:
+            oid, member = recorded.tables.get(table.table, (0, 0))
+            if oid == table.oid and facts.tables.get(oid) != member:
+                what = f"publication {name!r} does not have {table.table} any more, or not all the time"
+                raise _unpublished(source, restored, what)
+    ensured = ensure_publication(source.sql, name, source.tables, create=config.source.create)
+    if recorded is not None:
+        for table in ensured.added:
+            log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")
+    return ensured.facts
+
+
+def _refuse_other_source(recorded: Identity, now: Identity | SourceIdentity) -> None:
+    for field in ("system_identifier", "database_oid", "timeline"):
+        was, found = getattr(recorded, field), getattr(now, field)
+        if was != found:
+            raise SourceDiverged(
+                f"the log belongs to a source with {field} {was}; this one has {found}",
+                hint="it was restored, promoted, or is another server or database: positions of the log mean nothing "
+                "here",
+                field=field,
+            )
+
+
+def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: threading.Event) -> SlotFacts:
+    """The slot as it is before we stream from it; made when this is the very first start, unless `stop` is set."""
+    facts = slot_facts(source.sql, config.slot)
+    if facts.exists and (facts.invalidation or not facts.usable):
+        raise _gap(config, restored, source, f"is lost ({facts.invalidation or facts.wal_status})")
+    if facts.exists:
+        if facts.plugin != "pgoutput" or facts.database != source.identity.database:
+            raise SourceRefused(
+                f"slot {config.slot!r} is for plugin {facts.plugin!r} and database {facts.database!r}",
+                hint="choose another name with source.slot",
+                slot=config.slot,
+            )
+        return facts
+    if restored.progress is not None:
+        raise _gap(config, restored, source, "is gone")
+    if not config.source.create:
+        raise SourceRefused(
+            f"slot {config.slot!r} does not exist, and source.create is false",
+            hint="have it created",
+            command=f"select pg_create_logical_replication_slot('{config.slot}', 'pgoutput');",
+            slot=config.slot,
+        )
+    log.get().info("slot_creating", slot=config.slot)
+    with connect(config.source.dsn, application_name="cdc slot watch") as second:
+        watch = Watch(second, _tell_blockers, stop)
+        create_slot(source.sql, config.slot, config.source.slot_create_timeout_s, watch)
+    facts = slot_facts(source.sql, config.slot)
+    log.get().info("slot_created", slot=config.slot, lsn=str(facts.confirmed_flush_lsn))
+    return facts
+
+
+def _tell_blockers(blockers: Sequence[Blocker]) -> None:
+    if blockers:
+        log.get().info("slot_waits_for_transactions", count=len(blockers), oldest=blockers[0].what)
+
+
+def _gap(config: Config, restored: Restored, source: Source, what: str) -> SourceGap:
+    known = restored.position.end_lsn if restored.position else None
+    now = catalog.current_wal(source.sql)
+    return SourceGap(
+        f"replication slot {config.slot!r} {what}; what was committed between {known} and {now} is unknown",
+        known_to=known,
+        resumes_at=now,
+        hint=_ANEW,
+        slot=config.slot,
+    )
+
+
+def _unpublished(source: Source, restored: Restored, what: str) -> SourceGap:
+    known = Lsn(restored.progress.verified_lsn) if restored.progress else None
+    now = catalog.current_wal(source.sql)
+    return SourceGap(
+        f"{what}; changes between {known} and {now} may not be in the log",
+        known_to=known,
+        resumes_at=now,
+        hint=_ANEW,
+    )
+
+
+def identity_now(
+    config: Config,
+    source: Source,
+    publication: PublicationFacts,
+    server: ServerIdentity,
+    topics: Mapping[str, TopicFacts],
+    recorded: Identity | None,
+) -> Identity:
+    """Whose positions the log will hold from now on. Topics of tables that left are remembered: they may come back."""
+    return Identity(
+        system_identifier=server.system_identifier,
+        timeline=server.timeline,
+        database=source.identity.database,
+        database_oid=source.identity.database_oid,
+        slot=config.slot,
+        publication=config.publication,
+        publication_oid=publication.oid,
+        server_version=source.identity.server_version_num,
+        partitions=(recorded.partitions if recorded else {})
+        | {name: facts.partition_count for name, facts in topics.items()},
+        tables={table.table: (table.oid, publication.tables.get(table.oid, 0)) for table in source.tables},
+        topic_ids=(recorded.topic_ids if recorded else {}) | {name: facts.topic_id for name, facts in topics.items()},
+    )
+
+
+def check_identity(
+    restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition, server: ServerIdentity
+) -> None:
+    """Is this the source, are these the topics, that the log's positions belong to?"""
+    recorded = restored.identity
+    if recorded is None:
+        return
+    _refuse_other_source(recorded, now)
+    if server.flushed < position.end_lsn:
+        raise SourceDiverged(
+            f"the log reaches {position.end_lsn}, the server's WAL only {server.flushed}",
+            hint="the database was restored from an older copy, or lost WAL that was not flushed",
+        )
+    for topic, topic_id in recorded.topic_ids.items():
+        if topic in now.topic_ids and now.topic_ids[topic] != topic_id:
+            raise ProgressDamaged(f"topic {topic!r} was deleted and made again", topic=topic)
+    if recorded.slot == now.slot and slot.confirmed_flush_lsn is not None:
+        if slot.confirmed_flush_lsn > position.end_lsn:
+            raise SourceGap(
+                f"the slot stands at {slot.confirmed_flush_lsn}, the log at {position.end_lsn}: what was committed "
+                "between is unknown",
+                known_to=position.end_lsn,
+                resumes_at=slot.confirmed_flush_lsn,
+                hint=f"somebody advanced the slot or made it again; {_ANEW}",
+                slot=now.slot,
+            )
+    elif recorded.slot != now.slot:
+        raise ProgressDamaged(
+            f"the log was written from slot {recorded.slot!r}, the configuration says {now.slot!r}",
+            hint="set source.slot back; another slot begins elsewhere",
+            slot=now.slot,
+        )

@@ -1,0 +1,104 @@
+"""What a start needs of Kafka: topics as they must be, and where each partition ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cdc.config.settings import Config
+from cdc.errors import ProgressDamaged
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
+from cdc.kafka.facts import TopicFacts
+from cdc.model.names import data_topic
+from cdc.model.progress import Identity
+from cdc.progress.restore import Restored
+from cdc.publish.ledger import Ledger
+from cdc.publish.topic_rules import control_wants, data_want
+from cdc.publish.topics import ensure_topics
+from cdc.replication.table import SourceTable
+
+
+def control_topics(config: Config, admin: TopicAdmin) -> dict[str, TopicFacts]:
+    """The topics that progress is read from; what is recorded about them is compared once it is read."""
+    return ensure_topics(
+        admin,
+        control_wants(config.name, config.kafka, row_bytes_max=config.capture.row_bytes_max),
+        kafka=config.kafka,
+        create=config.kafka.create_topics,
+        recorded_partitions={},
+        recorded_topic_ids={},
+    )
+
+
+def data_topics(
+    config: Config, admin: TopicAdmin, tables: list[SourceTable], recorded: Identity | None
+) -> dict[str, TopicFacts]:
+    """The topics of all tables, made or checked against what is recorded of them."""
+    wants = [
+        data_want(
+            data_topic(config.name, table.namespace, table.name),
+            config.kafka,
+            row_bytes_max=config.capture.row_bytes_max,
+            compacted=bool(table.key),
+        )
+        for table in tables
+    ]
+    return ensure_topics(
+        admin,
+        wants,
+        kafka=config.kafka,
+        create=config.kafka.create_topics,
+        recorded_partitions=recorded.partitions if recorded else {},
+        recorded_topic_ids=recorded.topic_ids if recorded else {},
+    )
+
+
+def refuse_orphans(restored: Restored, reader: LogReader, data: Mapping[str, TopicFacts]) -> None:
+    """Without progress the data topics must be empty, or events would be in the log twice."""
+    if restored.progress is not None:
+        return
+    filled = sorted({topic for (topic, _), (_, high) in reader.end_offsets(list(data)).items() if high > 0})
+    if filled:
+        raise ProgressDamaged(
+            f"there is no progress, but {len(filled)} data topics have records ({filled[0]})",
+            hint="the progress topic was lost, or another service writes here; use another `name`, or empty topics",
+            topic=filled[0],
+        )
+
+
+class Accounts:
+    """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it."""
+
+    def __init__(
+        self, config: Config, admin: TopicAdmin, reader: LogReader, ledger: Ledger, restored: Restored
+    ) -> None:
+        self._config = config
+        self._admin = admin
+        self._reader = reader
+        self._ledger = ledger
+        self._restored = restored
+        self._counts: dict[str, int] = {}
+
+    def open_all(self, topics: Iterable[str]) -> None:
+        """Open every partition of these topics."""
+        for partition, (_, high) in self._reader.end_offsets(list(topics)).items():
+            topic, index = partition
+            before = self._restored.accounts.get(f"{topic}-{index}")
+            self._ledger.open(partition, end_offset=high, before=before)
+            self._counts[topic] = max(self._counts.get(topic, 0), index + 1)
+
+    def open_topic(self, topic: str, compacted: bool) -> int:  # noqa: FBT001 - see cdc.tables.OpenTopic
+        """See `cdc.tables.OpenTopic`; a table that appeared after the start gets its topic here."""
+        if topic not in self._counts:
+            config = self._config
+            recorded = self._restored.identity
+            ensure_topics(
+                self._admin,
+                [data_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max, compacted=compacted)],
+                kafka=config.kafka,
+                create=config.kafka.create_topics,
+                recorded_partitions=recorded.partitions if recorded else {},
+                recorded_topic_ids=recorded.topic_ids if recorded else {},
+            )
+            self.open_all([topic])
+        return self._counts[topic]

@@ -1,0 +1,171 @@
+"""From a relation the stream shows to everything its rows need: key, encodings, topic, transcoder, schema record.
+
+An edge: it asks the catalog and may make a topic, so the pipeline calls it when a Relation message is new, never per
+row. What the Relation itself says (columns, types, identity) decides; the catalog only adds the names of types that
+are not built in, and the primary key of a table whose identity is FULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc.config.settings import Config
+from cdc.encode.schema import TableSchema, table_schema
+from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.values import EncodeOptions, unknown_types
+from cdc.errors import SourceRefused
+from cdc.lsn import Lsn
+from cdc.model.event import TopicBuffer
+from cdc.model.names import data_topic
+from cdc.model.progress import SchemaRecord
+from cdc.model.relation import Column, Relation, ReplicaIdentity
+from cdc.model.types import TypeFacts
+from cdc.replication.catalog import matches
+from cdc.replication.table import SourceTable
+
+
+class Catalog(Protocol):
+    """What the catalog is asked for; see `cdc.replication.catalog`."""
+
+    def key_columns(self, oid: int) -> tuple[str, ...]:
+        """Columns of the key, in key order; empty when there is none."""
+
+    def ancestors(self, oid: int) -> Sequence[str]:
+        """``schema.table`` of every table this one is a partition of, directly or not."""
+
+    def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
+        """What pg_type has of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """See `cdc.contracts.PlannedRelation`."""
+
+    buffer: TopicBuffer
+    transcoder: Transcoder
+    schemas: Sequence[SchemaRecord]
+
+
+OpenTopic = Callable[[str, bool], int]
+"""Make or check a data topic (name, compacted) and get ready to write to it; returns its partition count."""
+
+
+class TablePlanner:
+    """See `cdc.contracts.RelationPlanner`. One per start; remembers which schema records are in the log."""
+
+    def __init__(
+        self,
+        config: Config,
+        database: str,
+        catalog: Catalog,
+        open_topic: OpenTopic,
+        *,
+        epoch: int,
+        keys: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """`keys` are the key columns that the topics have so far, by table."""
+        self._config = config
+        self._keys = dict(keys)
+        self._catalog = catalog
+        self._open_topic = open_topic
+        self._epoch = epoch
+        self._encode = EncodeOptions(config.encode.numeric, config.encode.int64)
+        self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
+        self._buffers: dict[str, TopicBuffer] = {}
+        self._written: set[tuple[str, str]] = set()
+
+    def plan(self, relation: Relation, at: Lsn) -> Planned | None:
+        """See `cdc.contracts.RelationPlanner.plan`."""
+        selected = self._config.source.tables
+        if not matches(relation.table, selected):
+            return None
+        if any(matches(ancestor, selected) for ancestor in self._catalog.ancestors(relation.oid)):
+            return None  # a partition: its rows arrive as rows of the root
+        schema = self._schema(relation)
+        topic = data_topic(self._config.name, relation.namespace, relation.name)
+        buffer = self._buffers.get(topic)
+        if buffer is None:
+            compacted = bool(schema.key)
+            buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
+            self._buffers[topic] = buffer
+        return Planned(buffer, Transcoder(schema, buffer, self._transcode), self._new(schema, topic, at))
+
+    def introduce(self, tables: Sequence[SourceTable], at: Lsn) -> list[SchemaRecord]:
+        """Schema records of tables as the catalog has them at a start, before any row of them is seen."""
+        records = []
+        for table in tables:
+            schema = self._schema(_relation_of(table), table.key)
+            records += self._new(schema, data_topic(self._config.name, table.namespace, table.name), at)
+        return records
+
+    def _new(self, schema: TableSchema, topic: str, at: Lsn) -> list[SchemaRecord]:
+        known = (schema.relation.table, schema.schema_id)
+        if known in self._written:
+            return []
+        self._written.add(known)
+        return [schema.record(topic, self._epoch, at)]
+
+    def _schema(self, relation: Relation, key: Sequence[str] | None = None) -> TableSchema:
+        if key is None:
+            key = self._key(relation)
+        if not key and not matches(relation.table, self._config.source.keyless):
+            raise SourceRefused(
+                f"{relation.table} has no key: its rows could not be told apart in a compacted topic",
+                hint="add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless, "
+                f'or leave it out with "!{relation.table}" in source.tables',
+                command="cdc doctor",
+                table=relation.table,
+            )
+        key = tuple(_in_column_order(relation, key))
+        self._same_key(relation.table, key)
+        types = self._types({column.type_oid for column in relation.columns})
+        return table_schema(relation, key, types, self._encode)
+
+    def _same_key(self, table: str, key: tuple[str, ...]) -> None:
+        """Rows under a former key would stay in the compacted topic for ever, as its truth."""
+        before = self._keys.setdefault(table, key)
+        if before != key:
+            raise SourceRefused(
+                f"the key of {table} is ({', '.join(key)}) now; its topic has rows under ({', '.join(before)})",
+                hint="take the former key back, or leave the table out; under another `name` capture starts anew",
+                table=table,
+            )
+
+    def _key(self, relation: Relation) -> Sequence[str]:
+        """The identity the stream names; with FULL, where every column is part of it, the primary key."""
+        if relation.replica_identity is ReplicaIdentity.NOTHING:
+            return ()
+        if relation.replica_identity is ReplicaIdentity.FULL:
+            return self._catalog.key_columns(relation.oid)
+        return [column.name for column in relation.columns if column.identity]
+
+    def _types(self, oids: set[int]) -> dict[int, TypeFacts]:
+        """Facts of all types that are not built in, and of those they stand on, level by level."""
+        found: dict[int, TypeFacts] = {}
+        wanted = unknown_types(oids)
+        while wanted:
+            facts = self._catalog.types(sorted(wanted))
+            found |= facts
+            below = {oid for fact in facts.values() for oid in (fact.base_oid, fact.element_oid) if oid}
+            wanted = unknown_types(below) - found.keys()
+        return found
+
+
+def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:
+    """Key columns as the relation orders them, so that the key's bytes need nothing but the stream."""
+    names = set(key)
+    ordered = [column.name for column in relation.columns if column.name in names]
+    return ordered + sorted(names.difference(ordered))
+
+
+def _relation_of(table: SourceTable) -> Relation:
+    """The Relation message the stream would send for a table as it is now."""
+    full = table.replica_identity is ReplicaIdentity.FULL
+    columns = tuple(
+        Column(column.name, column.type_oid, column.type_modifier, full or column.name in table.key)
+        for column in table.columns
+        if not column.generated
+    )
+    return Relation(table.oid, table.namespace, table.name, table.replica_identity, columns)

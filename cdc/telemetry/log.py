@@ -1,0 +1,59 @@
+"""structlog, set up once: events with fields on stderr, JSON for machines or columns for a terminal.
+
+Row values, keys and DSNs never get here: callers log facts, and errors carry none of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+from cdc.errors import TailraceError
+
+
+def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None) -> None:
+    """Send every log of the process, librdkafka's included, to `stream` (stderr)."""
+    target = stream or sys.stderr
+    level = logging.DEBUG if verbose else logging.INFO
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=target.isatty())
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def get() -> structlog.typing.FilteringBoundLogger:
+    """The logger; events are snake_case words, facts are fields."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger
+
+
+def error_fields(error: TailraceError) -> dict[str, object]:
+    """What a log line says of an error: its class, its sentence, what to do, and its facts."""
+    facts = {key: str(value) for key, value in error.facts.items() if value is not None}
+    fields: dict[str, object] = {"error": type(error).__name__, "message": error.message, **facts}
+    if error.hint:
+        fields["hint"] = error.hint
+    if error.command:
+        fields["command"] = error.command
+    return fields

@@ -1,0 +1,56 @@
+"""Every metric of the service, in one place, its unit in its name; docs/reference/metrics.md is made from it.
+
+Labels are bounded: states and reasons, never keys. https://prometheus.io/docs/practices/naming/
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_COMMIT_BUCKETS = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 5, 10, 30)
+_ROW_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+
+
+class Metrics:
+    """The registry of one daemon."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.rows = Counter("cdc_rows_total", "Row events in committed Kafka transactions", registry=registry)
+        self.bytes = Counter(
+            "cdc_bytes_total", "Bytes of row events, before compression, estimated per batch", registry=registry
+        )
+        self.transactions = Counter("cdc_source_transactions_total", "Source transactions captured", registry=registry)
+        self.batches = Counter("cdc_batches_total", "Kafka transactions committed", registry=registry)
+        self.batch_rows = Histogram(
+            "cdc_batch_rows", "Row events in a Kafka transaction", buckets=_ROW_BUCKETS, registry=registry
+        )
+        self.commit_seconds = Histogram(
+            "cdc_commit_seconds", "From batch to known commit", buckets=_COMMIT_BUCKETS, registry=registry
+        )
+        self.position = Gauge("cdc_position_lsn", "The log holds everything below this LSN", registry=registry)
+        self.lag_seconds = Gauge(
+            "cdc_lag_seconds", "Age of the newest captured commit; 0 when nothing more is readable", registry=registry
+        )
+        self.slot_lag_bytes = Gauge("cdc_slot_lag_bytes", "WAL the slot keeps on the source", registry=registry)
+        self.slot_safe_wal_bytes = Gauge(
+            "cdc_slot_safe_wal_bytes",
+            "WAL that may be written before the slot is lost; NaN without a limit",
+            registry=registry,
+        )
+        self.slot_lost_in_seconds = Gauge(
+            "cdc_slot_lost_in_seconds",
+            "Time until the slot is lost at the present rate; +Inf when it is not",
+            registry=registry,
+        )
+        self.state = Gauge("cdc_state", "1 for the state the pipeline is in", ["state"], registry=registry)
+        self.starts = Counter(
+            "cdc_starts_total", "Starts of the pipeline, by what ended the last one", ["reason"], registry=registry
+        )
+        self.truncates_ignored = Counter(
+            "cdc_truncates_ignored_total", "TRUNCATEs passed over because of source.on_truncate", registry=registry
+        )
+
+    def render(self) -> bytes:
+        """The page of /metrics."""
+        return generate_latest(self.registry)

@@ -1,0 +1,209 @@
+"""What the daemon is doing, in one place that every thread may ask: /status, /readyz, metrics and logs read from here.
+
+Written by the capture thread (`published`, `caught_up`), the catalog watch (`slot_seen`) and the daemon (`enter`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from cdc.clock import Clock
+from cdc.errors import TailraceError
+from cdc.lsn import Lsn
+from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.state import State
+from cdc.telemetry.metrics import Metrics
+
+_RATE_WINDOW_S: Final = 10.0
+_CATCHING_UP_S: Final = 5.0  # not having reached the end of the stream for this long is catching up
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReading:
+    """One look at the slot, by the catalog watch.
+
+    Attributes:
+        wal_status: reserved, extended, unreserved or lost.
+        safe_wal_bytes: WAL that may be written before the slot is in danger; None without a limit.
+        retained_bytes: WAL kept for the slot.
+        current_lsn: the server's insert position.
+    """
+
+    at_s: float
+    current_lsn: Lsn
+    confirmed_lsn: Lsn
+    restart_lsn: Lsn
+    wal_status: str
+    safe_wal_bytes: int | None
+    retained_bytes: int
+
+
+class Status:
+    """Thread-safe. Times come from the clock handed in."""
+
+    def __init__(self, name: str, clock: Clock, metrics: Metrics) -> None:
+        self.name = name
+        self._clock = clock
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._state = State.STARTING
+        self._since_s = clock.monotonic_s()
+        self._reason = ""
+        self._error: dict[str, object] | None = None
+        self._position: StreamPosition | None = None
+        self._commit_us = 0
+        self._end_reached_s: float | None = None
+        self._rates: deque[tuple[float, int, int]] = deque()
+        self._totals = [0, 0, 0, 0]
+        self._slot: SlotReading | None = None
+        self._wal_rate = 0.0
+        self._last_commit_seconds = 0.0
+        self._last_batch_rows = 0
+        for state in State:
+            metrics.state.labels(state.value).set_function(partial(self._in_state, state))
+
+    def enter(self, state: State, reason: str = "", error: TailraceError | None = None) -> None:
+        """Change the state; the reason is short: slot, broker, source."""
+        with self._lock:
+            if state is not self._state or reason != self._reason:
+                self._since_s = self._clock.monotonic_s()
+            self._state, self._reason = state, reason
+            self._error = None
+            if error is not None:
+                self._error = {"error": type(error).__name__, "message": error.message}
+                self._error |= {"hint": error.hint, "command": error.command}
+
+    def published(self, stats: BatchStats, position: StreamPosition, commit_s: float) -> None:
+        """See `cdc.contracts.BatchObserver`."""
+        metrics = self._metrics
+        metrics.rows.inc(stats.row_count)
+        metrics.bytes.inc(stats.byte_count)
+        metrics.transactions.inc(stats.transaction_count)
+        metrics.batches.inc()
+        metrics.truncates_ignored.inc(stats.truncate_ignored_count)
+        metrics.batch_rows.observe(stats.row_count)
+        metrics.commit_seconds.observe(commit_s)
+        metrics.position.set(position.end_lsn)
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            self._position = position
+            self._commit_us = stats.commit_us or self._commit_us
+            self._last_commit_seconds, self._last_batch_rows = commit_s, stats.row_count
+            for index, count in enumerate((stats.row_count, stats.byte_count, stats.transaction_count, 1)):
+                self._totals[index] += count
+            self._rates.append((now_s, stats.row_count, stats.byte_count))
+            self._forget(now_s)
+
+    def reached(self, position: StreamPosition) -> None:
+        """The log was found to reach `position`, before anything new is published."""
+        self._metrics.position.set(position.end_lsn)
+        with self._lock:
+            self._position = position
+
+    def caught_up(self) -> None:
+        """See `cdc.contracts.BatchObserver`."""
+        self._end_reached_s = self._clock.monotonic_s()
+
+    def slot_seen(self, reading: SlotReading) -> None:
+        """A look at the slot; the rate of WAL is the slope since the last one."""
+        with self._lock:
+            before, self._slot = self._slot, reading
+            if before is not None and reading.at_s > before.at_s:
+                rate = max(0, reading.current_lsn - before.current_lsn) / (reading.at_s - before.at_s)
+                self._wal_rate = rate if not self._wal_rate else 0.7 * self._wal_rate + 0.3 * rate
+        self._metrics.slot_lag_bytes.set(reading.retained_bytes)
+        safe = reading.safe_wal_bytes
+        self._metrics.slot_safe_wal_bytes.set(float("nan") if safe is None else safe)
+        lost_in_s = self._lost_in_s()
+        self._metrics.slot_lost_in_seconds.set(float("inf") if lost_in_s is None else lost_in_s)
+        self._metrics.lag_seconds.set(self.lag_s())
+
+    @property
+    def state(self) -> State:
+        """The state now; RUNNING and CATCHING_UP differ by whether the end of the stream was seen lately."""
+        if self._state is State.RUNNING:
+            reached = self._end_reached_s
+            if reached is None or self._clock.monotonic_s() - reached > _CATCHING_UP_S:
+                return State.CATCHING_UP
+        return self._state
+
+    def _in_state(self, state: State) -> float:
+        return float(self.state is state)
+
+    @property
+    def position(self) -> StreamPosition | None:
+        """How far the log was seen to reach; None before the first commit of this process."""
+        return self._position
+
+    @property
+    def ready(self) -> bool:
+        """Whether changes flow."""
+        return self.state in {State.RUNNING, State.CATCHING_UP}
+
+    def lag_s(self) -> float:
+        """Age of the newest captured commit while there is more to read, else 0."""
+        if self._end_reached_s is not None and self._clock.monotonic_s() - self._end_reached_s <= _CATCHING_UP_S:
+            return 0.0
+        return max(0.0, self._clock.wall_s() - self._commit_us / 1e6) if self._commit_us else 0.0
+
+    def snapshot(self) -> dict[str, Any]:
+        """The document of /status. Keys are part of the interface."""
+        state, lag_s = self.state, self.lag_s()
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            self._forget(now_s)
+            span_s = max(1.0, min(_RATE_WINDOW_S, now_s - self._rates[0][0])) if self._rates else 1.0
+            position = self._position
+            return {
+                "name": self.name,
+                "state": state.value,
+                "reason": self._reason,
+                "state_seconds": round(now_s - self._since_s, 1),
+                "error": self._error,
+                "position": str(position.end_lsn) if position else None,
+                "next_ordinal": position.next_ordinal if position else 0,
+                "lag_seconds": round(lag_s, 3),
+                "rows_per_second": round(sum(row[1] for row in self._rates) / span_s, 1),
+                "bytes_per_second": round(sum(row[2] for row in self._rates) / span_s),
+                "rows": self._totals[0],
+                "bytes": self._totals[1],
+                "source_transactions": self._totals[2],
+                "batches": self._totals[3],
+                "last_commit_seconds": round(self._last_commit_seconds, 4),
+                "last_batch_rows": self._last_batch_rows,
+                "slot": self._slot_document(),
+            }
+
+    def _slot_document(self) -> dict[str, Any] | None:
+        slot = self._slot
+        if slot is None:
+            return None
+        lost_in_s = self._lost_in_s()
+        return {
+            "current_lsn": str(slot.current_lsn),
+            "confirmed_lsn": str(slot.confirmed_lsn),
+            "restart_lsn": str(slot.restart_lsn),
+            "lag_bytes": max(0, slot.current_lsn - slot.confirmed_lsn),
+            "retained_bytes": slot.retained_bytes,
+            "wal_status": slot.wal_status,
+            "safe_wal_bytes": slot.safe_wal_bytes,
+            "wal_bytes_per_second": round(self._wal_rate),
+            "lost_in_seconds": None if lost_in_s is None else round(lost_in_s),
+        }
+
+    def _lost_in_s(self) -> float | None:
+        """Until the slot is lost if WAL is written as now and nothing is confirmed; None: never."""
+        slot = self._slot
+        if slot is not None and slot.wal_status == "lost":
+            return 0.0
+        if slot is None or slot.safe_wal_bytes is None or self._wal_rate <= 0:
+            return None
+        return max(0, slot.safe_wal_bytes) / self._wal_rate
+
+    def _forget(self, now_s: float) -> None:
+        while self._rates and now_s - self._rates[0][0] > _RATE_WINDOW_S:
+            self._rates.popleft()

@@ -1,0 +1,101 @@
+"""The cut that is verified: waits until the log has it, and says where every partition ends there.
+
+Reads ``<name>.__cuts`` (DESIGN section 4). Knows nothing of PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc.clock import Clock
+from cdc.errors import CutNotReached
+from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
+from cdc.model.names import cuts_topic
+from cdc.model.progress import Cut
+from cdc.progress.records import decode
+
+Partition = tuple[str, int]
+
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the cut index says of a partition; see `cdc.model.progress.Cut`."""
+
+    next_offset: int
+    count: int
+    rolling: int
+
+
+@dataclass(slots=True)
+class CutIndex:
+    """The index up to its last boundary of source transactions.
+
+    Attributes:
+        accounts: every partition capture ever opened; empty before the first full map.
+        since_lsn: where the counts began; 0: with the log.
+        began_ms: when its first record was written; None when older ones may have been removed.
+        count: cuts read.
+    """
+
+    epoch: int = 0
+    end_lsn: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
+    accounts: dict[Partition, Account] = field(default_factory=dict)
+    since_lsn: Lsn = Lsn(0)  # noqa: RUF009
+    began_ms: int | None = None
+    count: int = 0
+    _mapped: bool = False
+    _behind: dict[Partition, Account] = field(default_factory=dict)
+
+    def take(self, cut: Cut) -> None:
+        """Read the next cut. Changes count only when the source transaction they belong to is complete."""
+        self._mapped = self._mapped or cut.full
+        self.count += 1
+        if not self._mapped:
+            return
+        if cut.full:
+            self.since_lsn = Lsn(cut.since_lsn)
+        for name, (next_offset, count, rolling) in cut.changed.items():
+            topic, _, index = name.rpartition("-")
+            self._behind[(topic, int(index))] = Account(next_offset, count, int(rolling, 16))
+        if cut.next_ordinal == 0:
+            self.accounts.update(self._behind)
+            self._behind.clear()
+            self.epoch, self.end_lsn = cut.epoch, Lsn(cut.end_lsn)
+
+    def topic(self, topic: str) -> Mapping[int, Account]:
+        """Accounts of a topic by partition; empty when capture never opened it."""
+        return {index: account for (name, index), account in self.accounts.items() if name == topic}
+
+
+def wait_for_cut(reader: LogReader, name: str, lsn: Lsn, clock: Clock, *, timeout_s: float) -> CutIndex:
+    """Read the index until it reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
+    topic = cuts_topic(name)
+    partition = (topic, 0)
+    index = CutIndex()
+    deadline_s = clock.monotonic_s() + timeout_s
+    at = 0
+    while True:
+        low, high = reader.end_offsets([topic])[partition]
+        for batch in reader.read({partition: max(at, low)}, {partition: high}):
+            for _, _, offset, timestamp_ms, _, value, _ in batch:
+                if offset == 0:
+                    index.began_ms = timestamp_ms
+                if value is not None:
+                    index.take(decode(value, Cut, topic))
+        at = max(at, high)
+        if index.accounts and index.end_lsn >= lsn:
+            return index
+        if clock.monotonic_s() > deadline_s:
+            raise CutNotReached(
+                f"the log reaches {index.end_lsn}, not {lsn}, after {timeout_s:g} s",
+                hint="is capture running, and does it keep up?",
+                command="cdc status",
+                lsn=lsn,
+            )
+        clock.wait(threading.Event(), _POLL_S)

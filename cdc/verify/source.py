@@ -1,0 +1,119 @@
+"""The tables as PostgreSQL has them: which columns are captured, and every row with the server's own view of it.
+
+What a value must look like in the log is asked of the server, never of our encoders: `to_jsonb`, and the text of
+what the log has as text. One REPEATABLE READ transaction, so that all tables are of one moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from cdc.config.settings import Config
+from cdc.replication import catalog
+from cdc.replication.connect import Connection, connect
+from cdc.replication.sqlstate import translate
+from cdc.replication.table import SourceTable
+from cdc.verify.rows import Row, row_of
+
+BATCH_ROWS: Final = 500  # rows handed on at a time; one `in (…)` of the fold
+_FETCH_ROWS: Final = 5000
+
+# Columns as the publication shows them; of each the type at the end of domains and arrays, and whether it is one that
+# the log has as its text: a composite, or none of the server's own (FirstNormalObjectId is 16384), which to_jsonb would
+# send through a cast to json if it has one.
+_COLUMNS: Final = """
+with recursive published as (
+    select unnest(attnames)::text as name, rowfilter
+    from pg_catalog.pg_publication_tables
+    where pubname = %(publication)s and schemaname = %(namespace)s and tablename = %(table)s
+), types as (
+    select p.name, p.rowfilter, a.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem, false as is_array
+    from published p
+    join pg_catalog.pg_attribute a on a.attrelid = %(oid)s::oid and a.attname = p.name
+    join pg_catalog.pg_type t on t.oid = a.atttypid
+    union all
+    select c.name, c.rowfilter, c.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem,
+           c.is_array or c.typtype <> 'd'
+    from types c
+    join pg_catalog.pg_type t
+      on t.oid = case when c.typtype = 'd' then c.typbasetype when c.typcategory = 'A' then c.typelem end
+)
+select name, oid::regtype::text, typtype = 'c' or oid >= 16384, is_array, rowfilter
+from types
+where typtype <> 'd' and typcategory <> 'A'
+order by attnum
+"""
+
+
+class SourceRows:
+    """One moment of the source. Made by `open_source`."""
+
+    def __init__(self, config: Config, connection: Connection) -> None:
+        self._config = config
+        self._connection = connection
+        self.tables = catalog.tables_matching(connection, config.source.tables, config.source.keyless)
+
+    def rows(self, table: SourceTable) -> Iterator[list[Row]]:
+        """All rows that are captured, in lists of at most BATCH_ROWS. Empty when the table is not published."""
+        query = self._query(table)
+        if query is None:
+            return
+        with catalog.reading(f"read {table.table}"), self._connection.cursor("cdc_verify") as cursor:
+            cursor.itersize = _FETCH_ROWS
+            cursor.execute(query)
+            while found := cursor.fetchmany(_FETCH_ROWS):
+                for at in range(0, len(found), BATCH_ROWS):
+                    yield [row_of(text) for (text,) in found[at : at + BATCH_ROWS]]
+
+    def published(self, table: SourceTable) -> bool:
+        """Whether the publication has the table."""
+        return self._query(table) is not None
+
+    def _query(self, table: SourceTable) -> sql.Composed | None:
+        about = {
+            "publication": self._config.publication,
+            "namespace": table.namespace,
+            "table": table.name,
+            "oid": table.oid,
+        }
+        with catalog.reading("read the published columns"):
+            columns = self._connection.execute(_COLUMNS, about).fetchall()
+        if not columns:
+            return None
+        shown = sql.SQL(", ").join(self._shown(*column[:4]) for column in columns)
+        query = sql.SQL("select pg_catalog.to_jsonb(r)::text from (select {} from {}{}) r")
+        # The catalog's own text of an expression, with every name qualified (connect.SESSION has no search_path).
+        where = sql.SQL(f" where {columns[0][4]}") if columns[0][4] else sql.SQL("")
+        return query.format(shown, sql.Identifier(table.namespace, table.name), where)
+
+    def _shown(self, name: str, kind: str, foreign: bool, is_array: bool) -> sql.Composed:  # noqa: FBT001 - a row of the catalog
+        """A column, cast to text where the log has text that to_jsonb would not show so."""
+        encode = self._config.encode
+        as_text = (
+            kind in {"json", "jsonb"}
+            or foreign
+            or (kind == "numeric" and encode.numeric == "string")
+            or (kind == "bigint" and encode.int64 == "string")
+        )
+        cast = sql.SQL("" if not as_text else "::text[]" if is_array else "::text")
+        return sql.SQL("{}{}").format(sql.Identifier(name), cast)
+
+
+@contextlib.contextmanager
+def open_source(config: Config) -> Iterator[SourceRows]:
+    """Open the moment: everything committed before the call is in it."""
+    connection = connect(config.source.dsn, application_name="cdc verify")
+    try:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        with connection.transaction():
+            yield SourceRows(config, connection)
+    except psycopg.Error as error:
+        raise translate(error, "read the tables") from error
+    finally:
+        connection.close()

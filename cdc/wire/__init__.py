@@ -1,0 +1,1 @@
+"""The bytes PostgreSQL sends: frames and pgoutput messages. Pure."""

@@ -1,0 +1,77 @@
+"""Writes the image's two lists of pinned packages, taken with their hashes from constraints.txt.
+
+    python docker/pins.py
+
+`requirements.txt` is what `tailrace[capture]` needs, `requirements-build.txt` what building the wheel needs.
+constraints.txt has more than an image should (test tools, local servers). A test fails while the lists differ from
+what this would write.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FOLDER: Final = ROOT / "docker"
+_IMAGE: Final = {"python_version": "3.12", "python_full_version": "3.12.0", "sys_platform": "linux"}
+_NOTICE: Final = "# Written by docker/pins.py from constraints.txt; run it again when that changes.\n"
+
+
+def pages() -> dict[str, str]:
+    """File name -> text of both lists."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    pinned = _pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    capture = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["capture"]
+    wanted = {"requirements.txt": capture, "requirements-build.txt": project["build-system"]["requires"]}
+    return {
+        name: _NOTICE + "".join(pinned[package] for package in sorted(_closure(direct)))
+        for name, direct in wanted.items()
+    }
+
+
+def _pinned(constraints: str) -> dict[str, str]:
+    """Each package's lines of constraints.txt: its pin and its hashes."""
+    entries = re.findall(r"^[^\s#].*?(?=^[^\s#]|\Z)", constraints, re.MULTILINE | re.DOTALL)
+    return {canonicalize_name(re.split(r"[=\[; ]", entry, maxsplit=1)[0]): entry for entry in entries}
+
+
+def _closure(direct: Iterable[str]) -> set[str]:
+    """Names of the packages and of everything they need on the image's Python."""
+    found: set[str] = set()
+    waiting = [Requirement(text) for text in direct]
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    while waiting:
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), tuple(sorted(requirement.extras))
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        found.add(name)
+        waiting += [inner for inner in map(Requirement, requires(name) or ()) if _applies(inner, ("", *extras))]
+    return found
+
+
+def _applies(requirement: Requirement, extras: Iterable[str]) -> bool:
+    return requirement.marker is None or any(
+        requirement.marker.evaluate({**_IMAGE, "extra": extra}) for extra in extras
+    )
+
+
+def main() -> None:
+    """Write the lists."""
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"wrote {FOLDER / name}\n")
+
+
+if __name__ == "__main__":
+    main()

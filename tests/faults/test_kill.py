@@ -1,0 +1,82 @@
+"""kill -9 of the daemon at any moment: the log is the history all the same (RELIABILITY E2, P1-P7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from cdc.lsn import Lsn
+from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
+from tests.fixtures.oracle import history_faults
+from tests.fixtures.seed import seed
+from tests.fixtures.topiclog import read_raw
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.oracle import Oracle
+
+KILLS: Final = int(os.environ.get("TAILRACE_KILLS", "8"))
+TERM_S: Final = 20.0
+# Small caps: many Kafka transactions, and large source transactions spread over several of them.
+SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
+
+
+def test_log_is_exactly_the_history_after_kill_9_at_random_moments(capture: CaptureSite) -> None:
+    oracle = begin(capture)
+    chance = random.Random(seed())
+
+    with writing(capture.dsn, seed()):
+        for _ in range(KILLS):
+            daemon = capture.daemon(SMALL)
+            if chance.random() < 0.7:
+                daemon.until_running()
+                time.sleep(chance.uniform(0, 1))  # the moment is what the test is about
+            else:
+                time.sleep(chance.uniform(0.1, 2))
+            daemon.kill()
+            assert acknowledged_early(capture) == []
+    log = capture.settled(capture.running(SMALL))
+
+    assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
+    assert any(cut["next_ordinal"] for cut in log.cuts), "no transaction was spread; the test is weaker than it says"
+
+
+def test_log_is_exactly_the_history_after_sigterm_at_random_moments(capture: CaptureSite) -> None:
+    oracle = begin(capture)
+    chance = random.Random(seed())
+    codes = []
+
+    with writing(capture.dsn, seed()):
+        for _ in range(KILLS // 2):
+            daemon = capture.daemon(SMALL)
+            until(lambda: daemon.events("http_listening"), "it is up")  # noqa: B023 - called at once
+            time.sleep(chance.uniform(0, 2))  # the moment is what the test is about
+            began_s = time.monotonic()
+            codes.append((daemon.stop(), time.monotonic() - began_s < TERM_S))
+    log = capture.settled(capture.running(SMALL))
+
+    assert set(codes) == {(0, True)}
+    assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
+
+
+def begin(capture: CaptureSite) -> Oracle:
+    """The workload's tables, the referee, and a capture that has made its slot and nothing else."""
+    capture.sql(*SCHEMA)
+    oracle = capture.oracle()
+    capture.running(SMALL).kill()
+    return oracle
+
+
+def acknowledged_early(capture: CaptureSite) -> list[str]:
+    """Obligation P2: nothing is acknowledged that a committed progress record does not cover."""
+    confirmed = capture.confirmed()
+    stored = [
+        json.loads(value)["end_lsn"]
+        for key, value in read_raw(capture.bootstrap, f"{capture.name}.__progress")
+        if key == capture.name.encode() and value is not None
+    ]
+    return [] if confirmed <= max(stored) else [f"acknowledged {confirmed}, the log reaches {Lsn(max(stored))}"]

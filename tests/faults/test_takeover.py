@@ -1,0 +1,110 @@
+"""Two daemons on one slot: the second waits, disturbs nobody, takes over; a zombie never gets a record in (C5, A6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.fixtures.oracle import history_faults
+from tests.fixtures.waiting import holds_for, until
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite, Daemon
+
+KEYS: Final = {"public.t": ["id"]}
+_WATCHED_S: Final = 6.0
+
+
+def test_second_daemon_waits_and_never_disturbs_the_first(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)")
+    oracle = capture.oracle()
+    first = capture.running()
+    reader = walsender(capture)
+
+    second = capture.daemon()
+    status = second.until_state("WAITING")
+    written = iter(range(1_000_000))
+
+    def first_goes_on() -> bool:
+        lsn = capture.sql(f"insert into t values ({next(written)})")
+        first.until_position(lsn, within_s=5)
+        return first.state() == "RUNNING" and second.state() == "WAITING"
+
+    holds_for(first_goes_on, "the first captures, the second waits", seconds=_WATCHED_S)
+    assert status["reason"] == "slot"
+    assert "cdc_" in status["error"]["message"]
+    assert walsender(capture) == reader
+    assert not first.events("capture_waiting")
+    assert not second.events("capture_started")
+    assert history_faults(oracle.changes(), capture.log(), KEYS) == []
+
+
+def test_second_daemon_takes_over_when_the_first_is_killed(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)")
+    oracle = capture.oracle()
+    first = capture.running()
+    second = capture.daemon()
+    second.until_state("WAITING")
+    capture.sql("insert into t select generate_series(1, 100)")
+
+    first.kill()
+    capture.sql("insert into t select generate_series(101, 200)")
+    second.until_running()
+
+    assert history_faults(oracle.changes(), capture.settled(second), KEYS) == []
+    assert len(second.events("capture_waiting")) == 1, "a wait is logged once, not once a retry"
+
+
+def test_zombie_frozen_before_its_commit_is_fenced_and_nothing_of_it_is_visible(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)", *short_wal_sender_timeout(capture))
+    oracle = capture.oracle()
+    zombie = capture.daemon(mutant="freeze_before_commit:rows").until_running()
+    second = capture.daemon()
+    second.until_state("WAITING")
+
+    capture.sql("insert into t values (1)")
+    until(lambda: stopped(zombie), "the zombie is frozen with its commit before it")
+    second.until_running()
+    capture.sql("insert into t values (2)")
+    before = capture.settled(second)
+    zombie.thaw()
+    end = zombie.stopped_with()
+
+    assert end["state"] == "FENCED"
+    assert end["exit_code"] == 3
+    after = capture.settled(second)
+    assert [event.position for event in after.events] == [event.position for event in before.events]
+    assert history_faults(oracle.changes(), after, KEYS) == []
+    assert second.state() == "RUNNING"
+
+
+def test_zombie_frozen_while_idle_waits_as_second_afterwards(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)", *short_wal_sender_timeout(capture))
+    oracle = capture.oracle()
+    zombie = capture.running()
+
+    zombie.freeze()
+    second = capture.running()
+    capture.sql("insert into t values (1)")
+    capture.settled(second)
+    zombie.thaw()
+
+    assert zombie.until_state("WAITING", "FENCED")["reason"] in {"slot", "source", ""}
+    until(lambda: zombie.state() == "WAITING" and zombie.status()["reason"] == "slot", "the zombie waits as second")
+    capture.sql("insert into t values (2)")
+    assert history_faults(oracle.changes(), capture.settled(second), KEYS) == []
+    assert not second.events("capture_waiting")[1:]
+
+
+def walsender(capture: CaptureSite) -> int:
+    """The pid of the process that streams from our slot."""
+    return int(capture.query("select active_pid from pg_replication_slots where slot_name = %s", capture.slot)[0][0])
+
+
+def short_wal_sender_timeout(capture: CaptureSite) -> list[str]:
+    """Have the server give up on a silent reader of this database after 2 s."""
+    return [f"alter database {capture.dsn.rsplit('/', 1)[1]} set wal_sender_timeout = '2s'"]
+
+
+def stopped(daemon: Daemon) -> bool:
+    """Whether it is in the state that SIGSTOP leaves a process in."""
+    return daemon.scheduler_state() == "T"

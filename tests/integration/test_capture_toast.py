@@ -1,0 +1,72 @@
+"""Values that PostgreSQL keeps out of line and does not send again: never a null in their place (fault table B4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite
+
+# Long, and stored as it is: otherwise it would be compressed and stay in the row.
+_TABLE: Final = (
+    "create table t (id int primary key, n int, body text, note text)",
+    "alter table t alter column body set storage external",
+)
+_BODY: Final = "repeat('0123456789', 1000)"
+
+
+def test_unchanged_large_value_is_left_out_and_named(capture: CaptureSite) -> None:
+    capture.sql(*_TABLE)
+    daemon = capture.running()
+
+    capture.sql(f"insert into t values (1, 1, {_BODY}, null)", "update t set n = 2", "update t set body = 'short'")
+    created, updated, shortened = capture.settled(daemon).events
+
+    assert created.after == {"id": 1, "n": 1, "body": "0123456789" * 1000, "note": None}
+    assert "unchanged" not in created.source
+    assert updated.after == {"id": 1, "n": 2, "note": None}
+    assert updated.source["unchanged"] == ["body"]
+    assert shortened.after["body"] == "short"
+
+
+def test_unchanged_large_value_is_left_out_when_the_key_changes_too(capture: CaptureSite) -> None:
+    capture.sql(*_TABLE)
+    daemon = capture.running()
+
+    capture.sql(f"insert into t values (1, 1, {_BODY}, 'x')", "update t set id = 2")
+    log = capture.settled(daemon)
+
+    removed, created = log.events[1:]
+    assert (removed.op, created.op) == ("d", "c")
+    assert created.after == {"id": 2, "n": 1, "note": "x"}
+    assert created.source["unchanged"] == ["body"]
+    assert log.faults() == []
+
+
+def test_unchanged_large_value_is_there_with_replica_identity_full(capture: CaptureSite) -> None:
+    capture.sql(*_TABLE, "alter table t replica identity full")
+    daemon = capture.running()
+
+    capture.sql(
+        f"insert into t values (1, 1, {_BODY}, null)", "update t set n = 2", "update t set id = 3", "delete from t"
+    )
+    log = capture.settled(daemon)
+
+    created, updated, removed, moved, deleted = log.events
+    body = created.after["body"]
+    assert len(body) == 10000
+    assert updated.after["body"] == updated.document["before"]["body"] == body
+    assert moved.after["body"] == removed.document["before"]["body"] == deleted.document["before"]["body"] == body
+    assert all("unchanged" not in event.source for event in log.events)
+
+
+def test_several_unchanged_values_are_all_named(capture: CaptureSite) -> None:
+    capture.sql(*_TABLE, "alter table t alter column note set storage external")
+    daemon = capture.running()
+
+    capture.sql(f"insert into t values (1, 1, {_BODY}, {_BODY})", "update t set n = 2", "update t set note = null")
+    _, updated, nulled = capture.settled(daemon).events
+
+    assert updated.source["unchanged"] == ["body", "note"]
+    assert nulled.source["unchanged"] == ["body"]
+    assert nulled.after["note"] is None

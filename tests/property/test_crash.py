@@ -1,0 +1,273 @@
+"""Capture as a whole, without its edges, crashed anywhere: the log has every event exactly once, in order.
+
+Pipeline, assembler, transcoder, publisher, ledger and restore are the real ones. The source and the broker are in
+memory: the broker knows offsets, markers, aborted records, fencing and commits whose answer is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from cdc.capture.assembler import Assembler, Caps
+from cdc.encode.schema import table_schema
+from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.values import EncodeOptions
+from cdc.errors import OutcomeUnknown, ProducerFenced
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.progress import Identity, SchemaRecord
+from cdc.model.relation import Relation
+from cdc.pipeline import Parts, Pipeline
+from cdc.progress.restore import restore
+from cdc.publish.publisher import KafkaPublisher
+from cdc.wire.pgoutput import Delete
+from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import NotingObserver, ScriptedStream
+from tests.fixtures.manual_clock import ManualClock
+from tests.fixtures.memory_log import MemoryLog, MemoryProducer
+from tests.property.histories import FIRST_LSN, LEFT_OUT, Event, Source, Step, Transaction
+
+_TOPICS = {"shop.public.t1": 2, "shop.public.t2": 3}
+_IDENTITY = Identity(
+    system_identifier="1",
+    timeline=1,
+    database="d",
+    database_oid=1,
+    slot="s",
+    publication="p",
+    publication_oid=1,
+    server_version=180000,
+    partitions=_TOPICS,
+    topic_ids={},
+)
+
+_STEPS = [Step(kind, oid, shape, key) for kind in "IUDT" for oid in (1, 2, 3) for shape in (1, 2) for key in range(4)]
+_EXAMPLES = 150 if settings().derandomize else 4000  # of 30 steps; 25 ms each
+
+EventId = tuple[int, int, str, int]
+"""commit_lsn, ordinal, topic, key."""
+
+
+@dataclass(slots=True)
+class _Planned:
+    buffer: TopicBuffer
+    transcoder: Transcoder
+    schemas: Sequence[SchemaRecord]
+
+
+@dataclass(slots=True)
+class _Planner:
+    buffers: dict[str, TopicBuffer] = field(default_factory=dict)
+
+    def plan(self, relation: Relation, at: Lsn) -> _Planned | None:
+        if relation.oid == LEFT_OUT:
+            return None
+        topic = f"shop.public.{relation.name}"
+        buffer = self.buffers.setdefault(topic, TopicBuffer(topic, _TOPICS[topic]))
+        schema = table_schema(relation, ("id",), {}, EncodeOptions())
+        transcoder = Transcoder(schema, buffer, TranscodeOptions("shop", "d", 1 << 20))
+        return _Planned(buffer, transcoder, [schema.record(topic, 1, at)])
+
+
+class _Capture:
+    """One life of the service: starts from the log, and is never used again after an error."""
+
+    def __init__(self, log: MemoryLog, clock: ManualClock, first: StreamPosition, caps: Caps) -> None:
+        self.producer = MemoryProducer(log)
+        self.stream = ScriptedStream([])
+        publisher = KafkaPublisher("shop", self.producer, clock, epoch=1)
+        publisher.fence()
+        publisher.plant(b"nonce")
+        restored = restore(log, "shop")
+        self.start = restored.position or first
+        for (topic, index), (_, high) in log.end_offsets([*_TOPICS, "shop.__schema"]).items():
+            publisher.ledger.open((topic, index), end_offset=high, before=restored.accounts.get(f"{topic}-{index}"))
+        publisher.introduce(_IDENTITY, restored.since_lsn)
+        publisher.commit(self.start, Lsn(1 << 40))
+        assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="ignore")
+        self.publisher = publisher
+        self.pipeline = Pipeline(
+            Parts(
+                stream=self.stream,
+                publisher=publisher,
+                assembler=assembler,
+                planner=_Planner(),
+                observer=NotingObserver(),
+                clock=clock,
+                verified=lambda: Lsn(1 << 40),
+                batch_age_max_s=1.0,
+            )
+        )
+        self.assembler = assembler
+
+
+class CrashMachine(RuleBasedStateMachine):
+    """Rules are what happens to the service; the model is the list of transactions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = MemoryLog(partition_counts=dict(_TOPICS))
+        self.clock = ManualClock()
+        self.transactions: list[Transaction] = []
+        self.wal_end = FIRST_LSN
+        self.confirmed = FIRST_LSN  # what the slot knows
+        self.seen = 0  # commits the invariant has looked at
+
+    @initialize(rows=st.integers(1, 4))
+    def first_start(self, rows: int) -> None:
+        self.caps = Caps(rows, 1 << 30)
+        self._start(earlier=0)
+
+    @rule(gap=st.sampled_from([0, 0, 3]), size=st.sampled_from([0, 1, 2, 5, 9, 14]), first=st.integers(0, 95))
+    def commit_a_transaction(self, gap: int, size: int, first: int) -> None:
+        """Many are larger than twice the cap, so that they are spread."""
+        steps = [_STEPS[(first + 29 * index) % len(_STEPS)] for index in range(size)]
+        commit_lsn = self.wal_end + gap
+        self.wal_end = commit_lsn + 1 + size % 3
+        self.transactions.append(Transaction((), commit_lsn, self.wal_end, tuple(steps)))
+
+    @rule(count=st.sampled_from([1, 4, 12, 25]))
+    def read_some(self, count: int) -> None:
+        frames = self._session()[self.sent : self.sent + count]
+        self.sent += len(frames)
+        self._step(frames, seconds=0.01)
+
+    @rule(seconds=st.sampled_from([0.1, 1.1, 6.0]))
+    def nothing_is_readable(self, seconds: float) -> None:
+        self._step([], seconds=seconds)
+
+    @rule(foreign=st.integers(0, 3))
+    def read_a_keepalive(self, foreign: int) -> None:
+        """Its position: in front of the next transaction, or, when all are sent, wherever foreign WAL ends."""
+        if self.capture.assembler.in_transaction:
+            at = self.wal_end
+        else:
+            ends = [t.commit_lsn for t in self.transactions[self.first :] if t.commit_lsn >= self._sent_up_to()]
+            if not ends:
+                self.wal_end += foreign
+            at = ends[0] if ends else self.wal_end
+        self._step([server.keepalive(at)], seconds=0.3)
+
+    @rule(earlier=st.integers(0, 2))
+    def crash(self, earlier: int) -> None:
+        """The broker may still see the old producer for a while: its transaction is aborted by fencing."""
+        if earlier % 2:
+            self.capture.publisher.close()
+        self._start(earlier=earlier)
+
+    @rule(how=st.sampled_from(["lost", "late"]))
+    def next_commit_gets_no_answer(self, how: Literal["lost", "late"]) -> None:
+        self.capture.producer.next_commit = how
+
+    @precondition(lambda self: self.capture.publisher.is_open)
+    @rule()
+    def zombie_tries_to_commit(self) -> None:
+        zombie, position = self.capture.publisher, self.capture.assembler.position
+        self._start(earlier=0)
+        try:
+            zombie.commit(position, Lsn(0))
+        except ProducerFenced:
+            return
+        raise AssertionError("a fenced producer committed")
+
+    @invariant()
+    def log_is_a_beginning_of_history(self) -> None:
+        if self.seen == len(self.log.committed):
+            return
+        self.seen = len(self.log.committed)
+        found, wanted = self._found(), self._wanted()
+        assert found == wanted[: len(found)]
+
+    @invariant()
+    def nothing_is_confirmed_that_is_not_in_the_log(self) -> None:
+        progress = restore(self.log, "shop").progress
+        assert self.confirmed <= (progress.end_lsn if progress else FIRST_LSN)
+
+    def teardown(self) -> None:
+        """In the end everything arrives."""
+        if not hasattr(self, "capture"):
+            return
+        for _ in range(4):  # a commit without an answer, a start, the rest, and idle progress
+            frames = self._session()[self.sent :]
+            self.sent += len(frames)
+            self._step(frames, seconds=1.0)
+        assert self._found() == self._wanted()
+        assert self.confirmed >= max((t.end_lsn for t in self.transactions), default=0)
+
+    def _start(self, *, earlier: int) -> None:
+        first = StreamPosition(Lsn(FIRST_LSN))
+        self.capture = _Capture(self.log, self.clock, first, self.caps)
+        source = Source(tuple(self.transactions), ())
+        self.first = max(0, source.first_to_send(self.capture.start.end_lsn) - earlier)
+        self.sent = 0
+
+    def _step(self, frames: list[bytes], *, seconds: float) -> None:
+        self.clock.now_s += seconds
+        self.capture.stream.reads.append(frames)
+        stream = self.capture.stream
+        try:
+            self.capture.pipeline.step()
+        except OutcomeUnknown:
+            self._start(earlier=0)
+        self.confirmed = max([self.confirmed, *stream.confirmed])
+
+    def _session(self) -> list[bytes]:
+        return Source(tuple(self.transactions), ()).session(self.first)
+
+    def _sent_up_to(self) -> int:
+        """The end of the last transaction of this session that was sent whole."""
+        left, end = self.sent, 0
+        for index in range(self.first, len(self.transactions)):
+            left = self.sent - len(Source(tuple(self.transactions[: index + 1]), ()).session(self.first))
+            if left < 0:
+                break
+            end = self.transactions[index].end_lsn
+        return end
+
+    def _wanted(self) -> list[EventId]:
+        return [_event_id(event) for event in Source(tuple(self.transactions), ()).events]
+
+    def _found(self) -> list[EventId]:
+        """Events of the log in total order; per partition they must already be in it."""
+        found: list[EventId] = []
+        for topic, count in _TOPICS.items():
+            for index in range(count):
+                ids: list[EventId] = []
+                for stored in self.log.records(topic):
+                    if stored.partition != index:
+                        continue
+                    key = json.loads(stored.key or b"")["id"]
+                    if stored.value is None:
+                        assert ids[-1][2:] == (topic, key), "a tombstone stands right behind its delete"
+                        continue
+                    source = json.loads(stored.value)["source"]
+                    ids.append((source["commit_lsn"], source["ordinal"], topic, key))
+                assert ids == sorted(ids)
+                found += ids
+        return sorted(found)
+
+
+def test_log_has_every_event_exactly_once_over_any_crash() -> None:
+    steps = settings(stateful_step_count=30, max_examples=_EXAMPLES)
+    run_state_machine_as_test(CrashMachine, settings=steps)
+
+
+def _event_id(event: Event) -> EventId:
+    message = event.message
+    key = message.old[0] if isinstance(message, Delete) else message.new[0]
+    assert isinstance(key, bytes)
+    return event.commit_lsn, event.ordinal, f"shop.public.t{message.relation_oid}", int(key)

@@ -1,0 +1,104 @@
+"""The cut index finds, for every LSN, the latest place that has everything from there on behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.cuts import place_before
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.progress import Cut
+from cdc.publish.ledger import Partition
+from cdc.publish.publisher import KafkaPublisher
+from tests.fixtures.manual_clock import ManualClock
+from tests.fixtures.memory_log import MemoryLog, MemoryProducer
+
+TOPIC = "shop.public.orders"
+PARTITIONS = 3
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One source transaction: rows by partition, in `pieces` Kafka transactions; `alone` ends a batch."""
+
+    rows: Sequence[int]
+    distance: int
+    pieces: int
+    alone: bool
+    pause_s: float
+
+
+commits = st.lists(
+    st.builds(
+        Commit,
+        rows=st.lists(st.integers(0, PARTITIONS - 1), min_size=1, max_size=4),
+        distance=st.integers(0, 5),
+        pieces=st.integers(1, 3),
+        alone=st.booleans(),
+        pause_s=st.sampled_from((0.0, 0.0, 11.0)),  # a full map comes every 10 s
+    ),
+    max_size=10,
+)
+
+
+def publish(script: Sequence[Commit]) -> MemoryLog:
+    log, clock = MemoryLog(partition_counts={TOPIC: PARTITIONS}), ManualClock()
+    publisher = KafkaPublisher("shop", MemoryProducer(log), clock, epoch=1)
+    publisher.fence()
+    for index in range(PARTITIONS):
+        publisher.ledger.open((TOPIC, index), end_offset=0, before=None)
+    publisher.commit(StreamPosition(Lsn(10)), Lsn(10))
+    buffer, end_lsn, commit_lsn = TopicBuffer(TOPIC, PARTITIONS), Lsn(10), Lsn(0)
+    for commit in script:
+        commit_lsn = Lsn(end_lsn + commit.distance)
+        for ordinal, partition in enumerate(commit.rows, start=1):
+            buffer.partitions[partition].append((b"k", b"%d" % commit_lsn, None))
+            if ordinal < commit.pieces:
+                publisher.write([buffer], [])
+                publisher.commit(StreamPosition(end_lsn, commit_lsn, ordinal + 1), end_lsn)
+        end_lsn = Lsn(commit_lsn + 2)
+        clock.now_s += commit.pause_s
+        if commit.alone:
+            publisher.write([buffer], [])
+            publisher.commit(StreamPosition(end_lsn, commit_lsn), end_lsn)
+    publisher.write([buffer], [])
+    publisher.commit(StreamPosition(end_lsn, commit_lsn), end_lsn)
+    return log
+
+
+def passed(log: MemoryLog, offsets: dict[Partition, int]) -> list[int]:
+    """Commit LSNs of the events that a reader starting at `offsets` never sees."""
+    return [
+        int(stored.value or b"0")
+        for stored in log.records(TOPIC)
+        if stored.offset < offsets.get((TOPIC, stored.partition), 0)
+    ]
+
+
+@settings(max_examples=40)
+@given(script=commits)
+def test_nothing_from_the_lsn_on_lies_before_the_place_and_the_place_is_the_latest(script: Sequence[Commit]) -> None:
+    log = publish(script)
+    cuts = [msgspec.json.decode(stored.value or b"", type=Cut) for stored in log.records("shop.__cuts")]
+    maps: list[dict[Partition, int]] = []
+    for cut in cuts:
+        changed = {(TOPIC, int(name.rpartition("-")[2])): account[0] for name, account in cut.changed.items()}
+        maps.append({**(maps[-1] if maps else {}), **changed})
+
+    for lsn in range(cuts[-1].end_lsn + 3):
+        place = place_before(log, "shop", Lsn(lsn))
+
+        sound = [found for found in maps if all(commit_lsn < lsn for commit_lsn in passed(log, found))]
+        assert place is not None
+        missed = passed(log, place.offsets)
+        assert all(commit_lsn < lsn for commit_lsn in missed)
+        assert len(missed) == max((len(passed(log, found)) for found in sound), default=0)
+
+
+def test_an_empty_index_has_no_place() -> None:
+    assert place_before(MemoryLog(), "shop", Lsn(1)) is None

@@ -1,0 +1,147 @@
+"""The cut index tells the truth about the log, whatever was written, aborted, restarted: G3 and G8 stand on it.
+
+The publisher runs against a broker in memory that knows offsets, markers and aborted records; every cut is then
+compared with what a read_committed reader finds up to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from cdc.errors import OutcomeUnknown
+from cdc.lsn import Lsn
+from cdc.model.event import Record, StreamPosition, TopicBuffer
+from cdc.model.progress import Cut, Identity
+from cdc.progress.records import decode
+from cdc.progress.restore import restore
+from cdc.publish.ledger import Partition
+from cdc.publish.publisher import KafkaPublisher
+from tests.fixtures.manual_clock import ManualClock
+from tests.fixtures.memory_log import MemoryLog, MemoryProducer, Stored
+
+_TOPICS = {"shop.public.a": 2, "shop.public.b": 1}
+_IDENTITY = Identity(
+    system_identifier="1",
+    timeline=1,
+    database="d",
+    database_oid=1,
+    slot="s",
+    publication="p",
+    publication_oid=1,
+    server_version=180000,
+    partitions=_TOPICS,
+    topic_ids={},
+)
+
+records = st.tuples(st.one_of(st.none(), st.binary(max_size=3)), st.one_of(st.none(), st.binary(max_size=3)), st.none())
+writes = st.lists(
+    st.tuples(st.sampled_from(["shop.public.a", "shop.public.b"]), st.integers(0, 1), st.lists(records, max_size=3)),
+    max_size=3,
+)
+steps = st.lists(st.one_of(st.just("restart"), st.just("wait"), st.lists(writes, max_size=2)), max_size=12)
+
+
+@dataclass(slots=True)
+class Writer:
+    """Publishes to a log, and starts over like the daemon: a new producer, accounts from the cut index."""
+
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(partition_counts=dict(_TOPICS)))
+    clock: ManualClock = field(default_factory=ManualClock)
+    end_lsn: int = 100
+    producer: MemoryProducer = field(init=False)
+    publisher: KafkaPublisher = field(init=False)
+
+    def start(self) -> None:
+        self.producer = MemoryProducer(self.log)
+        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1)
+        self.publisher.fence()
+        self.publisher.plant(b"nonce")
+        restored = restore(self.log, "shop")
+        for partition, (_, high) in self.log.end_offsets(_TOPICS).items():
+            before = restored.accounts.get(f"{partition[0]}-{partition[1]}")
+            self.publisher.ledger.open(partition, end_offset=high, before=before)
+        self.publisher.introduce(_IDENTITY, restored.since_lsn)
+        self.commit()
+
+    def write(self, batch: list[tuple[str, int, list[Record]]]) -> None:
+        for topic, index, new in batch:
+            buffer = TopicBuffer(topic, _TOPICS[topic])
+            buffer.partitions[index % _TOPICS[topic]] += new
+            self.publisher.write([buffer], [])
+
+    def commit(self) -> None:
+        self.end_lsn += 1
+        self.publisher.commit(StreamPosition(Lsn(self.end_lsn)), Lsn(0))
+
+
+@given(steps)
+def test_every_cut_says_how_far_each_partition_is_and_what_is_in_it(drawn: list[str | list[object]]) -> None:
+    writer = Writer()
+    writer.start()
+    for step in drawn:
+        if step == "wait":
+            writer.clock.now_s += 60.0
+        elif step == "restart":
+            writer.write([("shop.public.a", 0, [(b"k", b"never committed", None)] * 2)])
+            writer.publisher.close()
+            writer.start()
+        else:
+            for batch in step:
+                writer.write(batch)  # type: ignore[arg-type]
+            writer.commit()
+
+    known: dict[str, tuple[int, int, str]] = {}
+    for cut in _cuts(writer.log):
+        if cut.full:
+            assert cut.changed.keys() >= known.keys()
+            assert len(cut.changed) == 3
+        known.update(cut.changed)
+        for name, account in known.items():
+            assert account == _account(writer.log, name, account[0]), name
+    for partition in writer.log.end_offsets(_TOPICS):
+        name = f"{partition[0]}-{partition[1]}"
+        assert known[name][1] == len(_committed(writer.log, name))
+
+
+@given(steps, st.sampled_from(sorted((topic, index) for topic, count in _TOPICS.items() for index in range(count))))
+def test_record_of_another_writer_is_found_before_the_commit(
+    drawn: list[str | list[object]], partition: Partition
+) -> None:
+    writer = Writer()
+    writer.start()
+    for step in drawn:
+        for batch in step if isinstance(step, list) else []:
+            writer.write(batch)  # type: ignore[arg-type]
+        writer.commit()
+    seen = len(writer.log.committed)
+
+    writer.log.append(partition, (b"x", b"foreign", None), transaction=-1)
+    writer.write([(*partition, [(b"k", b"v", None)])])
+
+    with pytest.raises(OutcomeUnknown):
+        writer.commit()
+    assert len(writer.log.committed) == seen
+
+
+def _cuts(log: MemoryLog) -> list[Cut]:
+    return [decode(stored.value or b"", Cut, "cuts") for stored in log.records("shop.__cuts")]
+
+
+def _committed(log: MemoryLog, name: str) -> list[Stored]:
+    topic, _, index = name.rpartition("-")
+    return [stored for stored in log.records(topic) if stored.partition == int(index)]
+
+
+def _account(log: MemoryLog, name: str, next_offset: int) -> tuple[int, int, str]:
+    """What an auditor computes of a partition up to an offset: the offset after the last record, count, hash."""
+    found = [stored for stored in _committed(log, name) if stored.offset < next_offset]
+    rolling = 0
+    for stored in found:
+        rolling = xxh3_64_intdigest((stored.key or b"") + (stored.value or b""), rolling)
+    end = found[-1].offset + 1 if found else next_offset
+    return end, len(found), f"{rolling:016x}"

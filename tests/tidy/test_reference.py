@@ -1,0 +1,43 @@
+"""The reference pages are those the code gives, and what they describe is real."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from types import ModuleType
+
+import pytest
+
+from cdc.telemetry.metrics import Metrics
+from tests.tidy.tree import ROOT, python_files, shown, text_of
+
+_UNITS = ("_total", "_seconds", "_bytes", "_rows", "_lsn", "_state")
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference_generator", ROOT / "docs" / "reference" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "text"), sorted(_generator().pages().items()))
+def test_page_is_what_the_code_gives(name: str, text: str) -> None:
+    """Run ``python docs/reference/generate.py`` when this fails."""
+    assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == text
+
+
+def test_every_metric_says_its_unit() -> None:
+    names = re.findall(r"^# TYPE (\w+) ", Metrics().render().decode(), re.MULTILINE)
+
+    assert len(names) > 10
+    assert [name for name in names if not name.endswith((*_UNITS, "_created"))] == []
+
+
+def test_every_metric_is_written_somewhere() -> None:
+    sources = [text_of(path) for path in python_files() if shown(path).startswith("cdc/")]
+    names = [name for name in vars(Metrics()) if name != "registry"]
+
+    assert [name for name in names if not any(re.search(rf"metrics\.{name}\b", text) for text in sources)] == []

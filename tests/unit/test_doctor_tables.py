@@ -1,0 +1,135 @@
+"""What the doctor says of tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.doctor.facts import TableRights
+from cdc.doctor.finding import Finding, Level
+from cdc.doctor.tables import check_table, check_tables
+from cdc.model.relation import ReplicaIdentity
+from cdc.replication.table import Leaf, SourceTable
+from tests.fixtures.sources import column, config, facts, keyless_table, rights, table
+
+
+def one(subject: SourceTable, allowed: TableRights | None = None) -> Finding:
+    (finding,) = check_table(subject, allowed or rights())
+    return finding
+
+
+def test_table_with_a_key_needs_nothing() -> None:
+    assert check_table(table(), rights()) == []
+
+
+def test_table_without_key_is_named_with_every_way_out() -> None:
+    finding = one(keyless_table())
+
+    assert (finding.level, finding.table) == (Level.ERROR, "public.log")
+    assert "add column cdc_id bigint generated always as identity primary key" in finding.sql
+    assert '"!public.log"' in finding.command
+    assert "source.keyless" in finding.command
+
+
+def test_new_key_column_never_takes_a_name_that_is_there() -> None:
+    finding = one(keyless_table(columns=(column("cdc_id"), column("cdc_id1"))))
+
+    assert "add column cdc_id2 bigint" in finding.sql
+
+
+def test_index_that_could_be_the_identity_is_offered() -> None:
+    finding = one(keyless_table(), rights(candidate_indexes=('u"x',)))
+
+    assert finding.sql == 'alter table "public"."log" replica identity using index "u""x";'
+
+
+def test_keyless_table_warns_of_failing_updates_until_its_identity_is_full() -> None:
+    default = one(keyless_table(keyless=True))
+    full = one(keyless_table(keyless=True, replica_identity=ReplicaIdentity.FULL))
+
+    assert default.level is Level.WARNING
+    assert "every UPDATE and DELETE on it fails" in default.message
+    assert default.sql.startswith('alter table "public"."log" replica identity full;')
+    assert full.level is Level.OK
+
+
+@pytest.mark.parametrize(("kind", "persistence"), [("r", "u"), ("f", "p")])
+def test_table_without_wal_is_left_out_with_a_warning(kind: str, persistence: str) -> None:
+    finding = one(table(kind=kind, persistence=persistence))
+
+    assert (finding.check, finding.level) == ("unpublishable", Level.WARNING)
+
+
+def test_large_values_offer_replica_identity_full() -> None:
+    finding = one(table(), rights(toast_bytes=3 << 20))
+
+    assert (finding.check, finding.level) == ("toast", Level.WARNING)
+    assert "3.0 MB of large values (note)" in finding.message
+    assert "replica identity full" in finding.sql
+
+
+def test_large_values_are_fine_with_full_identity() -> None:
+    assert check_table(table(replica_identity=ReplicaIdentity.FULL), rights(toast_bytes=1)) == []
+
+
+def test_generated_columns_are_named() -> None:
+    finding = one(table(columns=(column("id"), column("total", generated=True))))
+
+    assert (finding.check, finding.level) == ("generated", Level.OK)
+    assert "total" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("root", "leaf", "level"),
+    [
+        (ReplicaIdentity.DEFAULT, ReplicaIdentity.DEFAULT, None),
+        (ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL, None),
+        (ReplicaIdentity.FULL, ReplicaIdentity.DEFAULT, Level.ERROR),
+        (ReplicaIdentity.DEFAULT, ReplicaIdentity.NOTHING, Level.ERROR),
+    ],
+)
+def test_partition_must_log_what_the_table_says(root: ReplicaIdentity, leaf: ReplicaIdentity, level: Level) -> None:
+    parted = table(kind="p", replica_identity=root, leaves=(Leaf("public", "p1", "r", "p", leaf),))
+
+    assert [f.level for f in check_table(parted, rights())] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(("kind", "persistence"), [("f", "p"), ("r", "u")])
+def test_partition_without_wal_is_a_warning(kind: str, persistence: str) -> None:
+    leaf = Leaf("public", "p1", kind, persistence, ReplicaIdentity.DEFAULT)
+
+    finding = one(table(kind="p", leaves=(leaf,)))
+
+    assert (finding.check, finding.level) == ("partition", Level.WARNING)
+
+
+def test_reserved_schema_is_refused() -> None:
+    assert one(table(namespace="events")).check == "reserved_schema"
+
+
+def test_no_table_at_all_is_an_error_that_shows_the_patterns() -> None:
+    (finding,) = check_tables(facts(tables=(), rights={}), config('tables = ["nix.*"]'))
+
+    assert finding.level is Level.ERROR
+    assert '"nix.*"' in finding.message
+
+
+def test_rights_a_snapshot_needs_come_as_grants() -> None:
+    first, second = table("a"), table('b"c')
+    found = check_tables(
+        facts(first, second, rights={first.oid: rights(can_use_schema=False), second.oid: rights(can_select=False)}),
+        config(),
+    )
+
+    (finding,) = [f for f in found if f.check == "select"]
+    assert finding.sql.splitlines() == [
+        'grant usage on schema "public" to "cdc";',
+        'grant select on "public"."b""c" to "cdc";',
+    ]
+
+
+def test_summary_counts_what_can_be_captured() -> None:
+    found = check_tables(facts(table("a"), table("b", kind="p"), keyless_table(keyless=True)), config())
+
+    assert found[0].message == (
+        "3 of 3 tables can be captured, 1 of them without a key, 1 partitioned, each published as one table"
+    )

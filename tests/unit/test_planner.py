@@ -1,0 +1,208 @@
+"""From a relation the stream shows to key, topic and schema record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from cdc.config.load import parse
+from cdc.errors import SourceRefused
+from cdc.lsn import Lsn
+from cdc.model.relation import Column, Relation, ReplicaIdentity
+from cdc.model.types import TypeFacts
+from cdc.tables import TablePlanner
+from tests.fixtures.sources import table
+
+_CONFIG = """
+name = "shop"
+[source]
+dsn = "host=h"
+tables = ["public.*", "!public.audit_*"]
+keyless = ["public.log"]
+[kafka]
+bootstrap = "h:9092"
+"""
+_AT = Lsn(77)
+
+
+class Planning:
+    """A planner with a catalog that is a dictionary; notes what it was asked and which topics were opened."""
+
+    def __init__(
+        self,
+        *,
+        keys: Mapping[int, tuple[str, ...]] | None = None,
+        types: Mapping[int, TypeFacts] | None = None,
+        config: str = _CONFIG,
+    ) -> None:
+        self._keys = keys or {}
+        self._types = types or {}
+        self.roots: dict[int, Sequence[str]] = {}
+        self.asked: list[list[int]] = []
+        self.topics: list[tuple[str, bool]] = []
+        self.planner = TablePlanner(parse(config, {}), "shop_db", self, self._open, epoch=2, keys={})
+
+    def ancestors(self, oid: int) -> Sequence[str]:
+        return self.roots.get(oid, ())
+
+    def key_columns(self, oid: int) -> tuple[str, ...]:
+        return self._keys.get(oid, ())
+
+    def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
+        self.asked.append(list(oids))
+        return {oid: self._types[oid] for oid in oids if oid in self._types}
+
+    def _open(self, topic: str, compacted: bool) -> int:
+        self.topics.append((topic, compacted))
+        return 3
+
+
+def _relation(
+    name: str = "orders",
+    *,
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
+    key: Sequence[str] = ("id",),
+    type_oid: int = 25,
+    oid: int = 16384,
+) -> Relation:
+    full = identity is ReplicaIdentity.FULL
+    columns = (("id", 23), ("region", 23), ("thing", type_oid))
+    return Relation(
+        oid,
+        "public",
+        name,
+        identity,
+        tuple(Column(column, kind, -1, full or column in key) for column, kind in columns),
+    )
+
+
+def test_table_outside_the_configuration_is_left_out() -> None:
+    planning = Planning()
+
+    assert planning.planner.plan(_relation("audit_log"), _AT) is None
+    assert planning.topics == []
+
+
+def test_key_is_the_identity_the_stream_names_in_column_order() -> None:
+    planned = Planning().planner.plan(_relation(key=("region", "id"), identity=ReplicaIdentity.INDEX), _AT)
+
+    assert planned is not None
+    assert planned.transcoder.schema.key == (0, 1)
+
+
+def test_key_of_a_full_table_is_its_primary_key_and_not_every_column() -> None:
+    planning = Planning(keys={16384: ("region", "id")})
+
+    planned = planning.planner.plan(_relation(identity=ReplicaIdentity.FULL), _AT)
+
+    assert planned is not None
+    assert planned.transcoder.schema.key == (0, 1)
+
+
+@pytest.mark.parametrize("identity", [ReplicaIdentity.DEFAULT, ReplicaIdentity.NOTHING, ReplicaIdentity.FULL])
+def test_table_without_a_key_is_refused_with_what_to_do(identity: ReplicaIdentity) -> None:
+    with pytest.raises(SourceRefused, match=r"public\.orders has no key") as caught:
+        Planning().planner.plan(_relation(identity=identity, key=()), _AT)
+
+    assert '"!public.orders"' in caught.value.hint
+    assert caught.value.facts["table"] == "public.orders"
+
+
+def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
+    planning = Planning()
+
+    planned = planning.planner.plan(_relation("log", identity=ReplicaIdentity.FULL, key=()), _AT)
+
+    assert planned is not None
+    assert planned.transcoder.schema.key == ()
+    assert planning.topics == [("shop.public.log", False)]
+    assert not planned.buffer.compacted
+
+
+def test_topic_is_opened_once_and_its_buffer_stays_when_the_shape_changes() -> None:
+    planning = Planning()
+
+    first = planning.planner.plan(_relation(), _AT)
+    second = planning.planner.plan(_relation(type_oid=23), _AT)
+
+    assert first is not None
+    assert second is not None
+    assert first.buffer is second.buffer
+    assert planning.topics == [("shop.public.orders", True)]
+    assert len(first.buffer.partitions) == 3
+
+
+def test_schema_record_comes_once_for_each_shape() -> None:
+    planning = Planning()
+
+    plans = [planning.planner.plan(_relation(type_oid=oid), _AT) for oid in (25, 23, 25, 25)]
+
+    assert [len(planned.schemas) for planned in plans if planned is not None] == [1, 1, 0, 0]
+    assert plans[0] is not None
+    (record,) = plans[0].schemas
+    assert (record.table, record.topic, record.epoch, record.lsn) == ("public.orders", "shop.public.orders", 2, 77)
+
+
+def test_types_that_are_not_built_in_are_asked_for_down_to_what_they_stand_on() -> None:
+    types = {
+        20000: TypeFacts(20000, "moods[]", "b", element_oid=20001),
+        20001: TypeFacts(20001, "mood", "d", base_oid=20002),
+        20002: TypeFacts(20002, "raw_mood", "e"),
+    }
+    planning = Planning(types=types)
+
+    planned = planning.planner.plan(_relation(type_oid=20000), _AT)
+
+    assert planning.asked == [[20000], [20001], [20002]]
+    assert planned is not None
+    assert planned.transcoder.schema.encodings[2].encoding == "array<string>"
+
+
+def test_type_the_catalog_does_not_know_any_more_is_its_text() -> None:
+    """A replay can meet a type that was dropped since."""
+    planned = Planning().planner.plan(_relation(type_oid=20000), _AT)
+
+    assert planned is not None
+    assert planned.transcoder.schema.encodings[2].encoding == "text"
+
+
+def test_built_in_types_need_no_catalog() -> None:
+    planning = Planning()
+
+    planning.planner.plan(_relation(), _AT)
+
+    assert planning.asked == []
+
+
+def test_settings_reach_the_encoding() -> None:
+    planning = Planning(config=_CONFIG + '[encode]\nnumeric = "number"\nint64 = "string"\n')
+
+    planned = planning.planner.plan(_relation(type_oid=1700), _AT)
+
+    assert planned is not None
+    assert planned.transcoder.schema.encodings[2].encoding == "decimal_number"
+
+
+def test_schema_of_the_catalog_is_the_schema_of_the_stream() -> None:
+    """Or a start would announce ids that no row ever names."""
+    planning = Planning()
+    source = table("orders")
+    columns = tuple(Column(c.name, c.type_oid, c.type_modifier, c.name in source.key) for c in source.columns)
+    streamed = Relation(source.oid, "public", "orders", ReplicaIdentity.DEFAULT, columns)
+
+    introduced = planning.planner.introduce([source], _AT)
+    planned = planning.planner.plan(streamed, _AT)
+
+    assert planned is not None
+    assert [record.schema_id for record in introduced] == [planned.transcoder.schema.schema_id]
+    assert planned.schemas == []
+
+
+def test_partition_of_a_captured_table_gets_no_topic_of_its_own() -> None:
+    planning = Planning()
+    relation = _relation("orders_2026")
+    planning.roots = {relation.oid: ["public.orders"]}
+
+    assert planning.planner.plan(relation, Lsn(1)) is None
+    assert planning.topics == []
