@@ -25,6 +25,8 @@ ROOM_WAIT_S: Final = 0.05  # one wait for room in the queue; a batch of 1 MB lea
 RETRY_WAIT_S: Final = 0.1  # between attempts to resume a commit that failed at once
 ROOM_TIMEOUT_S: Final = options.TRANSACTION_TIMEOUT_MS / 1000  # nothing left for so long: the transaction is dead
 
+_PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+
 DeliveryCallback: TypeAlias = Callable[[KafkaError | None, Message], None]
 _Produce: TypeAlias = Callable[..., None]
 
@@ -122,7 +124,7 @@ class TransactionalProducer:
         left = self._call(doing, lambda: self._producer.flush(timeout_s))
         if self._failed is not None:
             topic, error = self._failed
-            raise translate(error, doing=doing, events=self._events, servers=self._servers, topic=topic)
+            raise self._error(error, doing, uncertain=False, topic=topic)
         if left:
             raise unreachable(f"deliver {left} records in {timeout_s:g} s", None, self._events, servers=self._servers)
 
@@ -252,6 +254,10 @@ class TransactionalProducer:
             _, answer = attempt(lambda: self._producer.abort_transaction(0))
             cause = of(answer)
             error = cause if cause is not None and cause.fatal() else error
+        elif kafka_error is not None and kafka_error.name() in _PURGED:
+            # Thrown away because the transaction failed: the commit, which cannot be, says why.
+            _, answer = attempt(lambda: self._producer.commit_transaction(0))
+            error = of(answer) or error
         return translate(
             error,
             doing=doing,

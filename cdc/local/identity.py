@@ -40,13 +40,17 @@ class Entry:
 
 
 def parse_stat(text: str, boot: str) -> Entry | None:
-    """Read /proc/PID/stat (proc_pid_stat(5)). The name may hold blanks and brackets, so count from the last ``)``."""
+    """Read /proc/PID/stat (proc_pid_stat(5)). The name may hold blanks and brackets, so count from the last ``)``.
+
+    A killed process shows as a zombie as soon as its first thread has ended; it holds its ports and files until the
+    last one has, which the number of threads tells.
+    """
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
     pid = head.split(" ", 1)[0]
     if not bracket or len(fields) < 20 or not pid.isdigit():
         return None
-    return Entry(Identity(int(pid), f"{boot}:{fields[19]}"), int(fields[1]), fields[0] in "ZX")
+    return Entry(Identity(int(pid), f"{boot}:{fields[19]}"), int(fields[1]), fields[0] in "ZX" and int(fields[17]) <= 1)
 
 
 def parse_ps(line: str) -> Entry | None:

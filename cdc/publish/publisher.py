@@ -14,6 +14,7 @@ back. Knows nothing of PostgreSQL.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -26,12 +27,14 @@ from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
 from cdc.progress.records import encode, identity_key, progress_key, sentinel_key
 from cdc.publish.ledger import Ledger, Partition
+from cdc.publish.pacing import Pacer
 
 FULL_CUT_RECORDS: Final = 1000  # DESIGN section 4: a full map every 1,000 records,
 FULL_CUT_S: Final = 10.0  # every 10 s, and at each start
 FLUSH_TIMEOUT_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that we and not the broker give up
 COMMIT_TIMEOUT_S: Final = 50.0
 INIT_TIMEOUT_S: Final = 30.0
+_NEVER: Final = threading.Event()
 
 
 class Producer(Protocol):
@@ -73,6 +76,7 @@ class KafkaPublisher:
         self._clock = clock
         self._epoch = epoch
         self._open = False
+        self._pacer = Pacer()
         self._held: dict[Partition, Record] = {}
         self._delivered: dict[Partition, int] = {}
         self._identity: Identity | None = None
@@ -122,6 +126,7 @@ class KafkaPublisher:
     def commit(self, position: StreamPosition, verified: Lsn) -> None:
         """See `cdc.contracts.Publisher.commit`."""
         self._begin()
+        began_s = self._clock.monotonic_s()
         produce_all = self._producer.produce_all
         for partition, record in self._held.items():  # 1
             produce_all(*partition, [record], partial(self._delivered.__setitem__, partition))
@@ -130,6 +135,7 @@ class KafkaPublisher:
         self._producer.flush(FLUSH_TIMEOUT_S)  # 3
         self._check(self.ledger.expected())  # 4
         self._producer.commit(COMMIT_TIMEOUT_S)  # 5
+        self._pacer.committed(began_s, self._clock.monotonic_s())
         self._open = False
         self.ledger.committed()
         self._delivered.clear()
@@ -142,6 +148,9 @@ class KafkaPublisher:
 
     def _begin(self) -> None:
         if not self._open:
+            wait_s = self._pacer.wait_s(self._clock.monotonic_s())
+            if wait_s > 0:
+                self._clock.wait(_NEVER, wait_s)
             self._producer.begin()
             self._open = True
 

@@ -38,6 +38,7 @@ _RIGHTS: Final = _Cause(
     SourceRefused, "the role lacks a right; the script for a DBA has every statement", "cdc doctor --sql"
 )
 _NO_DATABASE: Final = _Cause(SourceRefused, "source.dsn names a database this server does not have")
+_MADE_MEANWHILE: Final = _Cause(SourceUnreachable, "another session made it at the same moment; it is tried again")
 _LOST: Final = _Cause(SourceGap, _GONE, "cdc slot list")
 
 _BY_STATE: Final[dict[str, _Cause]] = {
@@ -48,7 +49,8 @@ _BY_STATE: Final[dict[str, _Cause]] = {
     "3F000": _Cause(SourceRefused, "the schema does not exist in this database"),
     "42501": _RIGHTS,
     "42704": _LOST,
-    "42710": _Cause(SourceRefused, "it exists already"),
+    "23505": _MADE_MEANWHILE,
+    "42710": _MADE_MEANWHILE,
     "42P01": _Cause(SourceRefused, "the table does not exist in this database"),
     "53300": _Cause(SourceUnreachable, "no connection is free: raise max_connections or max_wal_senders"),
     "53400": _Cause(

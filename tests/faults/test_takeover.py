@@ -38,6 +38,19 @@ def test_second_daemon_waits_and_never_disturbs_the_first(capture: CaptureSite) 
     assert history_faults(oracle.changes(), capture.log(), KEYS) == []
 
 
+def test_two_daemons_started_at_once_are_one_that_captures_and_one_that_waits(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)")
+    pair = [capture.daemon(), capture.daemon()]
+
+    until(lambda: sorted(daemon.state() for daemon in pair) == ["RUNNING", "WAITING"], "one captures, one waits")
+    oracle = capture.oracle()
+    capture.sql("insert into t select generate_series(1, 100)")
+    captures = next(daemon for daemon in pair if daemon.state() == "RUNNING")
+
+    assert history_faults(oracle.changes(), capture.settled(captures), KEYS) == []
+    assert sorted(daemon.state() for daemon in pair) == ["RUNNING", "WAITING"]
+
+
 def test_second_daemon_takes_over_when_the_first_is_killed(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)")
     oracle = capture.oracle()

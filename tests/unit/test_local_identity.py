@@ -57,6 +57,13 @@ def test_a_zombie_has_ended() -> None:
     assert entry.ended
 
 
+def test_a_zombie_with_threads_that_still_end_holds_its_ports() -> None:
+    entry = parse_stat(STAT.replace(" S ", " Z ").replace(" 20 0 1 0 ", " 20 0 7 0 "), "boot")
+
+    assert entry is not None
+    assert not entry.ended
+
+
 def test_a_line_of_ps_is_read() -> None:
     entry = parse_ps("  501   1 Ss   Sat Nov 21 16:05:01 2026")
 

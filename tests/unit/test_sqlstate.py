@@ -72,6 +72,13 @@ def test_values_of_rows_stay_out_of_messages(sqlstate: str) -> None:
     assert "s3cret" not in error.message
 
 
+@pytest.mark.parametrize("sqlstate", ["23505", "42710"])
+def test_an_object_that_another_session_makes_just_now_is_tried_again(sqlstate: str) -> None:
+    error = translate_sqlstate(sqlstate, "already exists", "", 'create publication "p"')
+
+    assert isinstance(error, SourceUnreachable)
+
+
 def test_caller_may_say_what_to_do() -> None:
     error = translate_sqlstate("42501", "no", "", "x", hint="ask the DBA", command="grant it")
 
