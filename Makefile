@@ -65,7 +65,7 @@ fuzz: setup ## the decoders for ten minutes
 
 lock: ## renew constraints.txt (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--extra capture --extra outbox --extra local --extra dev pyproject.toml -o constraints.txt
+		--extra capture --extra outbox --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 
 docs: setup ## the generated pages of docs/reference

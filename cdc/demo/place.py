@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
 from cdc.local.identity import Identity, identify, send, wait_gone
-from cdc.local.machine import Machine
 from cdc.local.ports import choose_ports
 from cdc.local.stack import Stack
-from cdc.local.storage import locked
 
 NAME: Final = "demo"
 """`name` in cdc.toml: the prefix of topics, slot and publication."""

@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from cdc.local.storage import copy_file
+from cdc.artifacts.storage import copy_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc.local.machine import Machine
+    from cdc.artifacts.machine import Machine
 
 # One for each way to start a server, and one more while Java or the server is being upgraded.
 _KEPT_MAX: Final = 4

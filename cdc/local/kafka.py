@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cdc.artifacts.fetch import fetch
+from cdc.artifacts.java import Java, find_java
+from cdc.artifacts.lock import parse_lock, version_of
+from cdc.artifacts.storage import copy_file, write_file
 from cdc.errors import LocalError, LocalStopped
 from cdc.local.archives import Archives
-from cdc.local.fetch import fetch
 from cdc.local.identity import command_line
-from cdc.local.java import Java, find_java
 from cdc.local.kafkaconf import LOG4J, NODE_ID, render_meta, render_properties
 from cdc.local.kafkafence import (
     CLEAN_END_FILE,
@@ -26,18 +28,16 @@ from cdc.local.kafkafence import (
     render_fencing_properties,
 )
 from cdc.local.kafkaprobe import broker_answers
-from cdc.local.lock import parse_lock, version_of
 from cdc.local.logs import read_lines
 from cdc.local.ports import LOOPBACK
 from cdc.local.process import Launch, ServerProcess
 from cdc.local.server import Description, ServerOptions, StopMode
-from cdc.local.storage import copy_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cdc.local.machine import Machine
-    from cdc.local.server import Progress
+    from cdc.artifacts.machine import Machine
+    from cdc.artifacts.progress import Progress
 
 _LOCK_FILE: Final = "kafka.lock"
 _FENCING: Final = "fencing.properties"

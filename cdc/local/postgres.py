@@ -17,18 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cdc.artifacts.storage import copy_trees, locked, write_file
 from cdc.errors import LocalError
 from cdc.local.identity import command_line, identify, send, wait_gone, with_folder
 from cdc.local.ports import LOOPBACK
 from cdc.local.process import Launch, ServerProcess
 from cdc.local.server import Description, ServerOptions, StopMode
-from cdc.local.storage import copy_trees, locked, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cdc.local.machine import Machine
-    from cdc.local.server import Progress
+    from cdc.artifacts.machine import Machine
+    from cdc.artifacts.progress import Progress
 
 USER: Final = "postgres"
 DATABASE: Final = "shop"

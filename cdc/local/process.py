@@ -12,18 +12,18 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from cdc.artifacts.storage import write_file
 from cdc.errors import LocalError, LocalStopped
 from cdc.local.identity import Identity, alive, descendants, identify, kill_tree, rss_bytes, send, wait_gone
 from cdc.local.ports import choose_ports, is_free
 from cdc.local.server import Condition, Description
 from cdc.local.state import State, parse_state, render_state
-from cdc.local.storage import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from cdc.local.machine import Machine
+    from cdc.artifacts.machine import Machine
 
 _POLL_S: Final = 0.02
 # After SIGKILL only the kernel is left to act; it has taken longer only under heavy swapping.

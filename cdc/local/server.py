@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cdc.artifacts.progress import Progress
+
 # fast: the server's own orderly end, clients are cut off; nothing has to be recovered.
 # immediate: at once, with recovery at the next start, by the server's own means where it has one.
 # kill: SIGKILL for it and its children, as a crash or the OOM killer does.
@@ -20,38 +22,6 @@ StopMode = Literal["fast", "immediate", "kill"]
 # running: answers. starting: lives, does not answer. stopped: was ended by us. died: ended, but not by us.
 # absent: was never started here.
 Condition = Literal["running", "starting", "stopped", "died", "absent"]
-
-
-class Progress(Protocol):
-    """Told what is going on while servers are made ready. Called from several threads at once."""
-
-    def step(self, text: str) -> None:
-        """Something that takes a moment begins; one line for people."""
-
-    def begin(self, what: str, total_bytes: int) -> None:
-        """A download of `total_bytes` begins under the name `what`."""
-
-    def advance(self, what: str, count_bytes: int) -> None:
-        """`count_bytes` more of it are here; negative when a broken download starts over."""
-
-    def end(self, what: str) -> None:
-        """The download named `what` is over, well or not."""
-
-
-class Silent:
-    """Progress for nobody."""
-
-    def step(self, text: str) -> None:
-        """See `Progress`."""
-
-    def begin(self, what: str, total_bytes: int) -> None:
-        """See `Progress`."""
-
-    def advance(self, what: str, count_bytes: int) -> None:
-        """See `Progress`."""
-
-    def end(self, what: str) -> None:
-        """See `Progress`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Silent
+from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
 from cdc.local.kafka import Kafka
-from cdc.local.machine import Machine
 from cdc.local.postgres import Postgres
-from cdc.local.server import Description, Server, ServerOptions, Silent, StopMode
-from cdc.local.storage import locked
+from cdc.local.server import Description, Server, ServerOptions, StopMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from cdc.local.server import Progress
+    from cdc.artifacts.progress import Progress
 
 _S = TypeVar("_S")
 

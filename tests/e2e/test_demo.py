@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cdc.local.machine import Machine
+from cdc.artifacts.machine import Machine
 from cdc.local.stack import Stack
 
 if TYPE_CHECKING:

@@ -19,12 +19,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from cdc.artifacts.fetch import fetch
+from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Silent
 from cdc.errors import LocalError
-from cdc.local.fetch import fetch
 from cdc.local.identity import Identity, alive, descendants, identify, wait_gone
-from cdc.local.lock import parse_lock
-from cdc.local.machine import Machine
-from cdc.local.server import ServerOptions, Silent
+from cdc.local.server import ServerOptions
 from cdc.local.stack import Stack
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cdc.artifacts.fetch import base_url, fetch
+from cdc.artifacts.lock import Artifact
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-from cdc.local.fetch import base_url, fetch
-from cdc.local.lock import Artifact
-from cdc.local.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

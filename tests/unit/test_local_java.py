@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.artifacts.java import Java, choose_java, find_java, parse_release
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Silent
 from cdc.errors import LocalError
-from cdc.local.java import Java, choose_java, find_java, parse_release
-from cdc.local.machine import Machine
-from cdc.local.server import Silent
 
 
 def java(version: str) -> Java:

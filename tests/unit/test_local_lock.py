@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cdc.local
+from cdc.artifacts.lock import parse_lock, version_of
 from cdc.errors import LocalError
-from cdc.local.lock import parse_lock, version_of
 
 SHA = "a" * 64
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cdc.local.machine import Account, Machine, cache_folder
+from cdc.artifacts.machine import Account, Machine, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

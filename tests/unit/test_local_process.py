@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError, LocalStopped
 from cdc.local.identity import Identity, alive, descendants, kill_tree
-from cdc.local.machine import Machine
 from cdc.local.process import Launch, ServerProcess
 from cdc.local.state import State, render_state
 

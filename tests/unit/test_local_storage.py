@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.storage import copy_file, copy_trees, locked, write_file
 from cdc.errors import LocalError
 from cdc.local.archives import Archives
 from cdc.local.logs import read_lines
-from cdc.local.machine import Machine
-from cdc.local.storage import copy_file, copy_trees, locked, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path

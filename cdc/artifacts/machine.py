@@ -1,11 +1,11 @@
 """What of this machine matters to local servers: folders, the user to run as, where things come from.
 
-The only file of `cdc.local` that reads the environment:
+The only file of `cdc.artifacts` and `cdc.local` that reads the environment:
 
     TAILRACE_CACHE    folder for downloads and data    default $XDG_CACHE_HOME/tailrace, ~/.cache/tailrace;
                                                        as root /var/cache/tailrace (root's home is closed to others)
     MAVEN_REPO_URL    a mirror of the Maven repository default: the one the jgo package knows
-    JAVA              the `java` to run Kafka with     default: the best found, see `cdc.local.java`
+    JAVA              the `java` to run Kafka with     default: the best found, see `cdc.artifacts.java`
 """
 
 from __future__ import annotations

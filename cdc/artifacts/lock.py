@@ -1,7 +1,7 @@
 """The lock file of a Java server: which jars it needs, and the checksum each must have. Pure.
 
 One jar a line: ``sha256 size group:artifact:version[:classifier] folder``. It names no registry: the address of
-one comes from `cdc.local.fetch.base_url`. A maintainer makes it with Maven, a user only ever reads it.
+one comes from `cdc.artifacts.fetch.base_url`. A maintainer makes it with Maven, a user only ever reads it.
 """
 
 from __future__ import annotations

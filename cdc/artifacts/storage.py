@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from cdc.local.machine import Machine
+    from cdc.artifacts.machine import Machine
 
 _POLL_S: Final = 0.05
 
