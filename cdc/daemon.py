@@ -1,4 +1,4 @@
-"""Keeps capture running: start, run, and after an error that time can mend start over; otherwise stop by name.
+"""Keeps capture or a sink running: start, run, and after an error that time can mend start over; otherwise stop by name.
 
 Policy reads the error's class. An incident is logged once when it begins, once when it is over, with a count.
 """
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import tenacity
 
 from cdc.clock import Clock
-from cdc.errors import BrokerError, DecodeError, PoisonedStream, SlotHeld, TailraceError
+from cdc.errors import BrokerError, DecodeError, PoisonedStream, SinkError, SlotHeld, TailraceError
 from cdc.model.event import StreamPosition
 from cdc.model.state import State
 from cdc.telemetry import log
@@ -26,10 +26,10 @@ _POISON_REPEATS: Final = 3  # the same bytes fail to decode this often: they alw
 
 
 class Capture(Protocol):
-    """A started capture; `cdc.startup.protocol.RunningCapture` is one."""
+    """Something that was started; `cdc.startup.protocol.RunningCapture` is one, a lake's driver another."""
 
     def run(self, stop: threading.Event) -> None:
-        """Capture until `stop`."""
+        """Do its work until `stop`."""
 
     def close(self) -> None:
         """Let go of everything."""
@@ -38,8 +38,12 @@ class Capture(Protocol):
 class Daemon:
     """Supervises one pipeline in the calling thread."""
 
-    def __init__(self, start: Callable[[], Capture], status: Status, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, start: Callable[[], Capture], status: Status, metrics: Metrics, clock: Clock, *, what: str = "capture"
+    ) -> None:
+        """`what` begins the names of the events that are logged."""
         self._start = start
+        self._what = what
         self._status = status
         self._metrics = metrics
         self._clock = clock
@@ -55,10 +59,10 @@ class Daemon:
         except TailraceError as error:
             state = State(error.state) if error.state else State.STOPPED
             self._status.enter(state, error=error)
-            log.get().error("capture_stopped", state=state.value, **log.error_fields(error))
+            log.get().error(f"{self._what}_stopped", state=state.value, **log.error_fields(error))
             raise
         self._status.enter(State.STOPPED)
-        log.get().info("capture_finished")
+        log.get().info(f"{self._what}_finished")
 
     def _episode(self, stop: threading.Event) -> None:
         """Attempts with growing pauses, until one has run well for a while or `stop` is set."""
@@ -117,24 +121,33 @@ class Daemon:
             ) from error
 
     def _failed(self, error: TailraceError) -> None:
-        reason = "slot" if isinstance(error, SlotHeld) else "broker" if isinstance(error, BrokerError) else "source"
+        reason = _reason(error)
         self._metrics.starts.labels(type(error).__name__).inc()
         self._status.enter(State.WAITING, reason, error)
         kind = type(error).__name__
         if self._incident is None or self._incident[0] != kind:
             self._incident = (kind, 1)
-            log.get().warning("capture_waiting", reason=reason, **log.error_fields(error))
+            log.get().warning(f"{self._what}_waiting", reason=reason, **log.error_fields(error))
         else:
             self._incident = (kind, self._incident[1] + 1)
-            log.get().debug("capture_still_waiting", attempts=self._incident[1], **log.error_fields(error))
+            log.get().debug(f"{self._what}_still_waiting", attempts=self._incident[1], **log.error_fields(error))
 
     def _recovered(self) -> None:
         if self._incident is not None:
-            log.get().info("capture_recovered", after=self._incident[0], attempts=self._incident[1])
+            log.get().info(f"{self._what}_recovered", after=self._incident[0], attempts=self._incident[1])
             self._incident = None
 
     def _pause(self, stop: threading.Event, seconds: float) -> None:
         self._clock.wait(stop, seconds)
+
+
+def _reason(error: TailraceError) -> str:
+    """What is waited for."""
+    if isinstance(error, SlotHeld):
+        return "slot"
+    if isinstance(error, BrokerError):
+        return "broker"
+    return "lake" if isinstance(error, SinkError) else "source"
 
 
 def _mends_itself(error: BaseException) -> bool:

@@ -23,6 +23,14 @@
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
     |- DecodeError                bytes that are not the protocol: the connection is made anew
     |- PoisonedStream             the same bytes each time: MISCONFIGURED
+    |- SinkError                  a sink
+    |  |- SinkGap                 what it must read is gone from the log: GAP
+    |  |- SinkStale               it belongs to another history of the log: STALE
+    |  |- SinkUnfit               a value or a setting does not fit what is kept: MISCONFIGURED
+    |  |- SinkBehind              it does not reach an LSN in time               exit 1
+    |  |- ViewRefused             a view's SQL cannot be run as a view: MISCONFIGURED
+    |  |- LakeDamaged             files of the lake are not as we left them: MISCONFIGURED
+    |  `- LakeUnready             storage, Java or Spark are not there: wait and retry
     `- InvariantError             our own mistake
 
 `retry` says who can mend it: ``timed`` (time does), ``operator`` (a person must), ``never`` (a bug).
@@ -227,6 +235,55 @@ class PoisonedStream(TailraceError):
     """The stream cannot be decoded, however often it is read: time does not mend that."""
 
     state = "MISCONFIGURED"
+
+
+class SinkError(TailraceError):
+    """A sink is the cause."""
+
+
+class SinkGap(SinkError):
+    """What the sink must read next is not in the log any more, or the log does not hold what the cut index says."""
+
+    state = "GAP"
+
+
+class SinkStale(SinkError):
+    """What the sink holds belongs to another history of the log: another epoch, or topics that were made again."""
+
+    state = "STALE"
+
+
+class SinkUnfit(SinkError):
+    """A value does not fit its column, or a setting contradicts what the sink holds."""
+
+    state = "MISCONFIGURED"
+
+
+class SinkBehind(SinkError):
+    """The sink does not reach an LSN in time."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+
+
+class ViewRefused(SinkError):
+    """A view's SQL cannot be run as a view; names file and reason."""
+
+    state = "MISCONFIGURED"
+
+
+class LakeDamaged(SinkError):
+    """Files of the lake are not as we left them: a corrupt manifest, a commit of somebody else."""
+
+    state = "MISCONFIGURED"
+
+
+class LakeUnready(SinkError):
+    """Storage, Java or Spark cannot be used now."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
 
 
 class InvariantError(TailraceError):

@@ -19,10 +19,10 @@ from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.names import data_topic
+from cdc.model.patterns import matches
 from cdc.model.progress import SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
-from cdc.replication.catalog import matches
 from cdc.replication.table import SourceTable
 
 

@@ -23,6 +23,7 @@ _OPTION_PREFIX: Final = "TAILRACE_KAFKA_OPTION_"
 _FILE_SUFFIX: Final = "_file"
 _PORT_MAX: Final = 65535
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+_SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_OPTIONS: Final = frozenset(
     {"bootstrap.servers", "transactional.id", "enable.idempotence", "acks", "isolation.level"}
 )
@@ -53,6 +54,9 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     kafka = raw.get("kafka")
     if isinstance(kafka, dict) and isinstance(kafka.get("options"), dict):
         kafka["options"] = _options(kafka["options"])
+    for sink, table in _table(raw, "sinks").items():
+        if isinstance(table, dict) and "kind" not in table:
+            raise ConfigError(f"{where}: sinks.{sink}.kind is missing; it has no default", hint='kind = "warehouse"')
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
     except msgspec.ValidationError as error:
@@ -169,6 +173,11 @@ def _check(config: Config, where: str) -> None:
             raise ConfigError(
                 f"{where}: {pattern!r} in source.tables or source.keyless has no schema",
                 hint=f"write {'!' if pattern.startswith('!') else ''}public.{pattern.lstrip('!')}",
+            )
+    for sink in config.sinks:
+        if _SINK_NAME.fullmatch(sink) is None:
+            raise ConfigError(
+                f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
             )
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):

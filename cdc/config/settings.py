@@ -142,6 +142,39 @@ class Http(Section, frozen=True):
     )
 
 
+class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
+    """A sink of kind `warehouse`: lake tables kept by Spark."""
+
+    path: Annotated[str, Meta(min_length=1, description="folder of the lake; relative to the working directory")]
+    tables: Annotated[
+        tuple[str, ...], Meta(description="captured tables to keep: shell patterns as in source.tables")
+    ] = ("*.*",)
+    history: Annotated[
+        tuple[str, ...], Meta(description="tables whose every version is kept as well (SCD2); patterns")
+    ] = ()
+    views: Annotated[str, Meta(description="folder of *.sql files, one view each; empty: none")] = ""
+    types: Annotated[
+        dict[str, dict[str, str]],
+        Meta(description='table -> column -> type in Spark\'s words, as {"public.t" = {total = "string"}}'),
+    ] = {}
+    interval_s: Annotated[
+        float, Meta(ge=0, le=3600, description="seconds from the beginning of one cut to that of the next")
+    ] = 1.0
+    events_max: Annotated[
+        int,
+        Meta(ge=1, le=100_000_000, description="changes in one cut; more is left for the next one"),
+    ] = 500_000
+    master: Annotated[str, Meta(description="Spark master; spark-submit's own wins")] = "local[*]"
+    memory: Annotated[str, Meta(pattern="^[1-9][0-9]*[mg]$", description="heap of the Spark driver")] = "2g"
+    spark: Annotated[dict[str, str], Meta(description="any Spark setting")] = {}
+    storage: Annotated[
+        dict[str, Secret], Meta(description="options of the storage, as the deltalake package names them")
+    ] = {}
+    keep_cuts: Annotated[
+        int, Meta(ge=2, le=1_000_000, description="cuts that can still be read; older ones are vacuumed")
+    ] = 1000
+
+
 class Config(Section, frozen=True):
     """cdc.toml as a whole."""
 
@@ -158,6 +191,7 @@ class Config(Section, frozen=True):
     encode: Encode = Encode()
     toast: Toast = Toast()
     http: Http = Http()
+    sinks: Annotated[dict[str, Warehouse], Meta(description="one table each: [sinks.lake]")] = {}
 
     @property
     def slot(self) -> str:

@@ -7,11 +7,11 @@ Knows no LSN, no row and no format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Final, TypeAlias, cast
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
@@ -67,6 +67,7 @@ class TransactionalProducer:
             "error_cb": self._events.on_error,
             "logger": self._events,
         }
+        self._reading = {**options.consumer_options(kafka, client_id=transactional_id), "logger": self._events}
         self._socket_timeout_s = int(str(config["socket.timeout.ms"])) / 1000
         self._producer = construct(lambda: Producer(config), kafka.options)
 
@@ -149,6 +150,20 @@ class TransactionalProducer:
         took_s = self._clock.monotonic_s() - start_s
         if took_s > self._socket_timeout_s / 2:
             self._slow = f"a commit took {took_s:.1f} s"
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, timeout_s: float) -> None:
+        """Commit offsets of a consumer group with the transaction; nobody needs to be a member of it.
+
+        A producer that another one has fenced gets ProducerFenced, so it also tells whether we are still the one.
+        """
+        doing = "commit offsets"
+        member = Consumer({**self._reading, "group.id": group})
+        try:
+            metadata = member.consumer_group_metadata()
+        finally:
+            member.close()
+        positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        self._call(doing, lambda: self._producer.send_offsets_to_transaction(positions, metadata, timeout_s))
 
     def abort(self, timeout_s: float) -> bool:
         """Throw the open transaction away. Returns whether the broker said so; if not, the next `init` does it."""

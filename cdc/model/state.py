@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What capture is doing, or why it is not."""
+    """What capture or a sink is doing, or why it is not. STALE is of sinks alone."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -16,9 +16,10 @@ class State(StrEnum):
     DIVERGED = "DIVERGED"
     FENCED = "FENCED"
     MISCONFIGURED = "MISCONFIGURED"
+    STALE = "STALE"
     STOPPED = "STOPPED"
 
     @property
     def needs_operator(self) -> bool:
         """Whether nothing goes on until a person acts."""
-        return self in {State.GAP, State.DIVERGED, State.FENCED, State.MISCONFIGURED}
+        return self in {State.GAP, State.DIVERGED, State.FENCED, State.MISCONFIGURED, State.STALE}

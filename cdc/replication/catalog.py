@@ -8,16 +8,15 @@ https://www.postgresql.org/docs/18/catalogs.html
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Final
 
 import psycopg
 
 from cdc.lsn import Lsn
+from cdc.model.patterns import matches
 from cdc.model.relation import ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.connect import Connection
@@ -191,20 +190,6 @@ def tables_matching(connection: Connection, patterns: Sequence[str], keyless: Se
             )
         )
     return tables
-
-
-def matches(table: str, patterns: Sequence[str]) -> bool:
-    """Whether ``schema.table`` is selected: the last pattern that fits decides, ``!`` in front excludes."""
-    for pattern in reversed(patterns):
-        if fnmatchcase(table, pattern.removeprefix("!")):
-            return not pattern.startswith("!")
-    return False
-
-
-def pattern_for(name: str) -> str:
-    """The pattern that fits `name` and, but for one with ``!`` in front, nothing else."""
-    escaped = re.sub(r"[*?[]", r"[\g<0>]", name)
-    return f"?{escaped[1:]}" if escaped.startswith("!") else escaped
 
 
 def key_columns(connection: Connection, oid: int) -> tuple[str, ...]:

@@ -19,12 +19,13 @@ from msgspec import Meta
 
 from cdc import errors
 from cdc.config.secret import Secret
-from cdc.config.settings import Config, Section
+from cdc.config.settings import Config, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.state import State
 from cdc.telemetry.metrics import Metrics
 
 FOLDER: Final = Path(__file__).resolve().parent
+SINKS: Final = (Warehouse,)
 _NOTICE: Final = "<!-- Written by docs/reference/generate.py from {source}; edit that and run it again. -->\n"
 
 
@@ -49,12 +50,23 @@ def config_page() -> str:
         "",
     ]
     hints = get_type_hints(Config, include_extras=True)
+    del hints["sinks"]
     top = {name: hint for name, hint in hints.items() if not _is_section(hint)}
     lines += ["## Top level", "", *_keys(Config, top, "")]
     for name, hint in hints.items():
         if _is_section(hint):
             lines += ["", f"## [{name}]", "", _first_line(hint), ""]
             lines += _keys(hint, get_type_hints(hint, include_extras=True), name)
+    for kind in SINKS:
+        title = f"sinks.{kind.__struct_config__.tag}"
+        lines += [
+            "",
+            f"## [{title}], by any name, with `kind = {_quoted(kind.__struct_config__.tag)}`",
+            "",
+            _first_line(kind),
+            "",
+        ]
+        lines += _keys(kind, get_type_hints(kind, include_extras=True), "", settable=False)
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +127,7 @@ def _tree(kind: type[TailraceError], depth: int) -> Iterator[tuple[int, type[Tai
             yield from _tree(child, depth + 1)
 
 
-def _keys(section: type[Section], hints: dict[str, Any], prefix: str) -> list[str]:
+def _keys(section: type[Section], hints: dict[str, Any], prefix: str, *, settable: bool = True) -> list[str]:
     fields = {field.name: field for field in msgspec.structs.fields(section)}
     rows = []
     for name, hint in hints.items():
@@ -127,7 +139,7 @@ def _keys(section: type[Section], hints: dict[str, Any], prefix: str) -> list[st
                 _type(kind),
                 _default(fields[name], kind),
                 _range(meta),
-                "" if get_origin(kind) is dict else f"`TAILRACE_{key.upper().replace('.', '_')}`",
+                "" if get_origin(kind) is dict or not settable else f"`TAILRACE_{key.upper().replace('.', '_')}`",
                 meta.description or "",
             )
         )

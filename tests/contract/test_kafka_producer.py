@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from cdc.errors import (
     BrokerUnreachable,
@@ -363,3 +363,38 @@ def _threads() -> set[str]:
         if name.startswith("rdk:"):
             found.add(task.name)
     return found
+
+
+def test_offsets_of_a_group_are_committed_with_the_transaction(kafka: Broker, topic_prefix: str) -> None:
+    topic, group = create_topic(kafka, f"{topic_prefix}.t"), f"{topic_prefix}.sink.lake"
+
+    with producing(kafka, group) as producer:
+        for offset in (7, 9):
+            producer.begin()
+            producer.send_offsets({(topic, 0): offset}, group, WAIT_S)
+            producer.commit(WAIT_S)
+
+    assert committed(kafka, group, topic) == 9
+
+
+def test_a_fenced_producer_commits_no_offsets(kafka: Broker, topic_prefix: str) -> None:
+    topic, group = create_topic(kafka, f"{topic_prefix}.t"), f"{topic_prefix}.sink.lake"
+
+    with producing(kafka, group) as older, producing(kafka, group) as newer:
+        newer.begin()
+        newer.send_offsets({(topic, 0): 5}, group, WAIT_S)
+        newer.commit(WAIT_S)
+        older.begin()
+        with pytest.raises(ProducerFenced):
+            older.send_offsets({(topic, 0): 6}, group, WAIT_S)
+
+    assert committed(kafka, group, topic) == 5
+
+
+def committed(kafka: Broker, group: str, topic: str) -> int:
+    """The group's committed offset in the first partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    try:
+        return consumer.committed([TopicPartition(topic, 0)], timeout=WAIT_S)[0].offset
+    finally:
+        consumer.close()

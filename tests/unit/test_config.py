@@ -153,3 +153,28 @@ def test_section_that_is_no_table_is_refused_also_with_an_environment(text: str)
 
     with pytest.raises(ConfigError, match=r"(source|kafka) must be a table"):
         parse(text, environ)
+
+
+def test_sinks_are_tables_by_name() -> None:
+    config = _config('[sinks.lake]\nkind = "warehouse"\npath = "lake/"\nhistory = ["public.orders"]\n')
+
+    assert config.sinks["lake"].path == "lake/"
+    assert config.sinks["lake"].tables == ("*.*",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[sinks.lake]\npath = "lake/"\n', "sinks"),
+        ('[sinks.lake]\nkind = "warehouse"\n', "path"),
+        ('[sinks.lake]\nkind = "warehouse"\npath = "x"\nroof = 1\n', "roof"),
+        ('[sinks.lake]\nkind = "puddle"\npath = "x"\n', "puddle"),
+        ('[sinks.My-Lake]\nkind = "warehouse"\npath = "x"\n', "My-Lake"),
+        ('[sinks.lake]\nkind = "warehouse"\npath = "x"\nmemory = "much"\n', "memory"),
+    ],
+)
+def test_refusal_of_a_sink_names_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _config(text)
+
+    assert message in caught.value.message

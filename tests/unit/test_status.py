@@ -95,6 +95,7 @@ def test_states_that_need_a_person_are_those_that_stop() -> None:
         State.DIVERGED,
         State.FENCED,
         State.MISCONFIGURED,
+        State.STALE,
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import SourceRefused
+from cdc.model.patterns import matches
 from cdc.model.relation import ReplicaIdentity
-from cdc.replication.catalog import matches
 from cdc.replication.publication import add_statement, create_statement, publishable, to_add
 from cdc.replication.table import Index, choose_key
 from tests.fixtures.sources import keyless_table, publication, table

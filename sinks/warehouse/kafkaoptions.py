@@ -1,0 +1,95 @@
+"""From `[kafka.options]`, which are librdkafka's, to those of the Java client inside Spark. Pure.
+
+The names are nearly the same; credentials and certificates are not: librdkafka takes user name and password and PEM
+files by path, the Java client a JAAS line and PEM stores.
+https://kafka.apache.org/documentation/#consumerconfigs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cdc.config.settings import Kafka
+from cdc.errors import SinkUnfit
+
+PREFIX: Final = "kafka."
+
+_SAME: Final = frozenset(
+    {
+        "security.protocol",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+        "client.dns.lookup",
+        "socket.connection.setup.timeout.ms",
+        "request.timeout.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "retry.backoff.ms",
+    }
+)
+_LOGIN: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_CANNOT: Final = ("sasl.oauthbearer.", "sasl.kerberos.", "ssl.engine", "ssl.providers", "enable.ssl.certificate")
+
+
+def spark_options(kafka: Kafka, overrides: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Options for ``spark.read.format("kafka")``.
+
+    `overrides` are Spark settings beginning with ``kafka.``, which win: the way out for what cannot be translated.
+    Raises SinkUnfit for an option that the Java client has no counterpart of and that it cannot do without.
+    """
+    given = {name: secret.reveal() for name, secret in kafka.options.items()}
+    own = {name: value for name, value in (overrides or {}).items() if name.startswith(PREFIX)}
+    options = {f"{PREFIX}bootstrap.servers": kafka.bootstrap}
+    options |= {f"{PREFIX}{name}": value for name, value in given.items() if name in _SAME}
+    options |= _sasl(given)
+    options |= _stores(given)
+    for name in given:
+        if name.startswith(_CANNOT) and not any(key.startswith(f"{PREFIX}sasl.jaas") for key in own):
+            raise SinkUnfit(
+                f"kafka.options.{name} has no counterpart in the Kafka client that Spark uses",
+                hint="set the Java client's options in the sink's `spark` table, each with kafka. in front",
+                option=name,
+            )
+    return options | own
+
+
+def _sasl(given: Mapping[str, str]) -> dict[str, str]:
+    mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
+    if mechanism is None:
+        return {}
+    options = {f"{PREFIX}sasl.mechanism": mechanism}
+    login = _LOGIN.get(mechanism)
+    if login is not None:
+        user, password = _quoted(given.get("sasl.username", "")), _quoted(given.get("sasl.password", ""))
+        options[f"{PREFIX}sasl.jaas.config"] = f"{login} required username={user} password={password};"
+    return options
+
+
+def _stores(given: Mapping[str, str]) -> dict[str, str]:
+    """PEM files as stores. A key and its certificate are two files in librdkafka and one store in Java."""
+    options: dict[str, str] = {}
+    if "ssl.ca.location" in given:
+        options[f"{PREFIX}ssl.truststore.type"] = "PEM"
+        options[f"{PREFIX}ssl.truststore.location"] = given["ssl.ca.location"]
+    if "ssl.keystore.location" in given:
+        options[f"{PREFIX}ssl.keystore.location"] = given["ssl.keystore.location"]
+        if "ssl.keystore.password" in given:
+            options[f"{PREFIX}ssl.keystore.password"] = given["ssl.keystore.password"]
+    elif "ssl.certificate.location" in given or "ssl.key.location" in given:
+        raise SinkUnfit(
+            "kafka.options.ssl.certificate.location and ssl.key.location are two files; the Java client takes one",
+            hint="put key and certificate into one PEM file and name it in the sink's `spark` table as "
+            "kafka.ssl.keystore.location, with kafka.ssl.keystore.type = PEM",
+        )
+    return options
+
+
+def _quoted(text: str) -> str:
+    """A JAAS value: in double quotes, with backslashes before quotes and backslashes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
