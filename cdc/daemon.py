@@ -1,4 +1,4 @@
-"""Keeps capture or a sink running: start, run, and after an error that time can mend start over; otherwise stop by name.
+"""Keeps capture or a sink running: start, run, start over after an error that time can mend; else stop by name.
 
 Policy reads the error's class. An incident is logged once when it begins, once when it is over, with a count.
 """

@@ -84,8 +84,10 @@ class ClientEvents:
             self._failure = _THREAD.sub("", text)
         if self.lost is None and (facility == "REQTMOUT" or (facility == "FAIL" and _was_connected(text))):
             self.lost = _THREAD.sub("", text)
-        # librdkafka calls a broker that is away an error; for us it is an incident, which the daemon logs once.
-        LOG.log(min(level, logging.INFO) if facility in _OUTAGE else level, form, facility, client, text)
+        # librdkafka calls a broker that is away an error, and a coordinator that is still loading worth a warning; for
+        # us the one is an incident, which the daemon logs once, and the other the first second of a new broker.
+        passing = facility in _OUTAGE or (facility == "GETPID" and text.endswith("retrying"))
+        LOG.log(min(level, logging.INFO) if passing else level, form, facility, client, text)
 
     def clear(self) -> None:
         """Forget the reasons: what was said while connecting is of no interest once connected."""

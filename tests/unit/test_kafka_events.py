@@ -116,3 +116,13 @@ def test_a_clock_set_back_does_not_silence_the_log() -> None:
 
     assert seen.filter(_record("text", 5000.0))
     assert seen.filter(_record("text", 1000.0))
+
+
+def test_a_coordinator_that_still_loads_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    text = "[thrd:main]: Failed to acquire transactional PID from broker b/1: Broker: Coordinator load in progress: "
+
+    with caplog.at_level(logging.INFO, logger="librdkafka"):
+        ClientEvents().log(logging.WARNING, "%s [%s] %s", "GETPID", "x#producer-1", f"{text}retrying")
+        ClientEvents().log(logging.WARNING, "%s [%s] %s", "GETPID", "x#producer-1", f"{text}giving up")
+
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]

@@ -52,7 +52,7 @@ def test_key_in_two_files_is_refused_with_the_way_out() -> None:
 
 def test_options_of_the_sink_win_and_make_the_untranslatable_possible() -> None:
     kafka = given(sasl__mechanism="OAUTHBEARER", sasl__oauthbearer__config="x")
-    with pytest.raises(SinkUnfit, match="sasl.oauthbearer.config"):
+    with pytest.raises(SinkUnfit, match=r"sasl\.oauthbearer\.config"):
         spark_options(kafka)
 
     options = spark_options(kafka, {"kafka.sasl.jaas.config": "mine", "spark.executor.cores": "2"})
