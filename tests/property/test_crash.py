@@ -37,6 +37,7 @@ from cdc.publish.publisher import KafkaPublisher
 from cdc.wire.pgoutput import Delete
 from tests.fixtures import pgoutput as server
 from tests.fixtures.capture import NotingObserver, ScriptedStream
+from tests.fixtures.executors import Scripted, When
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Event, Source, Step, Transaction
@@ -86,10 +87,10 @@ class _Planner:
 class _Capture:
     """One life of the service: starts from the log, and is never used again after an error."""
 
-    def __init__(self, log: MemoryLog, clock: ManualClock, first: StreamPosition, caps: Caps) -> None:
+    def __init__(self, log: MemoryLog, clock: ManualClock, first: StreamPosition, caps: Caps, when: When) -> None:
         self.producer = MemoryProducer(log)
         self.stream = ScriptedStream([])
-        publisher = KafkaPublisher("shop", self.producer, clock, epoch=1)
+        publisher = KafkaPublisher("shop", self.producer, clock, epoch=1, executor=Scripted(when))
         publisher.fence()
         publisher.plant(b"nonce")
         restored = restore(log, "shop")
@@ -127,8 +128,10 @@ class CrashMachine(RuleBasedStateMachine):
         self.confirmed = FIRST_LSN  # what the slot knows
         self.seen = 0  # commits the invariant has looked at
 
-    @initialize(rows=st.integers(1, 4))
-    def first_start(self, rows: int) -> None:
+    @initialize(rows=st.integers(1, 4), when=st.sampled_from(["at once", "unseen", "late"]))
+    def first_start(self, rows: int, when: When) -> None:
+        """`when` commits are done, and when that is known."""
+        self.when = when
         self.caps = Caps(rows, 1 << 30)
         self._start(earlier=0)
 
@@ -201,7 +204,7 @@ class CrashMachine(RuleBasedStateMachine):
         """In the end everything arrives."""
         if not hasattr(self, "capture"):
             return
-        for _ in range(4):  # a commit without an answer, a start, the rest, and idle progress
+        for _ in range(8):  # a commit without an answer, a start, the rest, and idle progress; each is waited for
             frames = self._session()[self.sent :]
             self.sent += len(frames)
             self._step(frames, seconds=1.0)
@@ -210,7 +213,7 @@ class CrashMachine(RuleBasedStateMachine):
 
     def _start(self, *, earlier: int) -> None:
         first = StreamPosition(Lsn(FIRST_LSN))
-        self.capture = _Capture(self.log, self.clock, first, self.caps)
+        self.capture = _Capture(self.log, self.clock, first, self.caps, self.when)
         source = Source(tuple(self.transactions), ())
         self.first = max(0, source.first_to_send(self.capture.start.end_lsn) - earlier)
         self.sent = 0

@@ -15,6 +15,7 @@ from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.progress import Cut
 from cdc.publish.ledger import Partition
 from cdc.publish.publisher import KafkaPublisher
+from tests.fixtures.executors import Scripted
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer
 
@@ -48,7 +49,7 @@ commits = st.lists(
 
 def publish(script: Sequence[Commit]) -> MemoryLog:
     log, clock = MemoryLog(partition_counts={TOPIC: PARTITIONS}), ManualClock()
-    publisher = KafkaPublisher("shop", MemoryProducer(log), clock, epoch=1)
+    publisher = KafkaPublisher("shop", MemoryProducer(log), clock, epoch=1, executor=Scripted())
     publisher.fence()
     for index in range(PARTITIONS):
         publisher.ledger.open((TOPIC, index), end_offset=0, before=None)

@@ -21,6 +21,7 @@ from cdc.progress.records import decode
 from cdc.progress.restore import restore
 from cdc.publish.ledger import Partition
 from cdc.publish.publisher import KafkaPublisher
+from tests.fixtures.executors import Scripted
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer, Stored
 
@@ -58,7 +59,7 @@ class Writer:
 
     def start(self) -> None:
         self.producer = MemoryProducer(self.log)
-        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1)
+        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1, executor=Scripted())
         self.publisher.fence()
         self.publisher.plant(b"nonce")
         restored = restore(self.log, "shop")

@@ -13,6 +13,7 @@ from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
 from cdc.progress.records import decode, identity_key, progress_key, sentinel_key
 from cdc.publish.publisher import FULL_CUT_RECORDS, FULL_CUT_S, KafkaPublisher
 from tests.fixtures import customers
+from tests.fixtures.executors import Scripted
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer
 
@@ -39,7 +40,7 @@ class Publishing:
         self.log = log or MemoryLog(partition_counts={_TOPIC: 2})
         self.clock = ManualClock()
         self.producer = MemoryProducer(self.log)
-        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1)
+        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1, executor=Scripted())
         self.publisher.fence()
         for partition, (_, high) in self.log.end_offsets([_TOPIC, _SCHEMA]).items():
             self.publisher.ledger.open(partition, end_offset=high, before=None)
