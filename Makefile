@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test static unit property contract integration faults e2e quick slow bench kills fuzz lock docs clean
+.PHONY: help setup demo test static unit property contract integration spark faults e2e quick slow bench kills fuzz lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,7 @@ test: setup ## everything CI runs, in two lanes
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=line quick slow
 
 quick: static unit property ## without servers
-slow: contract integration e2e faults ## on real servers
+slow: contract integration spark e2e faults ## on real servers
 
 static: setup ## ruff, mypy, import rules
 	$(BIN)/ruff check .
@@ -48,7 +48,10 @@ contract: setup ## our edges against a real broker and database
 integration: contract ## capture on real servers
 	$(PYTEST) tests/integration
 
-e2e: integration ## what the documents show, as shown
+spark: integration ## the lake: cuts, mirrors, histories, views
+	$(PYTEST) tests/spark
+
+e2e: spark ## what the documents show, as shown
 	$(PYTEST) tests/e2e
 
 faults: e2e ## what must survive: kills, restarts, stalls

@@ -9,10 +9,12 @@ import time
 from types import FrameType
 from typing import Final
 
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Progress
 from cdc.clock import SystemClock
 from cdc.config.settings import Config
 from cdc.daemon import Daemon
-from cdc.errors import EXIT_OK
+from cdc.errors import EXIT_OK, UsageError
 from cdc.startup.protocol import start
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
@@ -42,6 +44,24 @@ def run_capture(config: Config) -> None:
     finally:
         if web is not None:
             web.close()
+
+
+def run_sink(config: Config, name: str, progress: Progress) -> None:
+    """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already."""
+    if name not in config.sinks:
+        known = ", ".join(sorted(config.sinks))
+        raise UsageError(
+            f"there is no sink {name!r} in the configuration",
+            hint=f"it has {known}" if known else "add a table [sinks.NAME]",
+        )
+    from sinks.warehouse.start import start as start_lake
+
+    clock, metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
+    status = Status(f"{config.name}.{name}", clock, metrics)
+    _handle_signals(stop)
+    Daemon(
+        lambda: start_lake(config, name, clock, machine=machine, progress=progress), status, metrics, clock, what="sink"
+    ).run(stop)
 
 
 def _handle_signals(stop: threading.Event) -> None:

@@ -1,0 +1,86 @@
+"""`cdc sink`: run sinks, and see how far they are."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.options import config_option, configuration, json_option
+
+
+@click.group("sink")
+def group() -> None:
+    """What is kept in step with the log: lake tables."""
+
+
+@group.command("run")
+@click.argument("name")
+@click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
+@config_option
+def run_command(name: str, json_logs: bool, config_path: Path | None) -> int:
+    """Keep the sink NAME in step with the log until stopped.
+
+    SIGTERM and Ctrl-C end it behind the cut under way; being killed at any moment loses nothing either.
+    """
+    from cdc.errors import EXIT_OK, TailraceError
+    from cdc.telemetry import log
+
+    as_json = json_logs or not sys.stderr.isatty()
+    log.configure(json=as_json)
+    config = configuration(config_path)
+    from cdc.app import run_sink
+    from cdc.cli.localprogress import Bars
+
+    try:
+        with Bars() as told:
+            run_sink(config, name, told)
+    except TailraceError as error:
+        if not as_json or error.state is None:
+            raise
+        return error.exit_code
+    return EXIT_OK
+
+
+@group.command("list")
+@config_option
+@json_option
+def list_command(config_path: Path | None, as_json: bool) -> None:
+    """Show the sinks of the configuration and how far each is."""
+    from cdc.lsn import Lsn
+    from sinks.warehouse.manifest import ManifestStore
+
+    config = configuration(config_path)
+    found = []
+    for name, settings in sorted(config.sinks.items()):
+        current = ManifestStore(Path(settings.path)).current()
+        found.append(
+            {
+                "name": name,
+                "kind": "warehouse",
+                "path": settings.path,
+                "cut": current.cut if current else 0,
+                "lsn": str(Lsn(current.end_lsn)) if current else None,
+                "published_at": _time(current.committed_at_us) if current else None,
+                "tables": len(current.tables) if current else 0,
+                "views": len(current.views) if current else 0,
+            }
+        )
+    if as_json:
+        output.show_json({"sinks": found})
+        return
+    if not found:
+        output.note("the configuration has no sinks; add a table [sinks.NAME]")
+        return
+    table = output.table("sink", "kind", "path", "cut", "LSN", "published", "tables", "views", right=["cut", "tables"])
+    for sink in found:
+        table.add_row(*(Text("-" if value is None else str(value)) for value in sink.values()))
+    output.show_table(table)
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,330 @@
+"""One span of the log in Spark: read from Kafka, held against the counts, parsed into typed rows.
+
+Parsing stays in the JVM: one ``from_json`` a record, with every column as text, and then one cast a column. Only
+the fields that are read are in the schema it gets, because half of its cost is making values (SPARK.md).
+
+A frame of changes has, for every event (tombstones are left out):
+
+    row         struct of the newest form of the table, typed; of a delete the key only
+    _op         c, u, d, r
+    _unchanged  names of columns whose values are not the row's own: not sent, or read later than the row
+    _epoch, _commit_lsn, _ordinal, _committed_at    the position
+    _partition, _offset                             where it lies
+    _unfit      0, or what is wrong with it, see `check`
+
+The row is a struct so that no name of a table can meet one of ours; names are never put into SQL text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from cdc.errors import SinkGap, SinkUnfit
+from sinks.warehouse.columns import LakeColumn, LakeTable, compose, decimal_of, evolve
+from sinks.warehouse.span import Partition, Span
+
+ROW: Final = "row"
+POSITION: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
+_FETCH_WAIT_MS: Final = 5  # the end of a range can be a marker, behind which the broker waits for more: 500 ms else
+_DATES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_BC: Final = " BC"  # Spark takes the rest of such a date for one of our era
+_SOURCE: Final = StructType(
+    [
+        StructField("schema_id", StringType()),
+        StructField("ts_us", LongType()),
+        StructField("epoch", IntegerType()),
+        StructField("commit_lsn", LongType()),
+        StructField("ordinal", IntegerType()),
+        StructField("unchanged", ArrayType(StringType())),
+        StructField("reselected", ArrayType(StringType())),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a span holds.
+
+    Attributes:
+        records: of each partition, tombstones included.
+        schemas: topic -> ids of the schemas of its events, the one of the newest event last.
+    """
+
+    records: Mapping[Partition, int]
+    schemas: Mapping[str, tuple[str, ...]]
+
+
+def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, group: str) -> DataFrame:
+    """The committed records of a span: topic, partition, offset, key, value, timestamp. Persist it.
+
+    Args:
+        spark: the session.
+        kafka_options: as `sinks.warehouse.kafkaoptions.spark_options` gives them.
+        span: must have records, or ranges at least.
+        group: the consumer group named to the broker, for ACLs and quotas; nothing is committed.
+    """
+    begins: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, index), (begin, end, _) in span.ranges.items():
+        begins.setdefault(topic, {})[str(index)] = begin
+        ends.setdefault(topic, {})[str(index)] = end
+    options = {
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+        **kafka_options,
+        "kafka.isolation.level": "read_committed",
+        "kafka.group.id": group,
+        "failOnDataLoss": "true",
+        "assign": json.dumps({topic: sorted(map(int, found)) for topic, found in begins.items()}),
+        "startingOffsets": json.dumps(begins),
+        "endingOffsets": json.dumps(ends),
+    }
+    columns = ("topic", "partition", "offset", "key", "value", "timestamp")
+    return spark.read.format("kafka").options(**options).load().select(*columns)
+
+
+def survey(raw: DataFrame) -> Survey:
+    """Count the records and find the schemas they were encoded with: one pass over `raw`."""
+    text = fn.col("value").cast("string")
+    grouped = raw.groupBy("topic", "partition", _quoted_after(text, "schema_id").alias("schema_id")).agg(
+        fn.count("*").alias("records"),
+        fn.max(fn.struct(_number_after(text, "epoch"), _number_after(text, "commit_lsn"), fn.col("offset"))).alias(
+            "at"
+        ),
+    )
+    records: dict[Partition, int] = {}
+    newest: dict[str, dict[str, tuple[int, ...]]] = {}
+    for topic, partition, schema_id, count, at in grouped.collect():
+        records[(topic, partition)] = records.get((topic, partition), 0) + count
+        if schema_id is not None:
+            of_topic = newest.setdefault(topic, {})
+            of_topic[schema_id] = max(of_topic.get(schema_id, ()), tuple(at))
+    schemas = {topic: tuple(sorted(found, key=lambda one: found[one])) for topic, found in newest.items()}
+    return Survey(records, schemas)
+
+
+def check_counts(found: Survey, span: Span) -> None:
+    """Hold what was read against the cut index. Raises SinkGap; a span that is not counted always passes."""
+    if not span.counted:
+        return
+    for (topic, partition), (begin, end, records) in span.ranges.items():
+        count = found.records.get((topic, partition), 0)
+        if count != records:
+            raise SinkGap(
+                f"{topic}-{partition} has {count} records between offsets {begin} and {end}, "
+                f"the cut index says {records}",
+                hint="compaction or retention was there before the lake, or somebody else writes to the topic",
+                topic=topic,
+                partition=partition,
+                expected=records,
+                found=count,
+            )
+
+
+def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
+    """The changes of one table, see the head of this file. Lazy; persist it and then `check` it.
+
+    Args:
+        raw: records of any topics, as `read_span` gives them.
+        tables: the forms of one table that `raw` has rows of, the newest last; rows take its form.
+    """
+    newest = tables[-1]
+    names = tuple(dict.fromkeys(column.name for table in tables for column in table.columns))
+    image = StructType([StructField(name, _reading(tables, name)) for name in names])
+    keyless = [] if newest.key else [StructField("before", image)]
+    envelope = StructType(
+        [StructField("op", StringType()), StructField("after", image), *keyless, StructField("source", _SOURCE)]
+    )
+    events = raw.where((fn.col("topic") == newest.topic) & fn.col("value").isNotNull()).select(
+        fn.col("partition").alias("_partition"),
+        fn.col("offset").alias("_offset"),
+        "key",
+        fn.from_json(fn.col("value").cast("string"), envelope).alias("j"),
+    )
+    # A delete's old row is its key, unless there is none. Of other events nothing is read twice: null stays null.
+    deleted = fn.col("j.op") == "d"
+    key = fn.from_json(fn.when(deleted, fn.col("key").cast("string")), image)
+    images = events.select(
+        "_partition",
+        "_offset",
+        fn.col("j.op").alias("_op"),
+        fn.col("j.source").alias("source"),
+        fn.col("j.after").alias("after"),
+        (key if newest.key else fn.when(deleted, fn.col("j.before"))).alias("old"),
+    )
+    # By place from here on: names may differ in case only, when a column was renamed so.
+    places = {name: f"a{index}" for index, name in enumerate(names)}
+    plain = ("_partition", "_offset", "_op", "source")
+    flat = images.select(*plain, "after.*", "old.*").toDF(
+        *plain, *places.values(), *[f"o{index}" for index in range(len(names))]
+    )
+    merged = flat.select(
+        *plain,
+        *[fn.coalesce(fn.col(at), fn.col(f"o{at[1:]}")).cast("string").alias(at) for at in places.values()],
+    )
+    return _typed(merged, tables, places)
+
+
+def check(changes: DataFrame, table: LakeTable) -> frozenset[str]:
+    """Refuse changes that `table` cannot hold; else name the columns that need `sinks.warehouse.changes.fill`.
+
+    One pass over `changes`, so persist it before. Raises SinkUnfit that names the column, never a value.
+    """
+    worst, unchanged = changes.agg(
+        fn.max("_unfit"), fn.array_distinct(fn.flatten(fn.collect_set("_unchanged")))
+    ).collect()[0]
+    if not worst:
+        return frozenset(unchanged or ()) & {column.name for column in table.columns if column.name not in table.key}
+    if worst > len(table.columns):
+        raise SinkUnfit(
+            f"{table.topic} has a record that is no event of a known schema",
+            hint="only capture may write to it",
+            topic=table.topic,
+        )
+    column = table.columns[worst - 1]
+    raise SinkUnfit(
+        f"column {column.name!r} of {table.table} has a value that {column.type} cannot hold",
+        hint="NaN, an infinity, a date BC, or digits beyond its scale: keep the column as text",
+        command=f'types = {{ {json.dumps(table.table)} = {{ {json.dumps(column.name)} = "string" }} }}'
+        "  # in [sinks.<name>]",
+        table=table.table,
+        column=column.name,
+    )
+
+
+def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, str]) -> DataFrame:
+    """From the texts of all columns of all forms, found by `places`, to the frame of changes."""
+    newest = tables[-1]
+    source = fn.col("source")
+    schema_id = source["schema_id"]
+    forms = _forms(tables)
+    columns = list(enumerate(newest.columns))
+    plain = ("_partition", "_offset", "_op", "source")
+    picked = texts.select(*plain, *[_pick(schema_id, forms, places, index).alias(f"t{index}") for index, _ in columns])
+    rewritten = schema_id != newest.schema_id if len(forms) > 1 else None
+    cast = picked.select(
+        "*", *[_cast(fn.col(f"t{index}"), column, rewritten).alias(f"c{index}") for index, column in columns]
+    )
+    # Nulls are subtracted and not compared: without branches Spark computes each cast once.
+    misfits = [
+        (fn.col(f"c{index}").isNull().cast("int") - fn.col(f"t{index}").isNull().cast("int")) * (index + 1)
+        for index, column in columns
+        if column.type != "string"
+    ]
+    known = fn.coalesce(schema_id.isin(list(forms)), fn.lit(0).cast("boolean"))
+    whole = known & source["commit_lsn"].isNotNull() & source["ordinal"].isNotNull() & fn.col("_op").isNotNull()
+    return cast.select(
+        fn.struct(*[fn.col(f"c{index}").alias(column.name) for index, column in columns]).alias(ROW),
+        "_op",
+        _unchanged(source, newest, forms).alias("_unchanged"),
+        source["epoch"].alias("_epoch"),
+        source["commit_lsn"].alias("_commit_lsn"),
+        source["ordinal"].alias("_ordinal"),
+        fn.timestamp_micros(source["ts_us"]).alias("_committed_at"),
+        "_partition",
+        "_offset",
+        fn.greatest(fn.lit(0), (~whole).cast("int") * (len(columns) + 1), *misfits).alias("_unfit"),
+    )
+
+
+def _forms(tables: Sequence[LakeTable]) -> dict[str, tuple[str | None, ...]]:
+    """Schema id -> for each column of the newest form the name it has in that schema, None where it has none."""
+    newest = tables[-1]
+    names: tuple[str | None, ...] = tuple(column.name for column in newest.columns)
+    forms = {newest.schema_id: names}
+    step = None
+    for old, new in reversed(list(itertools.pairwise(tables))):
+        step = compose(evolve(old, new), new, step)
+        forms.setdefault(old.schema_id, names if step is None else tuple(source.name for source in step.sources))
+    return forms
+
+
+def _pick(
+    schema_id: Column, forms: Mapping[str, tuple[str | None, ...]], places: Mapping[str, str], index: int
+) -> Column:
+    """The text of a column of the newest form, wherever the row's own form has it."""
+    names = {form[index] for form in forms.values()}
+    if len(names) == 1:
+        return _at(places, names.pop())
+    picked = fn.lit(None).cast("string")
+    for one, form in forms.items():
+        picked = fn.when(schema_id == one, _at(places, form[index])).otherwise(picked)
+    return picked
+
+
+def _at(places: Mapping[str, str], name: str | None) -> Column:
+    return fn.lit(None).cast("string") if name is None else fn.col(places[name])
+
+
+def _cast(text: Column, column: LakeColumn, rewritten: Column | None) -> Column:
+    """The value; null when the type cannot hold it.
+
+    `rewritten`: the row is of an older form, and PostgreSQL rounded what it had when it took the newest.
+    """
+    decimal = decimal_of(column.type)
+    if column.type == "string":
+        return text
+    if column.type == "binary":
+        return fn.unhex(fn.substr(text, fn.lit(3))) if column.encoding == "hexadecimal" else text.cast("binary")
+    if column.type in _DATES:
+        return fn.when(~fn.endswith(text, fn.lit(_BC)), text).try_cast(column.type)
+    if decimal is None:
+        return text.try_cast(column.type)
+    # A cast rounds silently. An override can name a scale that the values do not keep to.
+    point = fn.instr(text, ".")
+    digits = fn.when(point == 0, 0).otherwise(fn.length(fn.rtrim(text, fn.lit("0"))) - point)
+    fits = digits <= decimal[1]
+    return fn.when(fits if rewritten is None else fits | rewritten, text.try_cast(column.type))
+
+
+def _unchanged(source: Column, newest: LakeTable, forms: Mapping[str, tuple[str | None, ...]]) -> Column:
+    """Names of columns that do not have the row's own value, as the newest form has them."""
+    names = fn.concat(fn.coalesce(source["unchanged"], fn.array()), fn.coalesce(source["reselected"], fn.array()))
+    for one, form in forms.items():
+        renamed = {
+            old: column.name for old, column in zip(form, newest.columns, strict=True) if old not in {None, column.name}
+        }
+        if renamed:
+            spelled = fn.create_map(*[fn.lit(name) for pair in renamed.items() for name in pair])
+            names = fn.when(source["schema_id"] == one, _translated(names, spelled)).otherwise(names)
+    return fn.when(source["unchanged"].isNotNull() | source["reselected"].isNotNull(), names)
+
+
+def _translated(names: Column, spelled: Column) -> Column:
+    return fn.transform(names, lambda name: fn.coalesce(spelled[name], name))
+
+
+def _reading(tables: Sequence[LakeTable], name: str) -> DataType:
+    """How a column is read: as text, which keeps it as it stands.
+
+    A JSON number that is no integer passes through a double on its way to text, which is right for floats. Numerics
+    written as numbers are read as variants, which are exact up to 38 digits.
+    """
+    columns = [column for table in tables for column in table.columns if column.name == name]
+    exact = any("decimal_number" in column.encoding for column in columns)
+    return VariantType() if exact else StringType()
+
+
+def _quoted_after(text: Column, field: str) -> Column:
+    """The text of the last field of that name. An unescaped quote ends it: the form of `source` is fixed."""
+    return fn.when(text.isNotNull(), fn.substring_index(fn.substring_index(text, f'"{field}":"', -1), '"', 1))
+
+
+def _number_after(text: Column, field: str) -> Column:
+    return fn.substring_index(fn.substring_index(text, f'"{field}":', -1), ",", 1).try_cast("bigint").alias(field)

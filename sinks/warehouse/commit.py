@@ -1,0 +1,199 @@
+"""One cut, from `pending` to the manifest, in the order that a crash cannot break (DESIGN section 9).
+
+1. `pending` becomes durable: the range and the plans of the cut are fixed.
+2. The tables are written, each statement at most once, whatever was done before a crash.
+3. The manifest is published: readers see all tables move together.
+
+Every input of a cut must be read at `version(table)`, never at the newest version. A driver does::
+
+    commit = CutCommit(store, committer, pending)
+    commit.archive(layout.archive(topic), raw, schema_id=...)
+    commit.mirror(layout.mirror("public", "orders"), rows, ["id"], schema_id=...)
+    commit.view("revenue", result, sql_sha=...)
+    commit.publish(name="shop", committed_at_us=...)
+
+and on an error or a crash makes a new one for `store.pending()` and does the same again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cdc.errors import InvariantError, LakeDamaged
+from sinks.warehouse import layout
+from sinks.warehouse.committer import Txn
+from sinks.warehouse.manifest import Manifest, TableState, ViewState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from sinks.warehouse.committer import Committer
+    from sinks.warehouse.manifest import ManifestStore, Pending
+
+# App ids in the Delta logs. They are written for ever: a renamed one would apply an interrupted cut twice.
+_ARCHIVE: Final = "tailrace.archive"
+_MIRROR: Final = "tailrace.mirror"
+_HISTORY: Final = "tailrace.history"
+_RESHAPE: Final = "tailrace.reshape"
+_COMPACT: Final = "tailrace.compact"
+_VIEW: Final = "tailrace.view"
+
+
+class CutCommit:
+    """The commits of one cut. Making one makes `pending` durable, so nothing can be written before that.
+
+    Each method may be called once a table; `reshape`, the statement of the table's kind and `compact` of one table in
+    that order. Returned versions are this cut's, to be read by what follows in it.
+
+    Args:
+        pending: a new one, or what `store.pending()` has after a crash.
+    """
+
+    def __init__(self, store: ManifestStore, committer: Committer, pending: Pending) -> None:
+        store.begin(pending)
+        self._store = store
+        self._committer = committer
+        self._pending = pending
+        self._previous = store.current()
+        self._tables: dict[str, TableState] = {} if self._previous is None else dict(self._previous.tables)
+        self._views: dict[str, ViewState] = {} if self._previous is None else dict(self._previous.views)
+        self._checked: set[str] = set()
+
+    def version(self, table: str) -> int | None:
+        """The version to read a table at: this cut's when it is written already, else the manifest's; None: no such."""
+        state = self._tables.get(table)
+        return None if state is None else state.version
+
+    @property
+    def tables(self) -> dict[str, TableState]:
+        """Every table as of this cut, so far."""
+        return dict(self._tables)
+
+    def archive(self, table: str, rows: pa.Table, *, schema_id: str, partition_by: Sequence[str] = ()) -> int:
+        """Add the raw changes of a topic."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.append(table, rows, base=base, txn=txn, partition_by=partition_by)
+
+        return self._write(table, _ARCHIVE, schema_id, write)
+
+    def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
+        """Upsert and delete (`Committer.merge`)."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.merge(table, rows, key, base=base, txn=txn)
+
+        return self._write(table, _MIRROR, schema_id, write)
+
+    def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
+        """Close open rows and add new ones (`Committer.close_and_append`)."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.close_and_append(table, closes, rows, key, base=base, txn=txn)
+
+        return self._write(table, _HISTORY, schema_id, write)
+
+    def reshape(self, table: str, rows: pa.Table, *, schema_id: str, sort_by: Sequence[str] = ()) -> int:
+        """Write a table anew with other columns, from its rows at `version(table)`; first of what is done to it."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.overwrite(table, rows, base=base, txn=txn, sort_by=sort_by)
+
+        return self._write(table, _RESHAPE, schema_id, write)
+
+    def compact(self, table: str, *, sort_by: Sequence[str] = ()) -> int:
+        """Make few files of many. The last thing that is done to a table in a cut."""
+        state = self._tables.get(table)
+        if state is None:
+            raise InvariantError(f"{table} is compacted and was never written")
+
+        def write(base: int | None, txn: Txn) -> int:
+            if base is None:
+                raise InvariantError(f"{table} is compacted and was never written")
+            return self._committer.compact(table, base=base, txn=txn, sort_by=sort_by)
+
+        return self._write(table, _COMPACT, state.schema_id, write)
+
+    def view(self, name: str, rows: pa.Table, *, sql_sha: str, generation: int = 1, sort_by: Sequence[str] = ()) -> int:
+        """Replace a view's rows."""
+        table = layout.view(name, generation)
+        base = self._view_base(name, generation)
+        version = self._committer.overwrite(table, rows, base=base, txn=self._txn(_VIEW), sort_by=sort_by)
+        self._views[name] = self._view_state(version, generation, sql_sha)
+        return version
+
+    def keep_view(self, name: str, reason: str) -> None:
+        """Leave a view as of the cut it was computed at, and say why ("" when its inputs did not change).
+
+        A view that an interrupted attempt at this cut has computed already is taken as it is: its inputs were the same.
+        """
+        state = self._views.get(name)
+        if state is None:
+            return
+        table = layout.view(name, state.generation)
+        held = self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
+        if held is not None:
+            self._views[name] = self._view_state(held, state.generation, state.sql_sha)
+            return
+        self._views[name] = ViewState(
+            version=state.version,
+            generation=state.generation,
+            reason=reason,
+            cut=state.cut,
+            sql_sha=state.sql_sha,
+        )
+
+    def publish(self, *, name: str, committed_at_us: int) -> Manifest:
+        """Make the cut visible. Tables and views that were not written keep the version they had."""
+        pending = self._pending
+        manifest = Manifest(
+            cut=pending.cut,
+            name=name,
+            epoch=pending.epoch,
+            end_lsn=pending.end_lsn,
+            commit_lsn=pending.commit_lsn,
+            cuts_offset=pending.cuts_offset,
+            since_lsn=pending.since_lsn,
+            accounts=pending.accounts,
+            complete=pending.complete,
+            tables=self._tables,
+            views=self._views,
+            committed_at_us=committed_at_us,
+        )
+        self._store.publish(manifest)
+        return manifest
+
+    def _write(self, table: str, app: str, schema_id: str, write: Callable[[int | None, Txn], int]) -> int:
+        before = self._tables.get(table)
+        if before is not None:
+            self._check_rows(table, before)
+        version = write(None if before is None else before.version, self._txn(app))
+        if before is None or version != before.version or schema_id != before.schema_id:
+            rows = self._committer.rows(table, version)
+            self._tables[table] = TableState(version=version, schema_id=schema_id, rows=rows)
+        self._checked.add(table)
+        return version
+
+    def _check_rows(self, table: str, state: TableState) -> None:
+        """A log file that lost its end may read as a commit without rows; the manifest's count tells."""
+        if table in self._checked or state.rows is None:
+            return
+        rows = self._committer.rows(table, state.version)
+        if rows != state.rows:
+            raise LakeDamaged(
+                f"version {state.version} of {table} has {rows} rows, the manifest says {state.rows}",
+                hint="files of its log are damaged; bring the lake back from a copy, or rebuild the sink",
+                table=table,
+            )
+
+    def _view_base(self, name: str, generation: int) -> int | None:
+        state = self._views.get(name)
+        return state.version if state is not None and state.generation == generation else None
+
+    def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
+        return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)
+
+    def _txn(self, app: str) -> Txn:
+        return Txn(app, self._pending.cut, self._pending.end_lsn)

@@ -1,0 +1,383 @@
+"""Delta tables written by `deltalake`: commits and merges without a JVM (SPARK.md has the comparison).
+
+`deltaonce` says how a commit happens once. deltalake does not fsync: where the lake is a local folder, `settle` does
+it for every file of a commit before the commit counts, because a log file that a power cut left empty reads as a
+commit without rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from cdc.errors import InvariantError
+from sinks.warehouse.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Txn
+from sinks.warehouse.deltaerrors import translated
+from sinks.warehouse.deltaonce import commit_properties, foreign, held_version
+from sinks.warehouse.deltasql import (
+    SOURCE,
+    TARGET,
+    in_source,
+    in_target,
+    key_match,
+    plain,
+    quoted,
+    taken,
+)
+from sinks.warehouse.deltatable import TARGET_FILE_BYTES, adds_columns, columns_of, configuration, row_count
+from sinks.warehouse.settle import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+_CLOSES: Final = "_closes"  # tells rows of `closes` from rows to add, in the batch of one merge
+_ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
+
+_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+_WRITER: Final = WriterProperties(max_row_group_size=_ROW_GROUP_ROWS_MAX)
+
+
+class DeltaRs:
+    """`sinks.warehouse.committer.Committer` by deltalake.
+
+    Args:
+        path: of the lake: a local folder, or an address that deltalake knows (``s3://…``).
+        storage_options: handed to deltalake as they are.
+    """
+
+    def __init__(self, path: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(storage_options or {})
+        self._local = None if "://" in path else Path(path).absolute()
+        self._root = path.rstrip("/") if self._local is None else str(self._local)
+
+    def version(self, table: str) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            opened = self._find(table)
+            return None if opened is None else opened.version()
+
+    def applied(self, table: str, app: str) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            opened = self._find(table)
+            return None if opened is None else opened.transaction_version(app)
+
+    def held(self, table: str, *, base: int | None, txn: Txn) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            return held_version(table, self._find(table), base, txn)
+
+    def rows(self, table: str, version: int) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            return row_count(self._at(table, version))
+
+    def append(
+        self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
+    ) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._append, table, rows, tuple(partition_by)))
+
+    def overwrite(self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._overwrite, table, rows, tuple(sort_by)))
+
+    def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._merge, table, rows, tuple(key)))
+
+    def close_and_append(
+        self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
+    ) -> int:
+        """See `Committer`. One merge: closes match an open row, rows to add match nothing."""
+        return self._once(table, base, txn, partial(self._close, table, closes, rows, tuple(key)))
+
+    def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(_compact, tuple(sort_by)))
+
+    def read(
+        self,
+        table: str,
+        version: int,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
+    ) -> pa.Table:
+        """See `Committer`."""
+        with translated(table):
+            wanted = None if columns is None else list(columns)
+            return self._at(table, version).to_pyarrow_table(columns=wanted, filters=filter)
+
+    def files(self, table: str, version: int) -> list[str]:
+        """See `Committer`."""
+        with translated(table):
+            return list(self._at(table, version).file_uris())
+
+    def schema(self, table: str, version: int) -> pa.Schema:
+        """See `Committer`."""
+        with translated(table):
+            return columns_of(self._at(table, version))
+
+    def vacuum(self, table: str, keep_versions: Collection[int]) -> int:
+        """See `Committer`. deltalake lists, we delete: its own vacuum makes two commits that mean nothing."""
+        with translated(table):
+            opened = self._find(table)
+            if opened is None:
+                return 0
+            useless = opened.vacuum(
+                0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=sorted(keep_versions)
+            )
+            storage = fs.PyFileSystem(DeltaStorageHandler(self._uri(table), self._options))
+            deleted = sum(_delete(storage, name) for name in useless)
+            # Cleaning from an old version on keeps the checkpoint that version is read from.
+            self._at(table, min(keep_versions, default=opened.version())).cleanup_metadata()
+            return deleted
+
+    def _uri(self, table: str) -> str:
+        return f"{self._root}/{table}"
+
+    def _find(self, table: str) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._uri(table), storage_options=self._options or None)
+        except TableNotFoundError:
+            return None
+
+    def _at(self, table: str, version: int) -> DeltaTable:
+        return DeltaTable(self._uri(table), version=version, storage_options=self._options or None)
+
+    def _once(
+        self,
+        table: str,
+        base: int | None,
+        txn: Txn,
+        write: Callable[[DeltaTable | None, CommitProperties], None],
+    ) -> int:
+        with translated(table):
+            opened = self._find(table)
+            held = held_version(table, opened, base, txn)
+            if held is not None:
+                self._settle(table, base, held)
+                return held
+            write(opened, commit_properties(txn))
+            reopened = self._find(table)
+            newest = None if reopened is None else reopened.version()
+            if newest is None:
+                raise InvariantError(f"{table} was written and is not there")
+            floor = -1 if base is None else base
+            if newest not in (floor, floor + 1):
+                foreign(table, base, range(floor + 1, newest + 1))
+            self._settle(table, base, newest)
+            return newest
+
+    def _settle(self, table: str, base: int | None, newest: int) -> None:
+        if self._local is not None:
+            settle(self._local, table, range(0 if base is None else base + 1, newest + 1))
+
+    def _append(
+        self,
+        table: str,
+        rows: pa.Table,
+        partition_by: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        rows = plain(rows)
+        if opened is None:
+            self._create(table, rows, properties, partition_by=partition_by)
+            return
+        added = adds_columns(table, opened, rows)
+        if rows.num_rows or added:
+            _write(opened, rows, properties)
+
+    def _create(
+        self,
+        table: str,
+        rows: pa.Table,
+        properties: CommitProperties,
+        *,
+        key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        write_deltalake(
+            self._uri(table),
+            rows,
+            mode="error",
+            partition_by=list(partition_by) or None,
+            configuration=configuration(rows.column_names, key),
+            storage_options=self._options or None,
+            writer_properties=_WRITER,
+            target_file_size=TARGET_FILE_BYTES,
+            commit_properties=properties,
+            post_commithook_properties=_HOOKS,
+        )
+
+    def _overwrite(
+        self,
+        table: str,
+        rows: pa.Table,
+        sort_by: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        rows = _sorted(plain(rows), sort_by)
+        if opened is None:
+            self._create(table, rows, properties, key=sort_by)
+            return
+        partitions = opened.metadata().partition_columns
+        if OPEN in partitions:
+            rows = _with_open(rows)
+        write_deltalake(
+            opened,
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=partitions or None,
+            writer_properties=_WRITER,
+            target_file_size=TARGET_FILE_BYTES,
+            commit_properties=properties,
+            post_commithook_properties=_HOOKS,
+        )
+
+    def _merge(
+        self,
+        table: str,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        rows = plain(rows)
+        live = _sorted(rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED]), key)
+        if opened is None:
+            self._create(table, live, properties, key=key)
+            return
+        added = adds_columns(table, opened, live)
+        if not rows.num_rows and not added:
+            return
+        if row_count(opened) == 0 or not rows.num_rows:
+            if live.num_rows or added:
+                _write(opened, live, properties)
+            return
+        merger = opened.merge(
+            rows,
+            key_match(key, rows),
+            source_alias=SOURCE,
+            target_alias=TARGET,
+            merge_schema=added,
+            writer_properties=_WRITER,
+            commit_properties=properties,
+            post_commithook_properties=_HOOKS,
+        )
+        if live.num_rows < rows.num_rows:
+            merger = merger.when_matched_delete(in_source(DELETED))
+        columns = taken(live.column_names)
+        not_deleted = f"not {in_source(DELETED)}"
+        merger.when_matched_update(columns, not_deleted).when_not_matched_insert(columns, not_deleted).execute()
+
+    def _close(
+        self,
+        table: str,
+        closes: pa.Table,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        closes, rows = plain(closes), _sorted(_with_open(plain(rows)), key)
+        if opened is None:
+            self._create(table, rows, properties, key=key, partition_by=[OPEN])
+            return
+        added = adds_columns(table, opened, rows)
+        if not closes.num_rows or row_count(opened) == 0:
+            if rows.num_rows or added:
+                _write(opened, rows, properties)
+            return
+        adds_columns(table, opened, closes)
+        columns = taken(rows.column_names)
+        closing, closed = in_source(_CLOSES), {**taken([VALID_TO_LSN, VALID_TO]), quoted(OPEN): "false"}
+        opened.merge(
+            _closing_batch(closes, rows),
+            f"{closing} and {in_target(OPEN)} = true and {key_match(key, closes)}",
+            source_alias=SOURCE,
+            target_alias=TARGET,
+            merge_schema=added,
+            writer_properties=_WRITER,
+            commit_properties=properties,
+            post_commithook_properties=_HOOKS,
+        ).when_matched_update(closed).when_not_matched_insert(columns, f"not {closing}").execute()
+
+
+def _delete(storage: fs.FileSystem, name: str) -> bool:
+    try:
+        storage.delete_file(name)
+    except FileNotFoundError:
+        return False  # the list has every file that the log says was removed, also those deleted long ago
+    return True
+
+
+def _closing_batch(closes: pa.Table, rows: pa.Table) -> pa.Table:
+    """Both in one table; a column that `closes` has not is null there, and never read."""
+    tagged = [
+        part.append_column(_CLOSES, pa.repeat(pa.scalar(tag), part.num_rows))
+        for part, tag in ((rows, False), (closes, True))
+    ]
+    return pa.concat_tables(tagged, promote_options="default")
+
+
+def _compact(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties) -> None:
+    if opened is None:
+        raise InvariantError("a table that is not there is to be compacted")
+    if sort_by:
+        # Along one column, Z order is plain order.
+        opened.optimize.z_order(
+            list(sort_by),
+            partition_filters=[(OPEN, "=", "true")] if OPEN in opened.metadata().partition_columns else None,
+            target_size=TARGET_FILE_BYTES,
+            writer_properties=_WRITER,
+            commit_properties=properties,
+            post_commithook_properties=_HOOKS,
+        )
+        return
+    opened.optimize.compact(
+        target_size=TARGET_FILE_BYTES,
+        writer_properties=_WRITER,
+        commit_properties=properties,
+        post_commithook_properties=_HOOKS,
+    )
+
+
+def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    write_deltalake(
+        opened,
+        rows,
+        mode="append",
+        schema_mode="merge",  # also where columns are missing: without it their number must be the same
+        writer_properties=_WRITER,
+        target_file_size=TARGET_FILE_BYTES,
+        commit_properties=properties,
+        post_commithook_properties=_HOOKS,
+    )
+
+
+def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    return rows.sort_by([(name, "ascending") for name in by]) if by else rows
+
+
+def _with_open(rows: pa.Table) -> pa.Table:
+    opens = pc.is_null(rows.column(VALID_TO_LSN))
+    kept = rows.drop_columns([OPEN]) if OPEN in rows.column_names else rows
+    return kept.append_column(OPEN, opens)

@@ -1,0 +1,311 @@
+"""The loop of the lake: one cut after the other, each of them whole or not there (DESIGN section 9).
+
+A cut, step by step (the numbers stand in `LakeDriver._apply` too):
+
+1. the span is fixed and durable (`pending`), so that after a crash the very same one is done again;
+2. its records are read in one bounded batch and counted against the cut index;
+3. each table takes its events: archive, history, mirror;
+4. the views that read something new are computed, behind what they read;
+5. the fence is held: another driver may have taken over;
+6. the manifest is published, and readers see all tables move together.
+
+After any error the driver is dead: the caller makes a new one, which finds `pending` and does the cut again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cdc.clock import Clock
+from cdc.config.settings import Warehouse
+from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit
+from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
+from cdc.model.names import cuts_topic, schema_topic
+from cdc.model.patterns import matches
+from cdc.model.progress import SchemaRecord
+from cdc.telemetry import log
+from sinks.warehouse import batch
+from sinks.warehouse.columns import LakeTable, lake_table, unknown_overrides
+from sinks.warehouse.commit import CutCommit
+from sinks.warehouse.committer import Committer
+from sinks.warehouse.cutreader import read_marks, read_schemas
+from sinks.warehouse.fence import Fence
+from sinks.warehouse.fold import Names, TableFold
+from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.span import START, Mark, Partition, Span, next_span
+from sinks.warehouse.sparkfaults import sparked
+from sinks.warehouse.viewrun import CutTables, Kept, run_views
+from sinks.warehouse.views import View, bind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred bytes each
+_COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
+_PRUNE_EVERY: Final = 64
+_Schemas = Mapping[tuple[str, str], SchemaRecord]
+
+
+@dataclass(slots=True, kw_only=True)
+class LakeParts:
+    """What a driver is made of. `close` what was opened for it through `closing`."""
+
+    name: str
+    path: Path
+    settings: Warehouse
+    spark: SparkSession
+    kafka_options: Mapping[str, str]
+    reader: LogReader
+    store: ManifestStore
+    committer: Committer
+    fence: Fence
+    views: Sequence[View]
+    clock: Clock
+    closing: ExitStack = field(default_factory=ExitStack)
+
+
+class LakeDriver:
+    """Applies the log to the lake. `run` once, then `close`."""
+
+    def __init__(self, parts: LakeParts) -> None:
+        self._parts = parts
+        self._manifest = parts.store.current()
+        self._schemas: _Schemas = {}
+        self._schemas_at = -1
+
+    @property
+    def mark(self) -> Mark:
+        """Where the lake is."""
+        return START if self._manifest is None else _mark(self._manifest)
+
+    def run(self, stop: threading.Event) -> None:
+        """Apply cut after cut until `stop`. A cut under way is finished first."""
+        self._resume()
+        while not stop.is_set():
+            began_s = self._parts.clock.monotonic_s()
+            self.step()
+            left_s = began_s + self._parts.settings.interval_s - self._parts.clock.monotonic_s()
+            self._parts.clock.wait(stop, max(left_s, 0.0))
+
+    def step(self) -> bool:
+        """Apply the next cut, if the log has one."""
+        parts = self._parts
+        cuts = read_marks(parts.reader, parts.name, self.mark, _INDEX_RECORDS)
+        span = next_span(self.mark, cuts, events_max=parts.settings.events_max)
+        if span is None or (self._manifest is not None and span.end.end_lsn == self.mark.end_lsn):
+            return False
+        self._apply(span, self._pending(span))
+        return True
+
+    def close(self) -> None:
+        """Let go of everything; what is not published is done again by the next driver."""
+        self._parts.closing.close()
+
+    def _resume(self) -> None:
+        """Finish the cut that was under way, with the range it was begun with."""
+        parts, pending = self._parts, self._parts.store.pending()
+        if pending is None:
+            return
+        cuts = read_marks(parts.reader, parts.name, self.mark, pending.cuts_offset)
+        wanted = [(offset, cut) for offset, cut in cuts if offset < pending.cuts_offset]
+        span = next_span(self.mark, wanted, events_max=1 << 62)
+        if span is None or span.end.end_lsn != pending.end_lsn:
+            raise SinkGap(
+                f"cut {pending.cut} was begun up to {Lsn(pending.end_lsn)} and cannot be read again",
+                hint="the cut index has lost that stretch; build the lake anew in another folder",
+                end_lsn=Lsn(pending.end_lsn),
+            )
+        log.get().info("cut_resumed", cut=pending.cut, lsn=str(Lsn(pending.end_lsn)))
+        self._apply(span, pending)
+
+    def _apply(self, span: Span, pending: Pending) -> None:
+        parts, began_s = self._parts, self._parts.clock.monotonic_s()
+        commit = CutCommit(parts.store, parts.committer, pending)  # 1
+        schemas = self._known_schemas(span)
+        with sparked("apply a cut"):
+            written = self._tables(span, schemas, commit) if span.ranges else set()  # 2, 3
+            self._found_new(schemas, written, commit)
+            self._views(commit, span)  # 4
+        if pending.cut % _COMPACT_EVERY == 0:
+            for table in sorted(written):
+                commit.compact(table)
+        parts.fence.hold(_offsets(parts.name, span))  # 5
+        published_us = int(parts.clock.wall_s() * 1_000_000)
+        self._manifest = commit.publish(name=parts.name, committed_at_us=published_us)  # 6
+        took_s = parts.clock.monotonic_s() - began_s
+        log.get().info(
+            "cut_published",
+            cut=pending.cut,
+            lsn=str(Lsn(pending.end_lsn)),
+            records=span.records,
+            merged=span.merged,
+            seconds=round(took_s, 3),
+        )
+        if pending.cut % _PRUNE_EVERY == 0:
+            self._forget_old()
+
+    def _tables(self, span: Span, schemas: _Schemas, commit: CutCommit) -> set[str]:
+        """Read the span and let each table take its events; returns the lake tables that were written."""
+        parts = self._parts
+        self._check_there(span)
+        raw = batch.read_span(parts.spark, parts.kafka_options, span, group=parts.fence.name).persist()
+        try:
+            found = batch.survey(raw)
+            batch.check_counts(found, span)
+            written: set[str] = set()
+            for topic, schema_ids in sorted(found.schemas.items()):
+                forms = _forms(schemas, topic, schema_ids)
+                if matches(forms[-1].table, parts.settings.tables):
+                    written |= self._fold(raw, forms, schemas, commit)
+            return written
+        finally:
+            raw.unpersist()
+
+    def _fold(self, raw: DataFrame, forms: Sequence[SchemaRecord], schemas: _Schemas, commit: CutCommit) -> set[str]:
+        parts = self._parts
+        tables = [self._lake_table(form) for form in forms]
+        names = self._names(tables[-1])
+        before = self._manifest.tables.get(names.mirror or names.archive) if self._manifest else None
+        old = None if before is None else self._lake_table(schemas[(tables[-1].table, before.schema_id)])
+        TableFold(parts.spark, parts.path, parts.committer, commit).fold(raw, tables, old, names)
+        return set(names.all)
+
+    def _found_new(self, schemas: _Schemas, written: set[str], commit: CutCommit) -> None:
+        """Tables that are captured and have no rows yet."""
+        parts = self._parts
+        newest = {record.table: record for record in schemas.values()}
+        fold = TableFold(parts.spark, parts.path, parts.committer, commit)
+        for record in newest.values():
+            if matches(record.table, parts.settings.tables):
+                table = self._lake_table(record)
+                names = self._names(table)
+                if not written.intersection(names.all):
+                    fold.found(table, names)
+
+    def _views(self, commit: CutCommit, span: Span) -> None:
+        parts = self._parts
+        if not parts.views:
+            return
+        before = self._manifest.tables if self._manifest else {}
+        versions = {table: state.version for table, state in commit.tables.items()}
+        changed = {
+            table for table, version in versions.items() if table not in before or before[table].version != version
+        }
+        cut = CutTables(
+            versions=versions,
+            complete=span.end.tables,
+            previous=self._manifest.views if self._manifest else {},
+            changed=changed,
+        )
+        for step in run_views(parts.spark, bind(parts.views, list(versions)), parts.path, cut):
+            if isinstance(step, Kept):
+                commit.keep_view(step.view.name, step.reason)
+            else:
+                step.committed(commit.view(step.view.name, step.rows(), sql_sha=step.view.sha))
+
+    def _pending(self, span: Span) -> Pending:
+        cut = self._manifest.cut if self._manifest else 0
+        end = span.end
+        return Pending(
+            cut=cut + 1,
+            start_cut=cut,
+            epoch=end.epoch,
+            end_lsn=end.end_lsn,
+            commit_lsn=end.commit_lsn,
+            cuts_offset=end.cuts_offset,
+            since_lsn=end.since_lsn,
+            accounts={f"{topic}-{index}": account for (topic, index), account in end.accounts.items()},
+            complete=dict(end.tables),
+        )
+
+    def _check_there(self, span: Span) -> None:
+        """Is everything of the span still in the log? Spark would say so less clearly."""
+        topics = {topic for topic, _ in span.ranges}
+        ends = self._parts.reader.end_offsets(topics)
+        for partition, (begin, end, _) in span.ranges.items():
+            low, high = ends.get(partition, (0, 0))
+            topic, index = partition
+            if high < end:
+                raise SinkStale(
+                    f"{topic}-{index} ends at offset {high}, the cut index says {end}",
+                    hint="the topic was made again; build the lake anew in another folder",
+                    topic=topic,
+                )
+            if low > begin:
+                raise SinkGap(
+                    f"offsets {begin} to {low} of {topic}-{index} are gone, and the lake has not read them",
+                    hint="retention passed while the sink was away; build the lake anew in another folder",
+                    topic=topic,
+                    partition=index,
+                )
+
+    def _known_schemas(self, span: Span) -> _Schemas:
+        """Every schema up to the end of the span; read again only when the index says there are more."""
+        at = span.end.accounts.get((schema_topic(self._parts.name), 0), (0, 0))[0]
+        if at != self._schemas_at:
+            self._schemas = read_schemas(self._parts.reader, self._parts.name)
+            self._schemas_at = at
+            self._check_overrides()
+        return self._schemas
+
+    def _check_overrides(self) -> None:
+        for table, overrides in self._parts.settings.types.items():
+            forms = [lake_table(record) for record in self._schemas.values() if record.table == table]
+            unknown = unknown_overrides(overrides, forms) if forms else []
+            if unknown:
+                raise SinkUnfit(f"types of {table} name a column it does not have: {', '.join(unknown)}", table=table)
+
+    def _lake_table(self, record: SchemaRecord) -> LakeTable:
+        overrides = self._parts.settings.types.get(record.table, {})
+        names = {column.name for column in record.columns}
+        return lake_table(record, {name: kind for name, kind in overrides.items() if name in names})
+
+    def _names(self, table: LakeTable) -> Names:
+        return Names.of(table, history=matches(table.table, self._parts.settings.history))
+
+    def _forget_old(self) -> None:
+        store, committer = self._parts.store, self._parts.committer
+        if store.prune(self._parts.settings.keep_cuts):
+            for table, versions in store.needed().items():
+                committer.vacuum(table, versions)
+
+
+def _offsets(name: str, span: Span) -> dict[Partition, int]:
+    """What is read: never empty, because only a request to the broker tells that we are still the one."""
+    touched = {partition: end for partition, (_, end, _) in span.ranges.items()}
+    return {**touched, (cuts_topic(name), 0): span.end.cuts_offset}
+
+
+def _mark(manifest: Manifest) -> Mark:
+    accounts: dict[Partition, tuple[int, int]] = {}
+    for text, account in manifest.accounts.items():
+        topic, _, index = text.rpartition("-")
+        accounts[(topic, int(index))] = account
+    return Mark(
+        manifest.epoch,
+        manifest.end_lsn,
+        manifest.commit_lsn,
+        manifest.cuts_offset,
+        accounts,
+        manifest.complete,
+        manifest.since_lsn,
+    )
+
+
+def _forms(schemas: _Schemas, topic: str, schema_ids: Sequence[str]) -> list[SchemaRecord]:
+    """The schema records of a topic's rows, in the order given."""
+    of_topic = {record.schema_id: record for record in schemas.values() if record.topic == topic}
+    missing = [schema_id for schema_id in schema_ids if schema_id not in of_topic]
+    if missing:
+        raise LakeDamaged(
+            f"{topic} has rows of schema {missing[0]}, and the schema topic does not know it",
+            hint="somebody deleted its record; put it back, or build the lake anew",
+            topic=topic,
+        )
+    return [of_topic[schema_id] for schema_id in schema_ids]

@@ -1,0 +1,214 @@
+"""One table of one span: from its changes to the commits of archive, mirror and history.
+
+The frames are lazy and come back to the driver as Arrow once they are small: a row a key, a row a version. Spark does
+what is done per event; the committer what is done per file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc.errors import SinkUnfit
+from sinks.warehouse import batch, changes, layout
+from sinks.warehouse.columns import HISTORY_COLUMNS, MIRROR_COLUMNS, Evolution, LakeTable, evolve
+from sinks.warehouse.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake import frame_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinks.warehouse.commit import CutCommit
+    from sinks.warehouse.committer import Committer
+
+_CLOSES: Final = "_closes"
+_DDL: Final = {
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "binary": pa.binary(),
+    "string": pa.string(),
+}
+
+_OWN: Final = {
+    "_epoch": pa.int32(),
+    "_commit_lsn": pa.int64(),
+    "_ordinal": pa.int32(),
+    "_committed_at": pa.timestamp("us", tz="UTC"),
+    "_valid_from_lsn": pa.int64(),
+    "_valid_from_ordinal": pa.int32(),
+    "_valid_from": pa.timestamp("us", tz="UTC"),
+    VALID_TO_LSN: pa.int64(),
+    VALID_TO: pa.timestamp("us", tz="UTC"),
+    "_op": pa.string(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Where a captured table lies in the lake. `history` is empty when none is kept."""
+
+    archive: str
+    mirror: str
+    history: str
+
+    @classmethod
+    def of(cls, table: LakeTable, *, history: bool) -> Names:
+        """The names of `table`."""
+        namespace, _, name = table.table.partition(".")
+        kept = layout.history(namespace, name) if history and table.key else ""
+        return cls(layout.archive(table.topic), layout.mirror(namespace, name) if table.key else "", kept)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those there are."""
+        return tuple(name for name in (self.archive, self.mirror, self.history) if name)
+
+
+class TableFold:
+    """Folds the events of one table into its lake tables, within one cut."""
+
+    def __init__(self, spark: SparkSession, path: Path, committer: Committer, commit: CutCommit) -> None:
+        self._spark = spark
+        self._path = path
+        self._committer = committer
+        self._commit = commit
+
+    def found(self, table: LakeTable, names: Names) -> None:
+        """Make its lake tables, empty: a view may read a table that has no rows yet. Only when it has no events."""
+        if names.mirror and self._commit.version(names.mirror) is None:
+            rows = _schema(table, MIRROR_COLUMNS).append(pa.field(DELETED, pa.bool_())).empty_table()
+            self._commit.mirror(names.mirror, rows, table.key, schema_id=table.schema_id)
+        if names.history and self._commit.version(names.history) is None:
+            rows = _schema(table, HISTORY_COLUMNS).empty_table()
+            closes = rows.select([*table.key, VALID_TO_LSN, VALID_TO])
+            self._commit.history(names.history, closes, rows, table.key, schema_id=table.schema_id)
+
+    def fold(self, raw: DataFrame, forms: Sequence[LakeTable], before: LakeTable | None, names: Names) -> None:
+        """Take the events of one topic in.
+
+        Args:
+            raw: the span's records.
+            forms: the forms of the table that `raw` has rows of, the newest last.
+            before: the form the lake tables have; None: there are none yet.
+            names: where they are.
+        """
+        table = forms[-1]
+        parsed = batch.parse(raw, forms).persist()
+        try:
+            unchanged = batch.check(parsed, table)
+            step = evolve(before, table) if before is not None else None
+            if step is not None and before is not None:
+                self._reshape(table, before, step, names)
+            events = changes.flat(parsed, table).toArrow()
+            self._commit.archive(names.archive, events, schema_id=table.schema_id)
+            if names.mirror:
+                self._keyed(parsed, table, names, unchanged)
+        finally:
+            parsed.unpersist()
+
+    def _keyed(self, parsed: DataFrame, table: LakeTable, names: Names, unchanged: frozenset[str]) -> None:
+        version = self._commit.version(names.mirror)
+        previous = None if version is None else frame_of(self._spark, self._path, names.mirror, version)
+        filled = changes.fill(parsed, previous, table, unchanged)
+        if unchanged and names.history:
+            filled = filled.persist()
+        try:
+            # The history first: `previous` is what both are filled from, and the mirror's commit replaces it.
+            if names.history:
+                self._keep_versions(filled, table, names.history)
+            rows = changes.collapse(filled, table).toArrow()
+            self._commit.mirror(names.mirror, rows, table.key, schema_id=table.schema_id)
+        finally:
+            filled.unpersist()
+
+    def _keep_versions(self, filled: DataFrame, table: LakeTable, name: str) -> None:
+        found = changes.versions(filled, table).toArrow()
+        first = found.filter(pc.field(_CLOSES))
+        closes = pa.table(
+            {key: first[key] for key in table.key}
+            | {VALID_TO_LSN: first["_valid_from_lsn"], VALID_TO: first["_valid_from"]}
+        )
+        rows = found.filter(pc.field("_op") != "d").drop_columns([_CLOSES])
+        self._commit.history(name, closes, rows, table.key, schema_id=table.schema_id)
+
+    def _reshape(self, table: LakeTable, before: LakeTable, step: Evolution, names: Names) -> None:
+        """DDL came between the rows: give the lake tables the new form, with the values they have."""
+        if step.key_changed:
+            raise SinkUnfit(
+                f"the key of {table.table} was {', '.join(before.key)} and is {', '.join(table.key)} now",
+                hint="build this table anew: stop the sink, remove its mirror and history, or use another folder",
+                table=table.table,
+            )
+        for name, own in ((names.mirror, MIRROR_COLUMNS), (names.history, HISTORY_COLUMNS)):
+            version = self._commit.version(name) if name else None
+            if version is not None:
+                rows = self._committer.read(name, version)
+                shaped = _shaped(rows, table, step, own)
+                self._commit.reshape(name, shaped, schema_id=table.schema_id, sort_by=table.key)
+        self._retype_archive(table, step, names.archive)
+
+    def _retype_archive(self, table: LakeTable, step: Evolution, name: str) -> None:
+        """An archive keeps the columns that left; only a column that has another type now is written anew."""
+        version = self._commit.version(name)
+        cast = {
+            column.name: _arrow(column.type)
+            for column, source in zip(table.columns, step.sources, strict=True)
+            if source.cast and source.name == column.name
+        }
+        if version is None or not cast:
+            return
+        rows = self._committer.read(name, version)
+        for column, kind in cast.items():
+            index = rows.schema.get_field_index(column)
+            rows = rows.set_column(index, column, _cast(rows[column], kind, table, column))
+        self._commit.reshape(name, rows, schema_id=table.schema_id)
+
+
+def _schema(table: LakeTable, own: Sequence[str]) -> pa.Schema:
+    fields = [pa.field(column.name, _arrow(column.type)) for column in table.columns]
+    return pa.schema([*fields, *(pa.field(name, _OWN[name]) for name in own)])
+
+
+def _shaped(rows: pa.Table, table: LakeTable, step: Evolution, own: Sequence[str]) -> pa.Table:
+    """Old rows with the columns of the new form; what the committer adds itself is left to it."""
+    columns = {}
+    for column, source in zip(table.columns, step.sources, strict=True):
+        kind = _arrow(column.type)
+        if source.name is None:
+            columns[column.name] = pa.nulls(rows.num_rows, kind)
+        else:
+            old = rows[source.name]
+            columns[column.name] = _cast(old, kind, table, column.name) if source.cast else old
+    return pa.table(columns | {name: rows[name] for name in own})
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType, table: LakeTable, column: str) -> pa.ChunkedArray:
+    try:
+        return pc.cast(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SinkUnfit(
+            f"values of {table.table}.{column} do not fit its new type",
+            hint="the table was rewritten by an expression; build its mirror anew",
+            table=table.table,
+            column=column,
+        ) from error
+
+
+def _arrow(ddl: str) -> pa.DataType:
+    """Arrow's type for Spark's DDL, as toArrow gives it."""
+    if ddl.startswith("decimal("):
+        precision, scale = (int(part) for part in ddl[8:-1].split(","))
+        return pa.decimal128(precision, scale)
+    return _DDL[ddl]

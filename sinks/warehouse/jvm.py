@@ -1,0 +1,296 @@
+"""The JVM Spark runs in: its command line, its start, and its end, which leaves neither process nor files behind.
+
+We start it ourselves instead of through pyspark's scripts: those cost a shell and a second JVM, put every setting on
+a command line that all users of the machine can read, share our terminal, and ask for a module (jdk.incubator.vector)
+that cut-down JVMs lack. It knows nothing of pyspark, only the handshake of Spark's PythonGatewayServer: the JVM writes
+port and secret to a file it is told of, and ends when its standard input does, so also when we are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from cdc.errors import LakeUnready, SinkUnfit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cdc.artifacts.java import Java
+
+MEMORY: Final = "spark.driver.memory"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_CLASS_PATH: Final = "spark.driver.extraClassPath"
+# What Spark 4.2's JavaModuleOptions opens, without its --add-modules; tests/spark compares them with the jar's.
+_OPENED: Final = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
+    *("sun.security.action", "sun.util.calendar"),
+)
+MODULE_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+)
+# Errors only, to a file of bounded size: what Spark prints belongs neither on stdout nor between our own log lines.
+LOG4J: Final = """\
+status = off
+rootLogger.level = error
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${sys:tailrace.spark.log}
+appender.file.filePattern = ${sys:tailrace.spark.log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p %c: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 5 MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+"""
+_RUN: Final = "run-"
+# A start takes 3 s on two idle cores (2026-11-21); a busy machine takes its time.
+_START_S: Final = 120.0
+_POLL_S: Final = 0.02
+# After the end of its input Spark's shutdown hooks delete its folders.
+_END_S: Final = 10.0
+_TAIL_BYTES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the JVM answers, and the secret it wants to hear."""
+
+    port: int
+    secret: str = field(repr=False)
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """A Java properties file, as Spark reads one.
+
+    Raises:
+        SinkUnfit: a key is none of Spark's, which Spark would leave out without a word.
+    """
+    for key in properties:
+        if not re.fullmatch(r"spark\.\S+", key):
+            raise SinkUnfit(
+                f"{key!r} is not the name of a Spark setting", hint="their names begin with `spark.`", key=key
+            )
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def render_command(java: Java, spark_home: Path, folder: Path, properties: Mapping[str, str], log: Path) -> list[str]:
+    """The command line of the JVM whose settings lie in `folder`; secrets are in files only.
+
+    Raises:
+        SinkUnfit: the memory is not a size a JVM takes.
+    """
+    memory = properties[MEMORY]
+    if not re.fullmatch(r"[1-9][0-9]*[kmgtKMGT]", memory):
+        raise SinkUnfit(f"{memory!r} is not an amount of memory for Spark", hint="write it as 2g or 1500m")
+    class_path = [str(spark_home / "conf"), str(spark_home / "jars" / "*")]
+    if properties.get(_CLASS_PATH):
+        class_path.insert(0, properties[_CLASS_PATH])
+    return [
+        str(java.program),
+        "-cp",
+        os.pathsep.join(class_path),
+        f"-Xmx{memory}",
+        # After that no state in it can be relied on; a dead JVM is started anew.
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        *MODULE_OPTIONS,
+        "-Duser.timezone=UTC",
+        f"-Djava.io.tmpdir={folder / 'tmp'}",
+        f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
+        f"-Dtailrace.spark.log={log}",
+        *shlex.split(properties.get(_JAVA_OPTIONS, "")),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--load-spark-defaults",
+        "--properties-file",
+        str(folder / "spark.properties"),
+        "pyspark-shell",
+    ]
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """A private folder of one JVM. Its lock is held by us and by the JVM, so the last of both that dies frees it."""
+
+    path: Path
+    lock: IO[str]
+
+    @classmethod
+    def make(cls, scratch: Path) -> RunFolder:
+        """A new one below `scratch`; those of dead JVMs are removed.
+
+        Raises:
+            LakeUnready: the disk does not take it.
+        """
+        try:
+            scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (scratch / "lock").open("a") as gate:
+                fcntl.flock(gate, fcntl.LOCK_EX)  # for milliseconds
+                for old in scratch.glob(f"{_RUN}*"):
+                    _remove_unless_held(old)
+                path = Path(tempfile.mkdtemp(prefix=_RUN, dir=scratch))
+                (path / "tmp").mkdir()
+                lock = (path / "lock").open("w")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise LakeUnready(
+                f"cannot make a folder for Spark below {scratch}: {error.strerror}",
+                hint="it needs a local disk with room for what Spark spills",
+                path=str(scratch),
+            ) from error
+        return cls(path, lock)
+
+    def remove(self) -> None:
+        """Remove it with everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.lock.close()
+
+
+class Jvm:
+    """One running JVM, owned by this process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: RunFolder, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.folder = folder
+        self._process = process
+
+    @classmethod
+    def start(cls, java: Java, spark_home: Path, folder: RunFolder, properties: Mapping[str, str]) -> Jvm:
+        """Start one and wait until it answers. `folder` is its own from here on, also when this fails.
+
+        Raises:
+            LakeUnready: it ended, or said nothing in time; the message has its last words.
+        """
+        output = folder.path.parent / "spark.out"
+        log = folder.path.parent / "spark.log"
+        command = render_command(java, spark_home, folder.path, properties, log)
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            _write_private(folder.path / "spark.properties", render_properties(properties))
+            _write_private(folder.path / "log4j2.properties", LOG4J)
+            if output.exists():
+                output.replace(output.with_name("spark.out.1"))
+            process = _launch(command, folder, spark_home, output)
+            return cls(process, folder, _await_endpoint(process, folder.path / "endpoint", java, output))
+        except BaseException as error:
+            if process is not None:
+                _end(process, deadline_s=0.0)
+            folder.remove()
+            if isinstance(error, OSError):
+                raise LakeUnready(
+                    f"cannot start Java {java.version} for Spark: {error.strerror}", path=str(java.program)
+                ) from error
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Ask it to end, kill it when it does not, and remove its folder. It is gone on return; may be repeated."""
+        _end(self._process, deadline_s=_END_S)
+        self.folder.remove()
+
+
+def _launch(command: list[str], folder: RunFolder, spark_home: Path, output: Path) -> subprocess.Popen[bytes]:
+    environ = {
+        **os.environ,
+        "SPARK_HOME": str(spark_home),
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder.path / "endpoint"),
+    }
+    with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=out,
+            env=environ,
+            pass_fds=[folder.lock.fileno()],
+            start_new_session=True,  # Ctrl-C is ours to answer
+        )
+
+
+def _await_endpoint(process: subprocess.Popen[bytes], file: Path, java: Java, output: Path) -> Endpoint:
+    deadline = time.monotonic() + _START_S
+    while not file.exists():  # the JVM renames it into place
+        ended = process.poll()
+        if ended is not None or time.monotonic() > deadline:
+            what = f"ended with {ended}" if ended is not None else f"did not answer within {_START_S:.0f} s"
+            raise LakeUnready(
+                f"Spark's JVM (Java {java.version}) {what}: {_last_words(output)}",
+                hint="its whole output is in the file named below",
+                command=f"cat {shlex.quote(str(output))}",
+                path=str(output),
+            )
+        time.sleep(_POLL_S)
+    content = file.read_bytes()
+    file.unlink()
+    port, length = struct.unpack_from(">ii", content)
+    return Endpoint(port, content[8 : 8 + length].decode())
+
+
+def _end(process: subprocess.Popen[bytes], *, deadline_s: float) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(deadline_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _last_words(output: Path) -> str:
+    """The last line that says something; those of a stack trace do not."""
+    text = output.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "    at "))]
+    return lines[-1] if lines else "it said nothing"
+
+
+def _remove_unless_held(folder: Path) -> None:
+    try:
+        with (folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except (BlockingIOError, FileNotFoundError):
+        return  # in use, or just removed by its owner
+
+
+def _write_private(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def _escaped(text: str) -> str:
+    """As java.util.Properties wants it: every special character behind a backslash."""
+    special = re.sub(r"([\\=:#! ])", r"\\\1", text)
+    return special.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

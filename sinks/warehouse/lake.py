@@ -1,0 +1,153 @@
+"""The lake for Spark programs: tables, changes and views as typed data frames, each as of one cut.
+
+A frame reads the Parquet files that a pinned version of a table consists of. So no Delta jar is needed, what is read
+later is what was there when the frame was made, and all frames of a cut are of the same LSN. Nothing here knows Kafka.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc.errors import LakeDamaged, SinkBehind, UsageError
+from cdc.lsn import Lsn
+from sinks.warehouse.look import At, Lake, parse_at
+from sinks.warehouse.pinned import Part, parts, pinned, schema_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "view_at"]
+
+
+def read_cut(spark: SparkSession, path: str | Path, table: str, lsn: int | str | None = None) -> DataFrame:
+    """A table as of a cut: the newest one, or the newest that ends at `lsn` or before it.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake.
+        table: ``orders`` or ``public.orders`` for the mirror; ``history.orders``, ``archive.orders`` for the others.
+        lsn: a number or ``X/Y``.
+
+    Raises:
+        SinkBehind: the lake does not reach `lsn`.
+        UsageError: there is no such table, or no cut that old is kept; says what there is.
+        LakeDamaged: files that a cut names are gone.
+    """
+    lake = Lake(Path(path))
+    manifest = lake.manifest(_lsn(lsn))
+    name = lake.table(table, manifest)
+    return frame_of(spark, path, name, manifest.tables[name].version)
+
+
+def read_changes(
+    spark: SparkSession, path: str | Path, table: str, from_lsn: int | str = 0, to_lsn: int | str | None = None
+) -> DataFrame:
+    """Every change of a table that was committed from `from_lsn` on and before `to_lsn`, from the archive.
+
+    Between the ends of two cuts these are exactly the changes that lead from one to the other. A row has the
+    table's columns (after the change; the key alone for a delete), `_op`, `_unchanged` and the position
+    (`_epoch`, `_commit_lsn`, `_ordinal`), which is their order; the frame itself has none.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake.
+        table: ``orders``, ``public.orders`` or a topic.
+        from_lsn: a number or ``X/Y``; 0 for everything there is.
+        to_lsn: where the newest cut ends by default.
+
+    Raises:
+        SinkBehind: the lake does not reach `to_lsn`.
+        UsageError: there is no such table, or the archive begins behind `from_lsn`.
+    """
+    lake = Lake(Path(path))
+    manifest = lake.manifest()
+    start, end = Lsn(_lsn(from_lsn) or 0), _lsn(to_lsn)
+    if end is not None and end > manifest.end_lsn:
+        raise SinkBehind(
+            f"the lake does not reach {end}: its newest cut {manifest.cut} ends at {Lsn(manifest.end_lsn)}",
+            hint="it comes with the next cuts, if sink and capture run",
+            lsn=end,
+            newest_lsn=Lsn(manifest.end_lsn),
+        )
+    if 0 < start < manifest.since_lsn:
+        raise UsageError(
+            f"the archive begins at {Lsn(manifest.since_lsn)}, behind {start}", hint="from_lsn 0 is all that it has"
+        )
+    name = lake.table(table, manifest, kinds=("archive",))
+    frame = frame_of(spark, path, name, manifest.tables[name].version)
+    found = frame.where(frame["_commit_lsn"] >= int(start))
+    return found.where(found["_commit_lsn"] < int(manifest.end_lsn if end is None else end))
+
+
+def view_at(spark: SparkSession, path: str | Path, view: str, at: int | str | None = None) -> DataFrame:
+    """A view as the lake showed it at a cut.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake.
+        view: its name.
+        at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
+
+    Raises:
+        SinkBehind: the lake does not reach that LSN.
+        UsageError: there is no such view or cut; says what there is.
+    """
+    lake = Lake(Path(path))
+    table, state = lake.view(view, lake.manifest(parse_at(at) if isinstance(at, str) else at))
+    return frame_of(spark, path, table, state.version)
+
+
+def frame_of(spark: SparkSession, path: str | Path, table: str, version: int) -> DataFrame:
+    """A table of the lake (``mirror/public.orders``) at a version of its Delta log.
+
+    Columns that a file does not have are null in its rows; partition columns have the values the log gives them.
+    Raises LakeDamaged when that version or its files are gone.
+    """
+    from pyspark.sql.types import StructType
+
+    found = pinned(Path(path), table, version)
+    schema = StructType.fromJson(schema_json(found))
+    frames = [_frame(spark, part, schema) for part in parts(Path(path), table, found)]
+    # One union per set of partition values: tables of a lake have none, or two (open and closed versions).
+    return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], schema)
+
+
+def _frame(spark: SparkSession, part: Part, schema: StructType) -> DataFrame:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructType
+
+    stored = StructType([field for field in schema.fields if field.name not in part.values])
+    try:
+        frame = spark.read.schema(stored).parquet(*part.files)
+    except AnalysisException as error:
+        raise LakeDamaged(
+            f"files of the lake are gone: {error.getCondition()}", hint="bring it back from a copy, or rebuild the sink"
+        ) from error
+    if not part.values:
+        return frame
+    columns = [
+        functions.lit(part.values[field.name]).cast(field.dataType).alias(field.name)
+        if field.name in part.values
+        else frame[_quoted(field.name)]
+        for field in schema.fields
+    ]
+    return frame.select(*columns)
+
+
+def _lsn(value: int | str | None) -> Lsn | None:
+    if value is None or isinstance(value, Lsn):
+        return value
+    if isinstance(value, int):
+        return Lsn(value)
+    try:
+        return Lsn.parse(value)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

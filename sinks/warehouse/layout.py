@@ -1,0 +1,55 @@
+"""Where things lie in a lake folder (DESIGN section 13). Pure: names in, paths below the folder out.
+
+A *table* of the lake is its path below the folder, as ``mirror/public.orders``. Identifiers are escaped as in topic
+names, so two tables never share a folder; what a file system would not take as one name is cut and ends in a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from cdc.model.names import escape
+
+CUTS_FOLDER: Final = "_cuts"
+CURRENT_FILE: Final = "current.json"
+PENDING_FILE: Final = "pending.json"
+_NAME_LENGTH_MAX: Final = 240  # file systems take 255 bytes; some of them are left for suffixes of tools
+
+
+def archive(topic: str) -> str:
+    """The raw changes of a topic, whose name is legal as it is."""
+    return f"archive/{topic}"
+
+
+def mirror(namespace: str, table: str) -> str:
+    """The newest row of each key."""
+    return f"mirror/{_folder(f'{escape(namespace)}.{escape(table)}')}"
+
+
+def history(namespace: str, table: str) -> str:
+    """Each version of each key."""
+    return f"history/{_folder(f'{escape(namespace)}.{escape(table)}')}"
+
+
+def view(name: str, generation: int = 1) -> str:
+    """A view's result; another generation is built beside it."""
+    return f"views/{_folder(escape(name))}/g{generation}"
+
+
+def cut_file(cut: int) -> str:
+    """The manifest of one cut, in the folder of cuts."""
+    return f"{cut:012d}.json"
+
+
+def cut_of(file: str) -> int | None:
+    """Which cut a file in the folder of cuts is of; None for the others."""
+    stem, dot, suffix = file.partition(".")
+    return int(stem) if dot and suffix == "json" and len(stem) >= 12 and stem.isascii() and stem.isdigit() else None
+
+
+def _folder(name: str) -> str:
+    if len(name) <= _NAME_LENGTH_MAX:
+        return name
+    # `h` is no hex digit, so no name that was not cut looks like this one.
+    return f"{name[: _NAME_LENGTH_MAX - 18]}-h{hashlib.sha256(name.encode()).hexdigest()[:16]}"

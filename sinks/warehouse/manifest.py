@@ -1,0 +1,308 @@
+"""The manifest of a cut: which version of which table belongs together, and how far the log was applied.
+
+Readers resolve the manifest first and read every table at the version it names, so they see all tables as of one LSN.
+The files, in ``<lake>/_cuts``, all JSON on one line:
+
+- ``pending.json``: the cut that is being made. It is durable before the first table is touched, so that a cut that
+  was interrupted is made again with the same range and the same plans.
+- ``<cut>.json``: each cut that is kept.
+- ``current.json``: the newest one. A reader looks here only.
+
+Order of publishing: cut file, pointer, `pending` away. Every table holds the cut by then, so a crash between any two
+of the three leaves a lake that is right. Knows nothing of Delta or Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+import msgspec
+
+from cdc.errors import InvariantError, LakeDamaged, UsageError
+from sinks.warehouse import layout
+from sinks.warehouse.disk import Disk, LocalDisk, unready
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST_VERSION: Final = 1
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_CutNumber = Annotated[int, msgspec.Meta(ge=1)]
+# `version` and `cut` come first, so they can be told even from a file that was cut off behind them.
+_BEGINNING: Final = re.compile(rb'\{"version":\d+,"cut":(\d+),')
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True):
+    """A table at a cut.
+
+    Attributes:
+        version: of the Delta table.
+        schema_id: of the newest row schema it was written with.
+        rows: at this version; None when unknown.
+    """
+
+    version: _Count
+    schema_id: str
+    rows: int | None = None
+
+
+class ViewState(msgspec.Struct, frozen=True, kw_only=True):
+    """A view at a cut.
+
+    Attributes:
+        version: of the Delta table of this generation.
+        reason: why it was left as of an older cut; "" when it is as of this one.
+        cut: that it was computed at.
+        sql_sha: of the SQL it was computed with.
+    """
+
+    version: _Count
+    generation: _Count
+    reason: str
+    cut: _CutNumber
+    sql_sha: str
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A cut that is being made, and what was decided before it was begun.
+
+    Attributes:
+        cut: its number, one above `start_cut`, which is the newest published one (0: none yet).
+        accounts: ``topic-partition`` -> (next offset, cumulative count) where the cut ends.
+        complete: ``schema.table`` -> complete or snapshotting, where the cut ends.
+        plans: of each view, as chosen; a second attempt takes the same.
+        others as in `Manifest`.
+    """
+
+    version: int = MANIFEST_VERSION
+    cut: _CutNumber
+    start_cut: _Count
+    epoch: int
+    end_lsn: int
+    commit_lsn: int
+    cuts_offset: int
+    since_lsn: int
+    accounts: dict[str, tuple[int, int]]
+    complete: dict[str, str]
+    plans: dict[str, str] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A published cut.
+
+    Attributes:
+        cut: its number; 1, 2, 3 ... without a hole.
+        name: of the pipeline.
+        end_lsn: the tables hold exactly the transactions up to here, of `epoch`.
+        cuts_offset: in the cut index: the offset to read on from.
+        since_lsn: where the counts of `accounts` began.
+        accounts: ``topic-partition`` -> (next offset, cumulative count).
+        complete: ``schema.table`` -> complete or snapshotting.
+        tables: path below the lake -> its state.
+        views: name -> its state.
+        committed_at_us: when it was published; for people only.
+    """
+
+    version: int = MANIFEST_VERSION
+    cut: _CutNumber
+    name: str
+    epoch: int
+    end_lsn: int
+    commit_lsn: int
+    cuts_offset: int
+    since_lsn: int
+    accounts: dict[str, tuple[int, int]]
+    complete: dict[str, str]
+    tables: dict[str, TableState]
+    views: dict[str, ViewState] = {}
+    committed_at_us: int
+
+
+_File = TypeVar("_File", Manifest, Pending)
+
+
+class ManifestStore:
+    """The folder of cuts. One writer; any number of readers at the same time, in other processes too.
+
+    Args:
+        path: of the lake, a local folder. It need not exist.
+        disk: writes the files; tests hand in one that dies between two steps.
+    """
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self._folder = path / layout.CUTS_FOLDER
+        self._disk = disk or LocalDisk()
+
+    def current(self) -> Manifest | None:
+        """The newest published cut; None when there is none yet.
+
+        A pointer that is missing or corrupt is made good by the newest whole cut file: a cut file is written only
+        after all its tables, so it is never too new. Raises LakeDamaged when there is no whole one either.
+        """
+        path = self._folder / layout.CURRENT_FILE
+        data = _read(path)
+        damage: LakeDamaged | None = None
+        if data is not None:
+            try:
+                return _decode(path, data, Manifest)
+            except LakeDamaged as error:
+                damage = error
+        for cut in reversed(self._files()):
+            try:
+                return self._load(cut)
+            except LakeDamaged as error:
+                damage = damage or error
+        if damage is not None:
+            raise damage
+        return None
+
+    def at(self, cut: int) -> Manifest:
+        """The manifest of a cut. UsageError when it is not kept, LakeDamaged when its file is corrupt."""
+        kept = self.cuts()
+        if cut not in kept:
+            span = f"cuts {kept[0]} to {kept[-1]} are kept" if kept else "no cut is published yet"
+            raise UsageError(f"cut {cut} is not in the lake: {span}", cut=cut)
+        return self._load(cut)
+
+    def at_lsn(self, lsn: int) -> Manifest | None:
+        """The newest kept cut that ends at `lsn` or before it; None when all kept ones end later.
+
+        Halves the cuts: within a lake LSNs only grow, because another epoch makes the sink stale.
+        """
+        kept = self.cuts()
+        found: Manifest | None = None
+        low, high = 0, len(kept)
+        while low < high:
+            middle = (low + high) // 2
+            manifest = self._load(kept[middle])
+            if manifest.end_lsn <= lsn:
+                found, low = manifest, middle + 1
+            else:
+                high = middle
+        return found
+
+    def cuts(self) -> list[int]:
+        """Numbers of the cuts that are kept, ascending, up to the current one."""
+        current = self.current()
+        return [] if current is None else [cut for cut in self._files() if cut <= current.cut]
+
+    def pending(self) -> Pending | None:
+        """The cut that was begun and is not published; None when there is none.
+
+        Raises LakeDamaged when the file is corrupt, unless it can be told that its cut is published.
+        """
+        path = self._folder / layout.PENDING_FILE
+        data = _read(path)
+        if data is None:
+            return None
+        current = self.current()
+        published = 0 if current is None else current.cut
+        try:
+            pending = _decode(path, data, Pending)
+        except LakeDamaged:
+            beginning = _BEGINNING.match(data)
+            if beginning is not None and int(beginning.group(1)) <= published:
+                return None
+            raise
+        if pending.cut <= published:
+            return None
+        if pending.start_cut != published:
+            raise LakeDamaged(
+                f"{path} begins cut {pending.cut} after cut {pending.start_cut}, but cut {published} is the newest one",
+                hint="files of the lake were removed or brought back; rebuild the sink",
+                file=str(path),
+            )
+        return pending
+
+    def begin(self, pending: Pending) -> None:
+        """Make `pending` durable. The same one again changes nothing; another one while one is open is our bug."""
+        found = self.pending()
+        if found is not None:
+            if found != pending:
+                raise InvariantError(f"cut {pending.cut} is begun a second time with another range")
+            return
+        current = self.current()
+        published = 0 if current is None else current.cut
+        if pending.start_cut != published or pending.cut != published + 1:
+            raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
+        self._disk.replace(self._folder / layout.PENDING_FILE, _encode(pending))
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make a cut the newest one: it is visible from the moment the pointer is replaced."""
+        pending = self.pending()
+        if pending is None or (pending.cut, pending.epoch, pending.end_lsn) != (
+            manifest.cut,
+            manifest.epoch,
+            manifest.end_lsn,
+        ):
+            raise InvariantError(f"cut {manifest.cut} is published without having been begun")
+        data = _encode(manifest)
+        self._disk.replace(self._folder / layout.cut_file(manifest.cut), data)
+        self._disk.replace(self._folder / layout.CURRENT_FILE, data)
+        self._disk.remove(self._folder / layout.PENDING_FILE)
+
+    def prune(self, keep: int) -> list[int]:
+        """Forget all but the newest `keep` cuts, at least one; the current one always stays. Returns the gone ones."""
+        gone = self.cuts()[: -max(keep, 1)]
+        for cut in gone:
+            self._disk.remove(self._folder / layout.cut_file(cut))
+        return gone
+
+    def needed(self) -> dict[str, set[int]]:
+        """For each table, those of views included, the versions that a kept cut names: vacuum must leave them."""
+        versions: dict[str, set[int]] = {}
+        for manifest in (self._load(cut) for cut in self.cuts()):
+            for table, state in manifest.tables.items():
+                versions.setdefault(table, set()).add(state.version)
+            for name, view in manifest.views.items():
+                versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
+        return versions
+
+    def _load(self, cut: int) -> Manifest:
+        path = self._folder / layout.cut_file(cut)
+        data = _read(path)
+        if data is None:
+            raise LakeDamaged(f"{path} is gone", hint="it was removed by hand, or pruned a moment ago", file=str(path))
+        manifest = _decode(path, data, Manifest)
+        if manifest.cut != cut:
+            raise LakeDamaged(f"{path} holds cut {manifest.cut}", hint="put its own file back", file=str(path))
+        return manifest
+
+    def _files(self) -> list[int]:
+        with unready(self._folder):
+            if not self._folder.is_dir():
+                return []
+            found = (layout.cut_of(path.name) for path in self._folder.iterdir())
+            return sorted(cut for cut in found if cut is not None)
+
+
+def _read(path: Path) -> bytes | None:
+    with unready(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def _encode(record: Manifest | Pending) -> bytes:
+    return msgspec.json.encode(record) + b"\n"
+
+
+def _decode(path: Path, data: bytes, kind: type[_File]) -> _File:
+    try:
+        record = msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LakeDamaged(
+            f"{path} is corrupt: {error}",
+            hint="bring the file back from a copy, or rebuild the sink",
+            file=str(path),
+        ) from error
+    if record.version != MANIFEST_VERSION:
+        raise LakeDamaged(
+            f"{path} has version {record.version}, this release reads {MANIFEST_VERSION}",
+            hint="run the release that wrote it",
+            file=str(path),
+        )
+    return record

@@ -1,0 +1,112 @@
+"""Puts a lake's driver together: Spark, Kafka, the lake's folder, the fence."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Progress
+from cdc.clock import Clock
+from cdc.config.settings import Config, Warehouse
+from cdc.errors import LakeDamaged, LakeUnready
+from cdc.kafka.consumer import LogReader
+from cdc.telemetry import log
+from sinks.warehouse import layout
+from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.driver import LakeDriver, LakeParts
+from sinks.warehouse.fence import Fence
+from sinks.warehouse.kafkaoptions import PREFIX, spark_options
+from sinks.warehouse.manifest import ManifestStore
+from sinks.warehouse.session import SparkOptions, close_session, open_session, warm_up
+from sinks.warehouse.views import View, load_views
+
+_LOCK_FILE: Final = "lock"
+
+
+def start(config: Config, sink: str, clock: Clock, *, machine: Machine, progress: Progress) -> LakeDriver:
+    """A driver that has the lake to itself. Raises what forbids it, with everything closed again."""
+    settings = config.sinks[sink]
+    path = Path(settings.path).absolute()
+    with ExitStack() as closing:
+        closing.enter_context(_locked(path))
+        store = ManifestStore(path)
+        _check_owner(store, config.name, path)
+        views = _views(settings)
+        reader = closing.enter_context(LogReader(config.kafka, client_id=f"{config.name}.sink.{sink}.reader"))
+        spark = open_session(_options(settings, machine), machine=machine, progress=progress)
+        closing.callback(close_session, spark)
+        warm_up(spark)
+        fence = Fence(config.kafka, f"{config.name}.sink.{sink}", clock)
+        closing.callback(fence.close)
+        fence.take()
+        current = store.current()
+        log.get().info("lake_opened", path=str(path), cut=current.cut if current else 0, views=len(views))
+        return LakeDriver(
+            LakeParts(
+                name=config.name,
+                path=path,
+                settings=settings,
+                spark=spark,
+                kafka_options=spark_options(config.kafka, settings.spark),
+                reader=reader,
+                store=store,
+                committer=DeltaRs(str(path), {name: value.reveal() for name, value in settings.storage.items()}),
+                fence=fence,
+                views=views,
+                clock=clock,
+                closing=closing.pop_all(),
+            )
+        )
+    raise AssertionError("unreachable")
+
+
+def _views(settings: Warehouse) -> tuple[View, ...]:
+    return load_views(Path(settings.views)) if settings.views else ()
+
+
+def _options(settings: Warehouse, machine: Machine) -> SparkOptions:
+    return SparkOptions(
+        master=settings.master,
+        memory=settings.memory,
+        options={name: value for name, value in settings.spark.items() if not name.startswith(PREFIX)},
+        scratch=machine.cache / "spark",
+    )
+
+
+def _check_owner(store: ManifestStore, name: str, path: Path) -> None:
+    current = store.current()
+    if current is not None and current.name != name:
+        raise LakeDamaged(
+            f"the lake in {path} is of pipeline {current.name!r}, not of {name!r}",
+            hint="name another folder in the sink's `path`",
+            path=str(path),
+        )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One driver on this machine; the fence in Kafka is for those on others. It goes with the process."""
+    folder = path / layout.CUTS_FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise LakeUnready(f"the lake's folder {path} cannot be written: {error.strerror}", path=str(path)) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LakeUnready(
+                f"another process keeps the lake in {path}",
+                hint="it is waited for; the lock goes with that process",
+                command=f"fuser -v {folder / _LOCK_FILE}",
+                path=str(path),
+            ) from error
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,234 @@
+"""What a view's query may not hold: whatever gives other rows when the same cut is computed again. Pure.
+
+Words are looked for in the text as it stands (its tokens), so that a person gets the line and the name they wrote;
+what depends on the shape of the query is looked for in its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+_BEGINNINGS: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN})
+_CLOCK: Final = frozenset(
+    {
+        "now",
+        "curdate",
+        "localtimestamp",
+        "localtime",
+        "clock_timestamp",
+        "statement_timestamp",
+        "transaction_timestamp",
+        "timeofday",
+        "sysdate",
+        "getdate",
+    }
+)
+_RANDOM: Final = frozenset(
+    {
+        "rand",
+        "random",
+        "randn",
+        "randstr",
+        "uniform",
+        "shuffle",
+        "uuid",
+        "gen_random_uuid",
+        "uuid_generate_v4",
+        "uuidv4",
+        "uuidv7",
+        "random_normal",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+        "input_file_block_start",
+        "input_file_block_length",
+        "nextval",
+        "setseed",
+    }
+)
+_SESSION: Final = frozenset(
+    {
+        "user",
+        "session_user",
+        "version",
+        "pg_backend_pid",
+        "txid_current",
+    }
+)
+_FOREIGN: Final = frozenset({"reflect", "java_method", "try_reflect"})
+_CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestamp"})
+_CLOCK_WORDS: Final = frozenset({"now", "today", "tomorrow", "yesterday"})
+_CLOCK_KEYWORDS: Final = frozenset({"current_date", "current_timestamp", "current_time", "localtimestamp", "localtime"})
+_TIMES: Final = (
+    exp.DataType.Type.DATE,
+    exp.DataType.Type.TIMESTAMP,
+    exp.DataType.Type.TIMESTAMPTZ,
+    exp.DataType.Type.TIMESTAMPNTZ,
+    exp.DataType.Type.TIMESTAMPLTZ,
+)
+_COLLECTING: Final = {
+    exp.ArrayAgg: "collect_list",
+    exp.ArrayUniqueAgg: "collect_set",
+    exp.ArrayConcatAgg: "array_concat_agg",
+    exp.GroupConcat: "listagg",
+}
+_PICKING: Final = (exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue)
+_USE_DATA_TIME: Final = "take a time from the rows: a view says the same for a cut whenever it is computed"
+_USE_KEY: Final = "build it from the key columns of the rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Why a query is refused.
+
+    Attributes:
+        message: what, as the end of a sentence that begins with the file.
+        hint: what to do about it.
+        line: in the text that was checked; 0 when it concerns the whole.
+    """
+
+    message: str
+    hint: str
+    line: int = 0
+
+
+def check_beginning(tokens: Sequence[Token]) -> Finding | None:
+    """A text that does not begin as a SELECT does; the parser would take ``selct a`` for a name."""
+    if not tokens:
+        return Finding("holds no query", "write one SELECT into it")
+    if tokens[0].token_type in _BEGINNINGS:
+        return None
+    return Finding(f"begins with {tokens[0].text!r}, which is no SELECT", "a view is one SELECT", tokens[0].line)
+
+
+def check_words(tokens: Sequence[Token]) -> Finding | None:
+    """Functions and keywords that give something else each time."""
+    for index, token in enumerate(tokens):
+        word = token.text.lower()
+        after = [found.token_type for found in tokens[index + 1 : index + 3]]
+        before = tokens[index - 1].token_type if index else None
+        called = after[:1] == [TokenType.L_PAREN]
+        if called and token.token_type != TokenType.STRING:
+            found = _called(word, empty=after == [TokenType.L_PAREN, TokenType.R_PAREN])
+        elif word in _CLOCK_KEYWORDS and token.token_type not in {TokenType.STRING, TokenType.IDENTIFIER}:
+            named = before in {TokenType.DOT, TokenType.ALIAS}
+            found = None if named else (f"{word} is the time of the computation", _USE_DATA_TIME)
+        else:
+            continue
+        if found is not None:
+            return Finding(*found, token.line)
+    return None
+
+
+def check_tree(query: exp.Query, dialect: str) -> Finding | None:
+    """What the shape of the query shows."""
+    misread = query.find(exp.Lambda) if dialect == "postgres" else None
+    if misread is not None:
+        # sqlglot 30 takes f(a -> 'b') for a lambda function, which PostgreSQL does not have.
+        return Finding(
+            "-> as an argument is not understood", "put it into parentheses: f((a -> 'b'))", line_of(misread)
+        )
+    return next(_findings(query), None)
+
+
+def line_of(node: exp.Expr) -> int:
+    """The first line of a part of the tree; 0 when the parser did not keep it."""
+    lines = [found.meta["line"] for found in node.walk() if "line" in found.meta]
+    return min(lines, default=0)
+
+
+def _called(word: str, *, empty: bool) -> tuple[str, str] | None:
+    if word in _CLOCK or word in _CLOCK_KEYWORDS or (empty and word in _CLOCK_WITHOUT_ARGUMENTS):
+        return f"{word}() is the time of the computation", _USE_DATA_TIME
+    if word in _RANDOM:
+        return f"{word}() gives something else each time", _USE_KEY
+    if word in _SESSION or word.startswith("current_"):
+        return f"{word}() depends on who computes the view", "leave it out"
+    if word in _FOREIGN:
+        return f"{word}() runs code that is not SQL", "leave it out"
+    return None
+
+
+def _findings(query: exp.Query) -> Iterator[Finding]:
+    for node in query.walk():
+        if isinstance(node, exp.QueryTransform):
+            yield Finding("TRANSFORM runs a program", "leave it out", line_of(node))
+        elif isinstance(node, exp.TableSample):
+            yield Finding("TABLESAMPLE takes other rows each time", "choose rows by a condition", line_of(node))
+        elif isinstance(node, exp.Into):
+            yield Finding("SELECT INTO makes a table", "leave INTO out: the view is the table", line_of(node))
+        elif isinstance(node, exp.Table) and (node.args.get("version") or node.args.get("when")):
+            yield Finding("names a version of a table", "a view reads every table as of its cut", line_of(node))
+        elif isinstance(node, exp.Query) and node.args.get("limit") and not node.args.get("order"):
+            yield Finding("LIMIT without ORDER BY takes any rows", "say which by ORDER BY on a key", line_of(node))
+        elif isinstance(node, exp.Cast) and _is_clock_word(node):
+            yield Finding(f"{node.this.this!r} as a time is the time of the computation", _USE_DATA_TIME, line_of(node))
+        else:
+            yield from _unordered(node)
+    yield from _columns(query)
+
+
+def _is_clock_word(cast: exp.Cast) -> bool:
+    literal = cast.this
+    if not (isinstance(literal, exp.Literal) and literal.is_string and cast.to.is_type(*_TIMES)):
+        return False
+    return literal.this.strip().lower() in _CLOCK_WORDS
+
+
+def _unordered(node: exp.Expr) -> Iterator[Finding]:
+    window = node.find_ancestor(exp.Window, exp.Select)
+    if isinstance(window, exp.Window) and window.args.get("order"):
+        return
+    if isinstance(node, _PICKING):
+        name = node.sql_name().lower()
+        yield Finding(
+            f"{name}() takes the value of any row",
+            "use min_by(value, key), max_by(value, key), min or max",
+            line_of(node),
+        )
+        return
+    name = next((name for kind, name in _COLLECTING.items() if isinstance(node, kind)), "")
+    if isinstance(node, exp.GroupConcat) and (node.find_ancestor(exp.WithinGroup) or node.find(exp.Order)):
+        return
+    if name and not _is_sorted(node):
+        fix = "listagg(...) within group (order by ...)" if name == "listagg" else f"sort_array({name}(...))"
+        yield Finding(f"{name}() without an order gives its values in any order", f"write {fix}", line_of(node))
+
+
+def _is_sorted(node: exp.Expr) -> bool:
+    """Whether the collected array goes straight into a sort."""
+    above = node.parent
+    while isinstance(above, exp.Paren | exp.Filter):
+        above = above.parent
+    if isinstance(above, exp.Anonymous):
+        return above.name.lower() in {"sort_array", "array_sort"}
+    return isinstance(above, exp.ArraySort)
+
+
+def _columns(query: exp.Query) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for number, column in enumerate(_selected(query), 1):
+        names = [found.name for found in column.aliases] if isinstance(column, exp.Aliases) else [column.output_name]
+        for name in names:
+            if name == "*" or column.is_star:
+                continue
+            if not name:
+                yield Finding(f"column {number} has no name", "give it one: ... as name", line_of(column))
+            elif name.lower() in seen:
+                yield Finding(f"two columns are named {name!r}", "rename one: ... as name", line_of(column))
+            seen.add(name.lower())
+
+
+def _selected(query: exp.Query) -> list[exp.Expr]:
+    """The columns that come out: those of the first SELECT of a UNION."""
+    found: exp.Expr = query
+    while not isinstance(found, exp.Select):
+        if not isinstance(found, exp.Query):
+            return []
+        found = found.this
+    return list(found.expressions)

@@ -1,0 +1,166 @@
+"""A cut as the driver makes it: order, what a second attempt finds, and what the manifest then says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pytest
+
+from cdc.errors import InvariantError, LakeDamaged
+from sinks.warehouse import layout
+from sinks.warehouse.commit import CutCommit
+from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.manifest import ManifestStore
+from tests.fixtures.lakefiles import pending
+
+if TYPE_CHECKING:
+    from sinks.warehouse.manifest import Manifest
+
+ORDERS: Final = layout.mirror("public", "orders")
+USERS: Final = layout.mirror("public", "users")
+
+
+class Lake:
+    """A lake and a driver's two hands on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = ManifestStore(path)
+        self.tables = DeltaRs(str(path))
+
+    def cut(self, cut: int) -> CutCommit:
+        return CutCommit(self.store, self.tables, self.store.pending() or pending(cut))
+
+    def sums(self, cut: int) -> int:
+        state = self.store.at(cut).views["sum"]
+        return int(self.tables.read(layout.view("sum"), state.version).column("s")[0].as_py())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def rows(**values: int) -> pa.Table:
+    return pa.table({"k": list(values), "v": list(values.values()), "_deleted": [False] * len(values)})
+
+
+def total(value: int) -> pa.Table:
+    return pa.table({"s": [value]})
+
+
+def published(commit: CutCommit) -> Manifest:
+    return commit.publish(name="shop", committed_at_us=1)
+
+
+def first(lake: Lake) -> None:
+    commit = lake.cut(1)
+    commit.mirror(ORDERS, rows(a=1, b=2), ["k"], schema_id="s1")
+    commit.mirror(USERS, rows(u=1), ["k"], schema_id="s9")
+    commit.view("sum", total(3), sql_sha="x")
+    published(commit)
+
+
+def test_nothing_is_written_before_the_range_is_durable(lake: Lake) -> None:
+    lake.cut(1)
+
+    assert lake.store.pending() == pending(1)
+    assert lake.tables.version(ORDERS) is None
+
+
+def test_cut_keeps_what_it_does_not_touch(lake: Lake) -> None:
+    first(lake)
+    commit = lake.cut(2)
+    before = commit.version(ORDERS), commit.version("mirror/none")
+    commit.mirror(ORDERS, rows(c=4), ["k"], schema_id="s2")
+    after = published(commit)
+
+    assert before == (0, None)
+    assert lake.store.current() == after
+    assert (after.cut, after.end_lsn, after.accounts, after.complete) == (
+        2,
+        200,
+        pending(2).accounts,
+        pending(2).complete,
+    )
+    assert after.tables[USERS] == lake.store.at(1).tables[USERS]
+    assert (after.tables[ORDERS].schema_id, after.tables[ORDERS].rows) == ("s2", 3)
+    assert after.views == lake.store.at(1).views
+
+
+def test_second_attempt_finds_each_statement_of_the_first(lake: Lake) -> None:
+    first(lake)
+
+    def attempt() -> tuple[CutCommit, list[int]]:
+        commit = lake.cut(2)
+        reshaped = commit.reshape(ORDERS, lake.tables.read(ORDERS, commit.version(ORDERS) or 0), schema_id="s2")
+        merged = commit.mirror(ORDERS, rows(c=4), ["k"], schema_id="s2")
+        viewed = commit.view("sum", total(7), sql_sha="x")
+        packed = commit.compact(ORDERS, sort_by=["k"])
+        return commit, [reshaped, merged, viewed, packed]
+
+    _, once = attempt()
+    commit, again = attempt()
+    published(commit)
+
+    assert once == again == [1, 2, 1, 3]
+    assert lake.tables.rows(ORDERS, 3) == 3
+    assert (lake.sums(1), lake.sums(2)) == (3, 7)
+
+
+def test_view_that_is_left_says_why_and_since_when(lake: Lake) -> None:
+    first(lake)
+    commit = lake.cut(2)
+    commit.keep_view("sum", "public.orders is snapshotting")
+    commit.keep_view("never made", "public.orders is snapshotting")
+    state = published(commit).views
+
+    assert {name: (view.version, view.cut, view.reason) for name, view in state.items()} == {
+        "sum": (0, 1, "public.orders is snapshotting")
+    }
+
+
+def test_view_that_an_interrupted_attempt_computed_is_not_left_behind(lake: Lake) -> None:
+    first(lake)
+    lake.cut(2).view("sum", total(5), sql_sha="x")
+    commit = lake.cut(2)
+    commit.keep_view("sum", "inputs did not change")
+    state = published(commit).views["sum"]
+
+    assert (state.version, state.cut, state.reason) == (1, 2, "")
+    third = lake.cut(3)
+    third.view("sum", total(6), sql_sha="x")
+    published(third)
+    assert [lake.sums(cut) for cut in (1, 2, 3)] == [3, 5, 6]
+
+
+def test_new_generation_is_built_beside_the_old_one(lake: Lake) -> None:
+    first(lake)
+    commit = lake.cut(2)
+    commit.view("sum", total(5), sql_sha="y", generation=2)
+    state = published(commit).views["sum"]
+
+    assert (state.version, state.generation, state.sql_sha) == (0, 2, "y")
+    assert lake.sums(1) == 3
+    assert lake.store.needed()[layout.view("sum", 2)] == {0}
+
+
+def test_version_that_lost_rows_is_not_built_upon(lake: Lake, tmp_path: Path) -> None:
+    first(lake)
+    commit = lake.cut(2)
+    commit.archive("archive/t", rows(a=1), schema_id="s")
+    published(commit)
+    third = lake.cut(3)
+    third.archive("archive/t", rows(b=1), schema_id="s")
+    published(third)
+    entry = tmp_path / "archive/t/_delta_log" / f"{1:020}.json"
+    entry.write_bytes(entry.read_bytes().partition(b"\n")[0])
+
+    with pytest.raises(LakeDamaged, match=r"version 1 of archive/t has 1 rows, the manifest says 2"):
+        lake.cut(4).archive("archive/t", rows(c=1), schema_id="s")
+
+
+def test_table_that_was_never_written_is_not_compacted(lake: Lake) -> None:
+    with pytest.raises(InvariantError):
+        lake.cut(1).compact(ORDERS)

@@ -1,0 +1,370 @@
+"""Looking into a lake without Spark: `cdc views` and `cdc history`, and what they stand on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc.cli.main import run
+from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE, LakeDamaged, SinkBehind, UsageError
+from cdc.lsn import Lsn
+from sinks.warehouse.look import Lake, condition, parse_at, read
+from sinks.warehouse.manifest import ViewState
+from sinks.warehouse.rowhistory import history_of
+from tests.fixtures.lakes import SmallLake
+
+ARCHIVE = "archive/shop.public.orders"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command; (exit code, stdout, stderr)."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        code = run([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def revenue(*rows: tuple[int, str | None]) -> pa.Table:
+    return pa.table(
+        {
+            "day": pa.array([date(2026, 11, row[0]) for row in rows], pa.date32()),
+            "Revenue": pa.array([None if row[1] is None else Decimal(row[1]) for row in rows], pa.decimal128(31, 2)),
+        }
+    )
+
+
+def changes(*rows: tuple[str, int, dict[str, Any]], nested: bool = False) -> pa.Table:
+    """Archive rows of public.orders: (op, commit_lsn, what differs from an empty row); a minute between two."""
+    empty = {"id": 7, "status": None, "total": None, "note": None}
+    types = {"id": pa.int64(), "status": pa.string(), "total": pa.decimal128(10, 2), "note": pa.string()}
+    images = [{**empty, **{name: value for name, value in row.items() if name != "_unchanged"}} for _, _, row in rows]
+    columns: dict[str, Any] = {name: pa.array([image[name] for image in images], kind) for name, kind in types.items()}
+    if nested:
+        columns = {"row": pa.array(images, pa.struct(list(types.items())))}
+    return pa.table(
+        {
+            "_op": [op for op, _, _ in rows],
+            **columns,
+            "_unchanged": pa.array([row.get("_unchanged", []) for _, _, row in rows], pa.list_(pa.string())),
+            "_epoch": pa.array([1] * len(rows), pa.int32()),
+            "_commit_lsn": [lsn for _, lsn, _ in rows],
+            "_ordinal": pa.array([1] * len(rows), pa.int32()),
+            "_committed_at": pa.array(
+                [datetime(2026, 11, 21, 12, minute, tzinfo=UTC) for minute in range(len(rows))],
+                pa.timestamp("us", "UTC"),
+            ),
+        }
+    )
+
+
+def orders_lake(path: Path, *, nested: bool = False) -> SmallLake:
+    lake = SmallLake(path)
+    lake.complete = {"public.orders": "complete"}
+    new, paid = (
+        {"status": "new", "total": Decimal("3.00"), "note": "x" * 5},
+        {"status": "paid", "total": Decimal("4.00")},
+    )
+    # In no order, as a table has its rows.
+    lake.write(ARCHIVE, changes(("u", 0x20, paid | {"_unchanged": ["note"]}), nested=nested))
+    lake.write(
+        ARCHIVE, changes(("c", 0x10, new), ("d", 0x30, {}), ("c", 0x18, {"id": 8, "status": "it's"}), nested=nested)
+    )
+    lake.publish()
+    return lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    """Two cuts: of the second the view is left behind."""
+    made = SmallLake(tmp_path / "lake")
+    made.view("daily_revenue", revenue((21, "12.50"), (20, None)))
+    made.view("total", pa.table({"n": [2]}))
+    made.publish()
+    made.view("daily_revenue", revenue((21, "12.50"), (20, "7.00"), (22, "0.10")))
+    made.publish()
+    behind = ViewState(version=0, generation=1, reason="public.orders is being snapshotted", cut=1, sql_sha="")
+    made.views["total"] = behind
+    made.publish()
+    return made
+
+
+def test_views_are_listed_with_place_rows_and_reason(lake: SmallLake, call: Call) -> None:
+    code, out, _ = call("views", "list", "--lake", lake.path, "--json")
+
+    daily, total = json.loads(out)
+    assert code == EXIT_OK
+    assert daily == daily | {"name": "daily_revenue", "cut": 3, "lsn": "0/300", "rows": 3, "reason": None}
+    assert daily["committed_at"] == "1970-01-01T00:00:03+00:00"
+    assert daily["age_seconds"] > 1e9
+    assert total == total | {"cut": 1, "lsn": "0/100", "rows": 1, "reason": "public.orders is being snapshotted"}
+
+
+def test_the_list_is_a_table_for_people(lake: SmallLake, call: Call) -> None:
+    _, out, _ = call("views", "list", "--lake", lake.path)
+
+    head, daily, total = (line.split() for line in out.splitlines())
+    assert head == ["view", "lsn", "cut", "rows", "age"]
+    assert daily[:4] == ["daily_revenue", "0/300", "3", "3"]
+    assert total[-4:] == ["public.orders", "is", "being", "snapshotted"]
+
+
+def test_a_view_is_shown_in_order_and_as_of_its_cut(lake: SmallLake, call: Call) -> None:
+    code, out, err = call("views", "show", "daily_revenue", "--lake", lake.path)
+
+    assert code == EXIT_OK
+    assert [line.split() for line in out.splitlines()] == [
+        ["day", "Revenue"],
+        ["2026-11-20", "7.00"],
+        ["2026-11-21", "12.50"],
+        ["2026-11-22", "0.10"],
+    ]
+    assert err.strip() == "3 of 3 rows of daily_revenue as of cut 3, 0/300"
+
+
+def test_rows_are_limited_and_chosen(lake: SmallLake, call: Call) -> None:
+    def days(*arguments: str) -> list[str]:
+        _, out, _ = call("views", "show", "daily_revenue", "--json", "--lake", lake.path, *arguments)
+        return [row["day"][-2:] for row in json.loads(out)["shown"]]
+
+    assert days() == ["20", "21", "22"]
+    assert days("--limit", "2") == ["20", "21"]
+    assert days("--where", "revenue > 1 and day <> '2026-11-20'") == ["21"]
+    assert days("--where", '"Revenue" is null') == []
+
+
+def test_a_view_is_shown_at_an_older_cut_by_lsn_and_number(lake: SmallLake, call: Call) -> None:
+    for at in ("1", "0/100", "0/1ff"):
+        code, out, _ = call("views", "at", at, "daily_revenue", "--lake", lake.path, "--json")
+
+        shown = json.loads(out)
+        assert code == EXIT_OK
+        assert (shown["cut"], shown["lsn"], shown["rows"]) == (1, "0/100", 2)
+        assert shown["shown"] == [{"day": "2026-11-20", "Revenue": None}, {"day": "2026-11-21", "Revenue": "12.50"}]
+
+
+def test_a_view_that_is_behind_says_so_when_it_is_shown(lake: SmallLake, call: Call) -> None:
+    _, _, err = call("views", "show", "total", "--lake", lake.path)
+
+    assert "as of cut 1, 0/100; left behind the newest cut: public.orders is being snapshotted" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("show", "daily_revenu"), EXIT_USAGE, "did you mean daily_revenue? there is daily_revenue, total"),
+        (("at", "9", "total"), EXIT_USAGE, "cut 9 is not in the lake: cuts 1 to 3 are kept"),
+        (("at", "0/301", "total"), EXIT_FAILED, "does not reach 0/301: its newest cut 3 ends at 0/300"),
+        (("at", "0/ff", "total"), EXIT_USAGE, "keeps no cut from 0/FF or before"),
+        (("at", "now", "total"), EXIT_USAGE, "'now' is neither an LSN nor a cut"),
+        (("show", "total", "--where", "n ="), EXIT_USAGE, "is no condition"),
+        (("show", "total", "--where", "m = 1"), EXIT_USAGE, "there is no column m"),
+        (("show", "total", "--where", "n = 'x'"), EXIT_USAGE, "its columns are n long"),
+        (("show", "total", "--where", "n in (select 1)"), EXIT_USAGE, "is no condition"),
+        (("show", "total", "--where", "1=1 limit 1"), EXIT_USAGE, "is no condition"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_there_is(
+    lake: SmallLake, call: Call, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    found, _, err = call("views", *arguments, "--lake", lake.path)
+
+    assert found == code
+    assert message in err
+
+
+def test_a_lake_that_is_not_there_and_one_without_a_cut_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no lake at"):
+        Lake(tmp_path / "none").manifest()
+    with pytest.raises(SinkBehind, match="has no cut yet"):
+        Lake(tmp_path).manifest()
+
+
+def test_files_that_are_gone_are_damage(lake: SmallLake, call: Call) -> None:
+    for file in (lake.path / "views/total/g1").glob("*.parquet"):
+        file.unlink()
+    assert call("views", "show", "total", "--lake", lake.path)[0] == EXIT_OPERATOR
+    with pytest.raises(LakeDamaged, match="has no version 9"):
+        read(Lake(lake.path), "views/total/g1", 9)
+
+
+def test_a_condition_names_columns_without_regard_to_case_unless_two_differ_by_it() -> None:
+    columns = {"id": "long", "Total": "double", "total": "double"}
+
+    assert condition("ID = 1 and Total > 2", columns) == '"id" = 1 AND "Total" > 2'
+    assert condition("note = 'a -- b'", {"note": "string"}) == "\"note\" = 'a -- b'"
+    assert condition("id = 1 -- all", columns) == '"id" = 1'
+
+
+def test_a_place_is_a_cut_or_an_lsn() -> None:
+    assert parse_at("17") == 17
+    assert not isinstance(parse_at("17"), Lsn)
+    assert parse_at("0/11") == Lsn(17)
+    assert isinstance(parse_at("0/11"), Lsn)
+
+
+def test_sql_of_a_view_is_printed_as_written_or_as_run(tmp_path: Path, call: Call) -> None:
+    text = "-- dialect: postgres\nselect total::int as t from orders\n"
+    (tmp_path / "v.sql").write_text(text, encoding="utf-8")
+
+    assert call("views", "sql", "v", "--views", tmp_path) == (EXIT_OK, text, "")
+    assert (
+        call("views", "sql", "v", "--views", tmp_path, "--spark")[1] == "SELECT CAST(total AS INT) AS t FROM orders\n"
+    )
+    document = json.loads(call("views", "sql", "v", "--views", tmp_path, "--json")[1])
+    assert (document["dialect"], document["late"], document["sql"]) == ("postgres", "correct", text)
+    assert "there is v" in call("views", "sql", "w", "--views", tmp_path)[2]
+
+
+def test_lake_and_views_come_from_the_configuration(lake: SmallLake, tmp_path: Path, call: Call) -> None:
+    views = tmp_path / "sql"
+    views.mkdir()
+    (views / "later.sql").write_text("select 1 as a", encoding="utf-8")
+    config = tmp_path / "cdc.toml"
+    start = 'name = "shop"\nsource.dsn = "dbname=shop"\nkafka.bootstrap = "localhost:9092"\n'
+    sink = f'[sinks.lake]\nkind = "warehouse"\npath = "{lake.path}"\nviews = "{views}"\n'
+    config.write_text(start + sink, encoding="utf-8")
+
+    listed = json.loads(call("views", "list", "-c", config, "--json")[1])
+    assert [(view["name"], view["reason"]) for view in listed][1] == ("later", "not published yet")
+    assert call("views", "sql", "later", "-c", config)[1] == "select 1 as a\n"
+    config.write_text(start, encoding="utf-8")
+    assert "the configuration has no warehouse sink" in call("views", "list", "-c", config)[2]
+    config.write_text(start + sink + sink.replace("lake]", "other]"), encoding="utf-8")
+    assert "2 warehouse sinks: lake, other" in call("views", "list", "-c", config)[2]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_row_s_history_is_shown_as_tail_shows_events(tmp_path: Path, call: Call, nested: bool) -> None:
+    lake = orders_lake(tmp_path, nested=nested)
+
+    code, out, err = call("history", "orders", "7", "--lake", lake.path)
+
+    assert code == EXIT_OK
+    assert out.splitlines() == [
+        "2026-11-21 12:00:00.000  0/10       insert public.orders  id=7  status=new  total=3.00  note=xxxxx",
+        "2026-11-21 12:00:00.000  0/20       update public.orders  id=7  status: new → paid  total: 3.00 → 4.00",
+        "2026-11-21 12:01:00.000  0/30       delete public.orders  id=7  status=paid  total=4.00  note=xxxxx",
+    ]
+    assert err.strip() == "public.orders with id = 7, up to 0/100"
+
+
+def test_a_row_s_history_for_programs_has_old_and_new(tmp_path: Path, call: Call) -> None:
+    lake = orders_lake(tmp_path)
+
+    _, out, _ = call("history", "public.orders", '{"id": 7}', "--lake", lake.path, "--json")
+
+    created, updated, deleted = json.loads(out)
+    assert created["changed"]["total"] == {"old": None, "new": "3.00"}
+    assert updated["changed"] == {
+        "status": {"old": "new", "new": "paid"},
+        "total": {"old": "3.00", "new": "4.00"},
+    }
+    assert updated["row"] == {"id": 7, "status": "paid", "total": "4.00", "note": "xxxxx"}
+    assert (deleted["op"], deleted["lsn"], deleted["row"]) == ("d", "0/30", None)
+
+
+def test_a_history_that_begins_in_the_middle_says_what_it_does_not_know(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path)
+    lake.write(ARCHIVE, changes(("u", 0x20, {"status": "paid", "_unchanged": ["note"]})))
+    manifest = lake.publish()
+
+    (change,) = history_of(Lake(tmp_path), manifest, "orders", {"ID": 7}).changes
+
+    assert change.before is None
+    assert change.unknown == ("note",)
+    assert change.after == {"id": 7, "status": "paid", "total": None}
+
+
+def test_a_delete_of_a_row_that_nobody_saw_shows_its_key_alone(tmp_path: Path, call: Call) -> None:
+    lake = SmallLake(tmp_path)
+    lake.complete = {"public.orders": "complete"}
+    lake.write(ARCHIVE, changes(("d", 0x20, {})))
+    lake.publish()
+
+    assert call("history", "orders", "7", "--lake", tmp_path)[1].split("delete")[1].split() == ["public.orders", "id=7"]
+
+
+def test_a_value_that_was_read_later_is_not_taken_for_the_row_s_own(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path)
+    lake.write(ARCHIVE, changes(("u", 0x20, {"note": "read later", "_unchanged": ["note"]})))
+
+    (change,) = history_of(Lake(tmp_path), lake.publish(), "orders", {"id": 7}).changes
+
+    assert "note" not in (change.after or {})
+    assert change.unknown == ("note",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("orders", "9"), EXIT_OK, "nothing is known of public.orders with id = 9, up to 0/100"),
+        (("orders", '{"status": "it\'s"}'), EXIT_OK, "status = it's"),
+        (("orders", "x"), EXIT_USAGE, "id cannot have such a value"),
+        (("orders", '{"nr": 1}'), EXIT_USAGE, "'nr' is no column of the table"),
+        (("orders", '{"id": null}'), EXIT_USAGE, "'id' cannot be in a key"),
+        (("orders", '{"id": 7'), EXIT_USAGE, "is no key"),
+        (("orders", "1", "2", "3", "4", "5"), EXIT_USAGE, "a key of 5 values, but the table has 4 columns"),
+        (("customers", "7"), EXIT_USAGE, "there is no table customers"),
+    ],
+)
+def test_keys_and_tables_that_are_not_there_are_said(
+    tmp_path: Path, call: Call, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    lake = orders_lake(tmp_path)
+
+    found, _, err = call("history", *arguments, "--lake", lake.path)
+
+    assert found == code
+    assert message in err
+
+
+def test_columns_that_begin_with_an_underscore_are_the_table_s_own(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path)
+    rows = changes(("c", 0x10, {}))
+    lake.write(ARCHIVE, rows.rename_columns(["_id" if name == "id" else name for name in rows.column_names]))
+
+    found = history_of(Lake(tmp_path), lake.publish(), "orders", {"_id": 7})
+
+    assert found.changes[0].after == {"_id": 7, "status": None, "total": None, "note": None}
+
+
+def test_values_that_name_more_than_one_row_are_no_key(tmp_path: Path) -> None:
+    lake = orders_lake(tmp_path)
+    lake.write("mirror/public.orders", pa.table({"id": [7, 7]}))
+    manifest = lake.publish()
+
+    with pytest.raises(UsageError, match="id does not name one row of public"):
+        history_of(Lake(tmp_path), manifest, "orders", ["7"])
+
+
+def test_looking_imports_no_spark() -> None:
+    program = (
+        "import sys; from sinks.warehouse import Lake, read_cut; import cdc.cli.views, sinks.warehouse.rowhistory; "
+        "assert 'pyspark' not in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,108 @@
+"""Whatever capture wrote: spans tile the log, each holds whole source transactions, and counts add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.model.progress import Cut
+from sinks.warehouse.span import START, Mark, Span, next_span
+from tests.fixtures.lakeevents import cut
+
+PARTITIONS = ("shop.public.a-0", "shop.public.a-1", "shop.public.b-0", "shop.__schema-0")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One Kafka transaction: records by partition; `last` ends a source transaction; `full` has every account."""
+
+    records: tuple[int, int, int, int]
+    last: bool
+    full: bool
+    markers: int
+
+
+pieces = st.lists(
+    st.builds(
+        Piece,
+        records=st.tuples(*[st.integers(0, 4)] * 4),
+        last=st.booleans(),
+        full=st.booleans(),
+        markers=st.integers(1, 3),  # one, and more where transactions were aborted
+    ),
+    max_size=25,
+)
+
+
+def _index(drawn: list[Piece]) -> list[tuple[int, Cut]]:
+    """The index that capture would have written; the first record has every account."""
+    offsets, counts = dict.fromkeys(PARTITIONS, 0), dict.fromkeys(PARTITIONS, 0)
+    ends = dict.fromkeys(PARTITIONS, 0)
+    found = [(0, cut(10, dict.fromkeys(PARTITIONS, (0, 0)), full=True))]
+    for number, piece in enumerate(drawn):
+        touched = {}
+        for name, records in zip(PARTITIONS, piece.records, strict=True):
+            if records:
+                counts[name] += records
+                ends[name] = offsets[name] + records
+                offsets[name] = ends[name] + piece.markers
+            if records or piece.full:
+                touched[name] = (ends[name], counts[name])
+        fields = {"full": piece.full, "next_ordinal": 0 if piece.last else number + 1}
+        found.append((2 * number + 3, cut(20 + 10 * number, touched, **fields)))
+    return found
+
+
+def _walk(index: list[tuple[int, Cut]], events_max: int, seen: list[int]) -> list[Span]:
+    """All spans, when of the index only the first `seen` records are there at each look."""
+    spans: list[Span] = []
+    mark: Mark = START
+    for end in [*seen, len(index)]:
+        while True:
+            span = next_span(mark, [one for one in index[:end] if one[0] >= mark.cuts_offset], events_max=events_max)
+            if span is None:
+                break
+            spans.append(span)
+            mark = span.end
+    return spans
+
+
+@given(pieces, st.integers(1, 30), st.lists(st.integers(0, 26), max_size=4).map(sorted))
+def test_spans_tile_the_log(drawn: list[Piece], events_max: int, seen: list[int]) -> None:
+    index = _index(drawn)
+    boundaries = [one.end_lsn for _, one in index if one.next_ordinal == 0]
+
+    spans = _walk(index, events_max, seen)
+
+    reached = {}
+    before: Mark = START
+    for span in spans:
+        assert span.start is before
+        assert span.end.end_lsn in boundaries
+        assert span.records == sum(records for _, _, records in span.ranges.values())
+        for partition, (begin, end, records) in span.ranges.items():
+            assert begin == reached.get(partition, 0)
+            assert 0 < records <= end - begin
+            reached[partition] = end
+        before = span.end
+    assert before.end_lsn == boundaries[-1]
+    assert sum(span.merged for span in spans) == len([one for one in index if one[0] < before.cuts_offset])
+    wanted = {}
+    for _, one in [found for found in index if found[0] < before.cuts_offset]:
+        wanted.update({name: account[:2] for name, account in one.changed.items()})
+    assert {f"{topic}-{at}": account for (topic, at), account in before.accounts.items()} == wanted
+    assert sum(span.records for span in spans) == sum(
+        count for name, (_, count) in wanted.items() if "__schema" not in name
+    )
+
+
+@given(pieces, st.integers(1, 30), st.lists(st.integers(0, 26), max_size=4).map(sorted))
+def test_span_over_the_limit_is_a_single_source_boundary(drawn: list[Piece], events_max: int, seen: list[int]) -> None:
+    index = _index(drawn)
+
+    for span in _walk(index, events_max, seen):
+        taken = [one for offset, one in index if span.start.cuts_offset <= offset < span.end.cuts_offset]
+        if span.records > events_max:
+            assert [one.next_ordinal == 0 for one in taken] == [False] * (len(taken) - 1) + [True]

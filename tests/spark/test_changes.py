@@ -1,0 +1,203 @@
+"""What mirror and history get from the changes of a span, against the same done row by row in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinks.warehouse.batch import check, parse
+from sinks.warehouse.changes import collapse, fill, flat, versions
+from sinks.warehouse.columns import lake_table
+from tests.fixtures.lakeevents import ID, Events, column, rows_of, schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORD = schema(ID, column("a.b"), column("c`d", "numeric", "decimal", modifier=((10 << 16) | 2) + 4), column("e"))
+TABLE = lake_table(RECORD)
+
+
+def _filled(spark: SparkSession, events: Events, previous: DataFrame | None = None) -> DataFrame:
+    changes = parse(events.frame(spark), [TABLE])
+    return fill(changes, previous, TABLE, check(changes, TABLE))
+
+
+def _mirror(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
+    return spark.createDataFrame(list(rows), "id int, `a.b` string, `c``d` decimal(10,2), e string")
+
+
+def _images(frame: DataFrame) -> list[tuple[object, ...]]:
+    return [tuple(row["row"].values()) for row in rows_of(frame, "_partition", "_offset")]
+
+
+def test_newest_row_of_each_key_is_kept(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("c", {"id": 1, "a.b": "old", "c`d": "1.00", "e": None})
+    events.put("c", {"id": 2, "a.b": "gone", "c`d": None, "e": None}, partition=1)
+    events.put("u", {"id": 1, "a.b": "new", "c`d": None, "e": "x"})
+    events.put("d", {"id": 2}, partition=1)
+
+    rows = rows_of(collapse(parse(events.frame(spark), [TABLE]), TABLE), "id")
+
+    assert [(row["id"], row["a.b"], row["c`d"], row["e"], row["_deleted"]) for row in rows] == [
+        (1, "new", None, "x", False),
+        (2, None, None, None, True),
+    ]
+    assert [(row["_epoch"], row["_commit_lsn"], row["_ordinal"]) for row in rows] == [(1, 1300, 1), (1, 1400, 1)]
+
+
+def test_key_that_came_back_is_not_deleted(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("d", {"id": 1})
+    events.put("c", {"id": 1, "a.b": "back", "c`d": None, "e": None})
+
+    (row,) = rows_of(collapse(parse(events.frame(spark), [TABLE]), TABLE), "id")
+
+    assert (row["a.b"], row["_deleted"]) == ("back", False)
+
+
+def test_versions_follow_each_other_without_a_hole(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("c", {"id": 1, "a.b": "one", "c`d": None, "e": None})
+    events.put("u", {"id": 1, "a.b": "two", "c`d": None, "e": None})
+    events.put("d", {"id": 1})
+    events.put("c", {"id": 1, "a.b": "three", "c`d": None, "e": None})
+
+    rows = rows_of(versions(parse(events.frame(spark), [TABLE]), TABLE), "_valid_from_lsn")
+
+    assert [(row["a.b"], row["_valid_from_lsn"], row["_valid_to_lsn"], row["_op"], row["_closes"]) for row in rows] == [
+        ("one", 1100, 1200, "c", True),
+        ("two", 1200, 1300, "u", False),
+        ("three", 1400, None, "c", False),
+    ]
+    assert [row["_valid_to"] for row in rows] == [rows[1]["_valid_from"], rows[1]["_valid_to"], None]
+    assert rows[0]["_valid_from"] < rows[1]["_valid_from"] < rows[1]["_valid_to"]
+
+
+def test_delete_first_of_its_key_closes_and_is_no_version(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("d", {"id": 1})
+    events.put("c", {"id": 1, "a.b": "back", "c`d": None, "e": None})
+
+    rows = rows_of(versions(parse(events.frame(spark), [TABLE]), TABLE), "_valid_from_lsn")
+
+    assert [(row["_op"], row["_closes"], row["_valid_to_lsn"]) for row in rows] == [
+        ("d", True, 1200),
+        ("c", False, None),
+    ]
+
+
+def test_nothing_to_fill_leaves_the_frame_alone(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("c", {"id": 1, "a.b": "x", "c`d": None, "e": None})
+    changes = parse(events.frame(spark), [TABLE])
+
+    assert fill(changes, None, TABLE, check(changes, TABLE)) is changes
+
+
+def test_unchanged_column_has_the_value_of_the_event_before(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("c", {"id": 1, "a.b": "big", "c`d": "1.00", "e": None})
+    events.put("u", {"id": 1, "c`d": "2.00"}, unchanged=["a.b", "e"])
+    events.put("u", {"id": 1, "a.b": None, "c`d": "3.00"}, unchanged=["e"])
+    events.put("u", {"id": 1, "e": "y"}, unchanged=["a.b", "c`d"])
+    events.put("c", {"id": 2, "a.b": "other", "c`d": None, "e": None})
+
+    rows = _images(_filled(spark, events, _mirror(spark, (1, "older", None, "z"))))
+
+    assert [(row[1], None if row[2] is None else str(row[2]), row[3]) for row in rows] == [
+        ("big", "1.00", None),
+        ("big", "2.00", None),
+        (None, "3.00", None),
+        (None, "3.00", "y"),
+        ("other", None, None),
+    ]
+
+
+def test_unchanged_column_has_the_value_of_the_mirror(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("u", {"id": 1, "c`d": "2.00", "e": "x"}, unchanged=["a.b"])
+    events.put("u", {"id": 2, "c`d": "2.00", "e": "x"}, unchanged=["a.b"])
+    events.put("u", {"id": 3, "c`d": "2.00", "e": "x"}, unchanged=["a.b"])
+
+    rows = _images(
+        _filled(spark, events, _mirror(spark, (1, "kept", None, "z"), (2, None, None, "z"), (9, "w", None, "")))
+    )
+
+    assert [(row[1], row[3]) for row in rows] == [("kept", "x"), (None, "x"), (None, "x")]
+
+
+def test_value_read_later_gives_way_to_the_one_the_key_had(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("u", {"id": 1, "a.b": "later", "c`d": None, "e": "x"}, reselected=["a.b"])
+    events.put("u", {"id": 2, "a.b": "later", "c`d": None, "e": "x"}, reselected=["a.b"])
+    mirror = _mirror(spark, (1, "then", None, None))
+
+    assert [row[1] for row in _images(_filled(spark, events, mirror))] == ["then", "later"]
+    assert [row[1] for row in _images(_filled(spark, events))] == ["later", "later"]
+
+
+def test_delete_resets_what_is_known(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("d", {"id": 1})
+    events.put("c", {"id": 1, "c`d": None, "e": None}, unchanged=["a.b"])
+
+    rows = _images(_filled(spark, events, _mirror(spark, (1, "before the delete", None, None))))
+
+    assert [row[1] for row in rows] == [None, None]
+
+
+def test_flat_has_the_columns_first(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("d", {"id": 1})
+
+    frame = flat(parse(events.frame(spark), [TABLE]), TABLE)
+
+    assert frame.columns[:5] == ["id", "a.b", "c`d", "e", "_op"]
+
+
+steps = st.lists(
+    st.tuples(st.integers(1, 8), st.sampled_from("uud"), st.sets(st.sampled_from(["a.b", "e"]))),
+    min_size=20,
+    max_size=80,
+)
+
+
+@settings(max_examples=3)
+@given(steps, st.sets(st.integers(1, 8)))
+def test_span_is_folded_as_row_by_row(
+    spark: SparkSession, drawn: list[tuple[int, str, set[str]]], there: set[int]
+) -> None:
+    events = Events(RECORD)
+    live: dict[int, dict[str, Any]] = {key: {"a.b": f"m{key}", "c`d": None, "e": None} for key in there}
+    mirror = _mirror(spark, *[(key, *row.values()) for key, row in live.items()], (99, None, None, None))
+    expected: list[tuple[object, ...]] = []
+    last: dict[int, dict[str, Any] | None] = {}
+    for number, (key, op, left) in enumerate(drawn):
+        if op == "d" and key in live:
+            events.put("d", {"id": key}, partition=key)
+            del live[key]
+            last[key] = None
+            continue
+        fresh = key not in live
+        row = {"a.b": f"a{number}", "c`d": None, "e": f"e{number}"}
+        sent = {name: value for name, value in row.items() if fresh or name not in left}
+        more = {"unchanged": sorted(left)} if left and not fresh else {}
+        events.put("c" if fresh else "u", {"id": key, **sent}, partition=key, **more)
+        live[key] = {**(live.get(key) or {}), **sent}
+        last[key] = live[key]
+        expected.append((events.lsn, key, live[key]["a.b"], live[key]["e"]))
+
+    changes = _filled(spark, events, mirror).persist()
+    found_rows = rows_of(collapse(changes, TABLE), "id")
+    found_versions = [row for row in rows_of(versions(changes, TABLE), "_valid_from_lsn") if row["_op"] != "d"]
+    changes.unpersist()
+
+    assert {row["id"]: None if row["_deleted"] else (row["a.b"], row["e"]) for row in found_rows} == {
+        key: None if row is None else (row["a.b"], row["e"]) for key, row in last.items()
+    }
+    assert [(row["_valid_from_lsn"], row["id"], row["a.b"], row["e"]) for row in found_versions] == expected
+    open_rows = [row["id"] for row in found_versions if row["_valid_to_lsn"] is None]
+    assert sorted(open_rows) == sorted(key for key, row in last.items() if row is not None)

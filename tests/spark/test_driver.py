@@ -1,0 +1,152 @@
+"""The lake end to end: PostgreSQL, capture, Kafka, Spark, Delta."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sinks.warehouse.pinned import pinned
+from tests.fixtures.lake import LakeSite, lake_site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.fixtures.daemon import CaptureSite
+
+
+@pytest.fixture
+def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[LakeSite]:
+    views = tmp_path / "views"
+    views.mkdir()
+    yield from lake_site(capture, spark, tmp_path, views=str(views), history=("public.*",))
+
+
+def test_mirror_is_the_table_after_inserts_updates_deletes_and_key_changes(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql(
+        "create table t (id int primary key, name text, total numeric(12,2), at timestamptz, day date, ok boolean, "
+        "big bigint, ratio double precision, raw bytea)"
+    )
+    daemon = site.running()
+    driver = lake.driver()
+    columns = ["id", "name", "total", "at", "day", "ok", "big", "ratio", "raw"]
+
+    site.sql(
+        "insert into t select n, 'row ' || n, n * 1.25, timestamptz '2026-11-21 10:00:00.12345+02' + n * interval '1s',"
+        " date '2026-01-01' + n, n % 2 = 0, 9007199254740993 + n, n / 3.0, decode('00ff', 'hex')"
+        " from generate_series(1, 50) n",
+        "insert into t (id) values (1000)",
+    )
+    lake.settle(daemon, driver)
+    assert lake.differs("public.t", columns) == ""
+
+    site.sql(
+        "update t set name = 'other', total = null where id % 3 = 0",
+        "delete from t where id % 7 = 0",
+        "update t set id = id + 500 where id % 11 = 0",
+        "insert into t (id, name) values (7, 'back')",
+    )
+    lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", columns) == ""
+
+
+def test_history_has_every_version_with_where_it_begins_and_ends(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table t (id int primary key, name text)")
+    daemon = site.running()
+    driver = lake.driver()
+
+    for statement in ("insert into t values (1, 'a')", "update t set name = 'b'"):
+        site.sql(statement)
+    lake.settle(daemon, driver)
+    for statement in ("update t set name = 'c'", "delete from t", "insert into t values (1, 'd')"):
+        site.sql(statement)
+    manifest = lake.settle(daemon, driver)
+    found = lake.rows("history/public.t", ["_valid_from_lsn", "_valid_to_lsn", "id", "name"], manifest)
+
+    found.sort()
+    assert [row[3] for row in found] == ["a", "b", "c", "d"]
+    assert [row[1] for row in found[:2]] == [row[0] for row in found[1:3]], "one ends where the next begins"
+    assert found[2][1] is not None
+    assert found[2][1] < found[3][0], "between delete and insert there is no version"
+    assert found[3][1] is None
+
+
+def test_view_is_published_with_the_cut_and_equals_the_query_in_postgresql(lake: LakeSite, tmp_path: Path) -> None:
+    site = lake.capture
+    site.sql(
+        "create table customers (id int primary key, country text)",
+        "create table orders (id int primary key, customer_id int, total numeric(10,2))",
+    )
+    query = (
+        "select country, count(*) as n, sum(total) as total"
+        " from orders join customers on customers.id = customer_id group by country"
+    )
+    (tmp_path / "views" / "revenue.sql").write_text(f"{query}\n")
+    daemon = site.running()
+    driver = lake.driver()
+
+    site.sql(
+        "insert into customers values (1, 'CH'), (2, 'FR')",
+        "insert into orders select n, n % 2 + 1, n from generate_series(1, 20) n",
+    )
+    lake.settle(daemon, driver)
+    site.sql("delete from orders where id < 5", "update customers set country = 'IT' where id = 2")
+    manifest = lake.settle(daemon, driver)
+    state = manifest.views["revenue"]
+    found = pinned(lake.path, "views/revenue/g1", state.version).to_pyarrow_table().to_pylist()
+
+    assert state.cut == manifest.cut
+    wanted = site.query(query)
+    assert sorted((row["country"], row["n"], row["total"]) for row in found) == sorted(wanted)
+
+
+def test_unchanged_large_value_keeps_what_the_row_had(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql(
+        "create table t (id int primary key, note text, doc text)",
+        "alter table t alter column doc set storage external",
+    )
+    daemon = site.running()
+    driver = lake.driver()
+
+    site.sql("insert into t select n, 'x', repeat(chr(64 + n), 9000) from generate_series(1, 3) n")
+    lake.settle(daemon, driver)
+    site.sql(
+        "update t set note = 'y' where id = 1",
+        "update t set doc = null where id = 2",
+        "update t set note = 'z' where id = 2",
+    )
+    lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", ["id", "note", "doc"]) == ""
+
+
+def test_columns_that_come_and_go_and_change_their_type_or_name_are_followed(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table t (id int primary key, a int, b text)")
+    daemon = site.running()
+    driver = lake.driver()
+    site.sql("insert into t select n, n, 'b' || n from generate_series(1, 10) n")
+    lake.settle(daemon, driver)
+
+    site.sql("alter table t add column c text", "insert into t values (11, 11, 'b', 'c')")
+    lake.settle(daemon, driver)
+    assert lake.differs("public.t", ["id", "a", "b", "c"]) == ""
+    site.sql("alter table t rename column b to bb", "update t set a = a + 1 where id < 3")
+    lake.settle(daemon, driver)
+    assert lake.differs("public.t", ["id", "a", "bb", "c"]) == ""
+    site.sql(
+        "alter table t alter column a type bigint",
+        "alter table t drop column c",
+        "insert into t values (12, 1 << 30, 'x')",
+    )
+    lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", ["id", "a", "bb"]) == ""
+    assert lake.columns("mirror/public.t") == ["id", "a", "bb"]
