@@ -6,13 +6,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import SystemClock
-from cdc.config.settings import Config
+from cdc.config.settings import Config, Warehouse
 from cdc.daemon import Daemon
 from cdc.errors import EXIT_OK, UsageError
 from cdc.startup.protocol import start
@@ -20,6 +21,10 @@ from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status
 from cdc.web.server import WebServer
+
+if TYPE_CHECKING:
+    from sinks.warehouse.manifest import Manifest
+    from sinks.warehouse.verifying import MirrorReport
 
 _SAME_SIGNAL_S: Final = 1.0  # process managers signal the process and its group: that is one wish, not two
 
@@ -46,14 +51,30 @@ def run_capture(config: Config) -> None:
             web.close()
 
 
-def run_sink(config: Config, name: str, progress: Progress) -> None:
-    """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already."""
+def sink_settings(config: Config, name: str) -> Warehouse:
+    """The section of a sink. Raises UsageError with what there is."""
     if name not in config.sinks:
         known = ", ".join(sorted(config.sinks))
         raise UsageError(
             f"there is no sink {name!r} in the configuration",
             hint=f"it has {known}" if known else "add a table [sinks.NAME]",
         )
+    return config.sinks[name]
+
+
+def verify_sink(
+    config: Config, name: str, tables: Sequence[str], progress: Progress
+) -> tuple[Manifest, list[MirrorReport]]:
+    """Compare a sink with the topics, as of the cut it is at; also says which cut that is."""
+    settings = sink_settings(config, name)
+    from sinks.warehouse.start import verify
+
+    return verify(config, settings, tables, machine=Machine.here(), progress=progress)
+
+
+def run_sink(config: Config, name: str, progress: Progress) -> None:
+    """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already."""
+    sink_settings(config, name)
     from sinks.warehouse.start import start as start_lake
 
     clock, metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()

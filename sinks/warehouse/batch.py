@@ -44,6 +44,7 @@ ROW: Final = "row"
 POSITION: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
 _FETCH_WAIT_MS: Final = 5  # the end of a range can be a marker, behind which the broker waits for more: 500 ms else
 _DATES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_DELETE: Final = '"op":"d"'  # as capture writes it; inside of a value the quotes are escaped
 _BC: Final = " BC"  # Spark takes the rest of such a date for one of our era
 _SOURCE: Final = StructType(
     [
@@ -151,32 +152,25 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
     envelope = StructType(
         [StructField("op", StringType()), StructField("after", image), *keyless, StructField("source", _SOURCE)]
     )
-    events = raw.where((fn.col("topic") == newest.topic) & fn.col("value").isNotNull()).select(
+    # Both are parsed in one step: each step that is not compiled copies the row. A delete's old row is its key, unless
+    # there is none; of other events nothing is read twice, and where the text deceives the key is the row's own.
+    text = fn.col("value").cast("string")
+    key = fn.from_json(fn.when(fn.contains(text, fn.lit(_DELETE)), fn.col("key").cast("string")), image)
+    parsed = raw.where((fn.col("topic") == newest.topic) & fn.col("value").isNotNull()).select(
         fn.col("partition").alias("_partition"),
         fn.col("offset").alias("_offset"),
-        "key",
-        fn.from_json(fn.col("value").cast("string"), envelope).alias("j"),
-    )
-    # A delete's old row is its key, unless there is none. Of other events nothing is read twice: null stays null.
-    deleted = fn.col("j.op") == "d"
-    key = fn.from_json(fn.when(deleted, fn.col("key").cast("string")), image)
-    images = events.select(
-        "_partition",
-        "_offset",
-        fn.col("j.op").alias("_op"),
-        fn.col("j.source").alias("source"),
-        fn.col("j.after").alias("after"),
-        (key if newest.key else fn.when(deleted, fn.col("j.before"))).alias("old"),
+        fn.from_json(text, envelope).alias("j"),
+        key.alias("k"),
     )
     # By place from here on: names may differ in case only, when a column was renamed so.
     places = {name: f"a{index}" for index, name in enumerate(names)}
     plain = ("_partition", "_offset", "_op", "source")
-    flat = images.select(*plain, "after.*", "old.*").toDF(
-        *plain, *places.values(), *[f"o{index}" for index in range(len(names))]
-    )
+    flat = parsed.select(
+        "_partition", "_offset", "j.op", "j.source", "j.after.*", "k.*" if newest.key else "j.before.*"
+    ).toDF(*plain, *places.values(), *[f"o{index}" for index in range(len(names))])
     merged = flat.select(
         *plain,
-        *[fn.coalesce(fn.col(at), fn.col(f"o{at[1:]}")).cast("string").alias(at) for at in places.values()],
+        *[_image(at, f"o{at[1:]}", keyed=bool(newest.key)).cast("string").alias(at) for at in places.values()],
     )
     return _typed(merged, tables, places)
 
@@ -206,6 +200,12 @@ def check(changes: DataFrame, table: LakeTable) -> frozenset[str]:
         table=table.table,
         column=column.name,
     )
+
+
+def _image(after: str, old: str, *, keyed: bool) -> Column:
+    """The new row, or in a delete the old one; an update of a table without a key has both."""
+    before = fn.col(old) if keyed else fn.when(fn.col("_op") == "d", fn.col(old))
+    return fn.coalesce(fn.col(after), before)
 
 
 def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, str]) -> DataFrame:

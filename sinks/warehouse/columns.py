@@ -26,7 +26,8 @@ HISTORY_COLUMNS: Final = (
     "_epoch",
     "_op",
 )
-RESERVED: Final = frozenset({*MIRROR_COLUMNS, *HISTORY_COLUMNS, "_deleted", "_closes"})
+_MARKS: Final = ("_deleted", "_closes", "_open", "_unchanged", "_partition", "_offset")
+RESERVED: Final = frozenset({*MIRROR_COLUMNS, *HISTORY_COLUMNS, *_MARKS})
 """Names the lake adds; a table that has one of them itself cannot be kept."""
 
 _INTEGERS: Final = {"int2": "smallint", "int4": "int", "int8": "bigint"}

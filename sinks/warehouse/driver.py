@@ -15,7 +15,7 @@ After any error the driver is dead: the caller makes a new one, which finds `pen
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
-from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit
+from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit, ViewRefused
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
@@ -78,6 +78,7 @@ class LakeDriver:
         self._manifest = parts.store.current()
         self._schemas: _Schemas = {}
         self._schemas_at = -1
+        self._behind: dict[str, str] = {}
 
     @property
     def mark(self) -> Mark:
@@ -129,12 +130,12 @@ class LakeDriver:
         commit = CutCommit(parts.store, parts.committer, pending)  # 1
         schemas = self._known_schemas(span)
         with sparked("apply a cut"):
-            written = self._tables(span, schemas, commit) if span.ranges else set()  # 2, 3
+            written = self._tables(span, schemas, commit) if span.ranges else {}  # 2, 3
             self._found_new(schemas, written, commit)
             self._views(commit, span)  # 4
         if pending.cut % _COMPACT_EVERY == 0:
-            for table in sorted(written):
-                commit.compact(table)
+            for table, key in sorted(written.items()):
+                commit.compact(table, sort_by=key)
         parts.fence.hold(_offsets(parts.name, span))  # 5
         published_us = int(parts.clock.wall_s() * 1_000_000)
         self._manifest = commit.publish(name=parts.name, committed_at_us=published_us)  # 6
@@ -150,15 +151,15 @@ class LakeDriver:
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
 
-    def _tables(self, span: Span, schemas: _Schemas, commit: CutCommit) -> set[str]:
-        """Read the span and let each table take its events; returns the lake tables that were written."""
+    def _tables(self, span: Span, schemas: _Schemas, commit: CutCommit) -> dict[str, tuple[str, ...]]:
+        """Read the span and let each table take its events; returns the lake tables written, and how to sort them."""
         parts = self._parts
         self._check_there(span)
         raw = batch.read_span(parts.spark, parts.kafka_options, span, group=parts.fence.name).persist()
         try:
             found = batch.survey(raw)
             batch.check_counts(found, span)
-            written: set[str] = set()
+            written: dict[str, tuple[str, ...]] = {}
             for topic, schema_ids in sorted(found.schemas.items()):
                 forms = _forms(schemas, topic, schema_ids)
                 if matches(forms[-1].table, parts.settings.tables):
@@ -167,16 +168,19 @@ class LakeDriver:
         finally:
             raw.unpersist()
 
-    def _fold(self, raw: DataFrame, forms: Sequence[SchemaRecord], schemas: _Schemas, commit: CutCommit) -> set[str]:
+    def _fold(
+        self, raw: DataFrame, forms: Sequence[SchemaRecord], schemas: _Schemas, commit: CutCommit
+    ) -> dict[str, tuple[str, ...]]:
         parts = self._parts
         tables = [self._lake_table(form) for form in forms]
         names = self._names(tables[-1])
         before = self._manifest.tables.get(names.mirror or names.archive) if self._manifest else None
         old = None if before is None else self._lake_table(schemas[(tables[-1].table, before.schema_id)])
         TableFold(parts.spark, parts.path, parts.committer, commit).fold(raw, tables, old, names)
-        return set(names.all)
+        # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
+        return {name: tables[-1].key if name == names.mirror else () for name in names.all}
 
-    def _found_new(self, schemas: _Schemas, written: set[str], commit: CutCommit) -> None:
+    def _found_new(self, schemas: _Schemas, written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
         parts = self._parts
         newest = {record.table: record for record in schemas.values()}
@@ -185,7 +189,7 @@ class LakeDriver:
             if matches(record.table, parts.settings.tables):
                 table = self._lake_table(record)
                 names = self._names(table)
-                if not written.intersection(names.all):
+                if not any(name in written for name in names.all):
                     fold.found(table, names)
 
     def _views(self, commit: CutCommit, span: Span) -> None:
@@ -205,9 +209,22 @@ class LakeDriver:
         )
         for step in run_views(parts.spark, bind(parts.views, list(versions)), parts.path, cut):
             if isinstance(step, Kept):
-                commit.keep_view(step.view.name, step.reason)
+                self._keep_view(commit, step.view.name, step.reason)
+                continue
+            try:
+                rows = step.rows()
+            except ViewRefused as error:
+                step.left_behind()
+                self._keep_view(commit, step.view.name, error.message)
             else:
-                step.committed(commit.view(step.view.name, step.rows(), sql_sha=step.view.sha))
+                step.committed(commit.view(step.view.name, rows, sql_sha=step.view.sha))
+
+    def _keep_view(self, commit: CutCommit, name: str, reason: str) -> None:
+        """Leave a view as it is. One that cannot be computed holds nobody up, but is spoken of."""
+        commit.keep_view(name, reason)
+        if reason and self._behind.get(name) != reason:
+            log.get().warning("view_left_behind", view=name, reason=reason)
+        self._behind[name] = reason
 
     def _pending(self, span: Span) -> Pending:
         cut = self._manifest.cut if self._manifest else 0

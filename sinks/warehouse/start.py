@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,10 @@ from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.driver import LakeDriver, LakeParts
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
-from sinks.warehouse.manifest import ManifestStore
+from sinks.warehouse.look import Lake
+from sinks.warehouse.manifest import Manifest, ManifestStore
 from sinks.warehouse.session import SparkOptions, close_session, open_session, warm_up
+from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
 from sinks.warehouse.views import View, load_views
 
 _LOCK_FILE: Final = "lock"
@@ -62,6 +64,27 @@ def start(config: Config, sink: str, clock: Clock, *, machine: Machine, progress
                 closing=closing.pop_all(),
             )
         )
+    raise AssertionError("unreachable")
+
+
+def verify(
+    config: Config, settings: Warehouse, tables: Sequence[str], *, machine: Machine, progress: Progress
+) -> tuple[Manifest, list[MirrorReport]]:
+    """Compare the lake with the topics at the cut it is at. Raises SinkBehind when it has none."""
+    path = Path(settings.path).absolute()
+    manifest = Lake(path).manifest()
+    with LogReader(config.kafka, client_id=f"{config.name}.verify") as reader, ExitStack() as closing:
+        spark = open_session(_options(settings, machine), machine=machine, progress=progress)
+        closing.callback(close_session, spark)
+        wanted = Verification(
+            spark=spark,
+            path=path,
+            name=config.name,
+            kafka_options=spark_options(config.kafka, settings.spark),
+            tables=tables or ("*.*",),
+            types=settings.types,
+        )
+        return manifest, verify_mirrors(wanted, manifest, reader)
     raise AssertionError("unreachable")
 
 

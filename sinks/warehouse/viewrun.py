@@ -91,6 +91,7 @@ class Computed:
     view: BoundView
     frame: DataFrame
     version: int | None = field(default=None, init=False)
+    is_left: bool = field(default=False, init=False)
 
     def rows(self) -> pa.Table:
         """The result, in the driver. Raises ViewRefused when values do not fit the SQL, LakeUnready otherwise."""
@@ -105,11 +106,15 @@ class Computed:
         """Say which version of its table the result became."""
         self.version = version
 
+    def left_behind(self) -> None:
+        """Say that it could not be computed: views that read it are left behind as well."""
+        self.is_left = True
+
 
 def run_views(spark: SparkSession, views: Sequence[BoundView], lake: Path, cut: CutTables) -> Iterator[Computed | Kept]:
     """Each view in the order given, which must be one where views stand behind those they read.
 
-    Raises ViewRefused when Spark does not take a view's SQL; the message names file and line.
+    A view whose SQL Spark does not take is left behind; the reason names file and line.
     """
     run = _Run(spark, lake, cut)
     try:
@@ -119,8 +124,16 @@ def run_views(spark: SparkSession, views: Sequence[BoundView], lake: Path, cut: 
                 run.kept(view, reason)
                 yield Kept(view, reason)
                 continue
-            step = Computed(view, run.frame(view))
+            try:
+                step = Computed(view, run.frame(view))
+            except ViewRefused as error:
+                run.kept(view, error.message)
+                yield Kept(view, error.message)
+                continue
             yield step
+            if step.is_left:
+                run.kept(view, "left behind")
+                continue
             if step.version is None:
                 raise InvariantError(f"view {view.name} was computed and not committed", view=view.name)
             run.done(view, step.version)

@@ -76,7 +76,7 @@ def test_spans_tile_the_log(drawn: list[Piece], events_max: int, seen: list[int]
 
     spans = _walk(index, events_max, seen)
 
-    reached = {}
+    reached: dict[tuple[str, int], int] = {}
     before: Mark = START
     for span in spans:
         assert span.start is before
@@ -89,9 +89,9 @@ def test_spans_tile_the_log(drawn: list[Piece], events_max: int, seen: list[int]
         before = span.end
     assert before.end_lsn == boundaries[-1]
     assert sum(span.merged for span in spans) == len([one for one in index if one[0] < before.cuts_offset])
-    wanted = {}
+    wanted: dict[str, tuple[int, int]] = {}
     for _, one in [found for found in index if found[0] < before.cuts_offset]:
-        wanted.update({name: account[:2] for name, account in one.changed.items()})
+        wanted.update({name: (end, count) for name, (end, count, _) in one.changed.items()})
     assert {f"{topic}-{at}": account for (topic, at), account in before.accounts.items()} == wanted
     assert sum(span.records for span in spans) == sum(
         count for name, (_, count) in wanted.items() if "__schema" not in name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -260,15 +261,17 @@ def test_a_table_that_no_cut_has_yet_leaves_the_view_behind(spark: SparkSession,
         ("select no_such_function(id) as x from orders", r"a\.sql, line 1: .*no_such_function"),
     ],
 )
-def test_what_spark_does_not_take_is_refused_with_its_place(
+def test_what_spark_does_not_take_is_left_behind_with_its_place(
     spark: SparkSession, tmp_path: Path, sql: str, message: str
 ) -> None:
     lake = SmallLake(tmp_path)
     lake.write(ORDERS, orders((1, "1.00")))
 
-    with pytest.raises(ViewRefused, match=message) as refused:
-        run(spark, lake, bound(lake, a=sql))
-    assert "mirror_public_orders" not in refused.value.message
+    reason = run(spark, lake, bound(lake, a=sql))["a"]
+
+    assert isinstance(reason, str)
+    assert re.search(message, reason)
+    assert "mirror_public_orders" not in reason
 
 
 def test_a_value_that_does_not_fit_is_refused_and_not_shown(spark: SparkSession, tmp_path: Path) -> None:
@@ -278,6 +281,23 @@ def test_a_value_that_does_not_fit_is_refused_and_not_shown(spark: SparkSession,
     with pytest.raises(ViewRefused, match=r"a\.sql: CAST_INVALID_INPUT") as refused:
         run(spark, lake, bound(lake, a="select cast(note as int) as x from orders"))
     assert "secret" not in refused.value.message
+
+
+def test_views_that_read_a_failed_one_are_left_behind_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SmallLake(tmp_path)
+    lake.write(ORDERS, orders((1, "1.00")))
+    cut = CutTables(versions=versions(lake), complete={}, previous={}, changed=set())
+    found = run_views(spark, bound(lake, a="select id from orders", b="select id from a"), tmp_path, cut)
+    first = next(found)
+    assert isinstance(first, Computed)
+
+    first.left_behind()
+
+    second = next(found)
+    assert isinstance(second, Kept)
+    assert second.reason == "the view a is left behind"
 
 
 def test_a_computed_view_must_be_committed(spark: SparkSession, tmp_path: Path) -> None:

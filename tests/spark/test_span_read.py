@@ -1,0 +1,102 @@
+"""A span read by Spark is exactly what the cut index says: aborted records and markers in between are not in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from cdc.errors import SinkGap
+from sinks.warehouse.batch import Survey, check_counts, parse, read_span, survey
+from sinks.warehouse.columns import lake_table
+from sinks.warehouse.kafkaoptions import spark_options
+from sinks.warehouse.span import START, Mark, Span, next_span
+from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
+from tests.fixtures.lakeevents import ID, Events, column, cut, rows_of, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from cdc.kafka.producer import TransactionalProducer
+    from cdc.model.event import Record
+
+
+def _publish(producer: TransactionalProducer, topic: str, batches: Sequence[Sequence[Record]]) -> dict[str, int]:
+    """One transaction with a batch for each partition; the next offset of each that was touched."""
+    lasts: list[list[int]] = [[] for _ in batches]
+    producer.begin()
+    for index, records in enumerate(batches):
+        producer.produce_all(topic, index, records, lasts[index].append)
+    producer.flush(WAIT_S)
+    producer.commit(WAIT_S)
+    return {f"{topic}-{index}": last[0] + 1 for index, last in enumerate(lasts) if last}
+
+
+def _abort(kafka: Broker, prefix: str, topic: str, records: Sequence[Record]) -> None:
+    """A transaction that a successor fences."""
+    with producing(kafka, prefix) as producer:
+        producer.begin()
+        for index in (0, 1):
+            producer.produce_all(topic, index, records)
+        producer.flush(WAIT_S)
+
+
+def _records(events: Events) -> list[Record]:
+    return [(key, value, None) for _, _, _, key, value in events.rows]
+
+
+def test_span_holds_the_committed_records_of_its_cuts(spark: SparkSession, kafka: Broker, topic_prefix: str) -> None:
+    record = msgspec.structs.replace(schema(ID, column("name")), topic=f"{topic_prefix}.public.orders")
+    topic = create_topic(kafka, record.topic, partitions=2)
+    first, second, lost, third = (Events(record) for _ in range(4))
+    first.put("c", {"id": 1, "name": "a"})
+    first.put("c", {"id": 3, "name": "a"})
+    second.put("d", {"id": 1})
+    second.put("u", {"id": 3, "name": "b"})
+    lost.put("c", {"id": 9, "name": "never"})
+    third.put("c", {"id": 5, "name": "c"})
+    with producing(kafka, topic_prefix) as producer:
+        ends = _publish(producer, topic, [_records(first), []])
+        cuts = [(0, cut(10, {f"{topic}-0": (ends[f"{topic}-0"], 2), f"{topic}-1": (0, 0)}, full=True))]
+    _abort(kafka, topic_prefix, topic, _records(lost))
+    with producing(kafka, topic_prefix) as producer:
+        ends = _publish(producer, topic, [_records(second), _records(third)])
+        cuts.append((2, cut(20, {f"{topic}-0": (ends[f"{topic}-0"], 5), f"{topic}-1": (ends[f"{topic}-1"], 1)})))
+        ends = _publish(producer, topic, [[], _records(second)])
+        cuts.append((4, cut(30, {f"{topic}-1": (ends[f"{topic}-1"], 4)})))
+    options = spark_options(settings_of(kafka))
+
+    found: list[tuple[int, list[tuple[str, object, object]]]] = []
+    mark: Mark = START
+    while (span := next_span(mark, [one for one in cuts if one[0] >= mark.cuts_offset], events_max=1)) is not None:
+        raw = read_span(spark, options, span, group=f"{topic_prefix}.lake").persist()
+        check_counts(survey(raw), span)
+        rows = rows_of(parse(raw, [lake_table(record)]), "_partition", "_offset")
+        found.append((span.records, [(row["_op"], row["row"]["id"], row["row"]["name"]) for row in rows]))
+        raw.unpersist()
+        mark = span.end
+
+    assert found == [
+        (2, [("c", 1, "a"), ("c", 3, "a")]),
+        (4, [("d", 1, None), ("u", 3, "b"), ("c", 5, "c")]),
+        (3, [("d", 1, None), ("u", 3, "b")]),
+    ]
+
+
+def test_records_that_are_missing_or_too_many_are_a_gap() -> None:
+    span = Span(Mark(1, 1, 1, 0, {}, {}, 0), Mark(1, 2, 2, 1, {("s.p.t", 0): (9, 4), ("s.p.t", 1): (3, 3)}, {}, 0), 1)
+
+    check_counts(Survey({("s.p.t", 0): 4, ("s.p.t", 1): 3}, {}), span)
+    for records in ({("s.p.t", 0): 3, ("s.p.t", 1): 3}, {("s.p.t", 0): 4}, {("s.p.t", 0): 4, ("s.p.t", 1): 4}):
+        with pytest.raises(SinkGap) as gap:
+            check_counts(Survey(records, {}), span)
+        assert gap.value.facts["topic"] == "s.p.t"
+
+
+def test_span_without_counts_passes() -> None:
+    span = Span(START, Mark(1, 2, 2, 1, {("s.p.t", 0): (9, 4)}, {}, 5), 1)
+
+    check_counts(Survey({("s.p.t", 0): 1}, {}), span)
