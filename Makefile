@@ -7,10 +7,10 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test static unit property contract integration spark faults e2e quick slow bench kills fuzz lock docs clean
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills fuzz lock docs clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(VENV)/ready ## the virtual environment, every package by hash
 
@@ -21,8 +21,11 @@ $(VENV)/ready: constraints.txt pyproject.toml
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: setup ## a live database, captured exactly once, with the proof at the end
+demo: setup ## a live database, captured exactly once, with a Spark view, and the proof at the end
 	@$(BIN)/python -m cdc.demo
+
+demo-capture: setup ## the same without Spark, under two minutes
+	@$(BIN)/python -m cdc.demo --capture-only
 
 test: setup ## everything CI runs, in two lanes
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=line quick slow

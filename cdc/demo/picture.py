@@ -32,6 +32,7 @@ class Scene:
         bank_rate: transactions a second of pgbench.
         shop_rate: transactions a second of the shop.
         notes: what happened, oldest first: (seconds since the beginning, text).
+        view: the lake's view in a line; empty without a lake.
     """
 
     title: str
@@ -41,13 +42,22 @@ class Scene:
     shop_rate: float = 0.0
     lines: tuple[Line, ...] = ()
     notes: tuple[tuple[float, str], ...] = ()
+    view: str = ""
 
 
 def picture(scene: Scene, height: int) -> RenderableType:
     """The whole picture, for a terminal of that height."""
     facts = scene.facts
     parts: list[RenderableType] = [_head(scene), Text(), _figures(scene), Text(), _topics(facts.records)]
-    room = height - _FIXED_LINES - len(facts.records) - (len(scene.notes) + 1 if scene.notes else 0)
+    if scene.view:
+        parts += [Text(), Text.assemble(("daily_revenue, by Spark  ", "dim"), (scene.view, "bold cyan"))]
+    room = (
+        height
+        - _FIXED_LINES
+        - (2 if scene.view else 0)
+        - len(facts.records)
+        - (len(scene.notes) + 1 if scene.notes else 0)
+    )
     if scene.lines and room > 0:
         parts += [Text(), _events(scene.lines, min(_EVENTS_MAX, room))]
     if scene.notes:
@@ -62,7 +72,7 @@ def plain_picture(scene: Scene) -> str:
     return (
         f"{scene.title}: {scene.done:4.0%}  {state_text(facts.state):<11} {facts.rows_per_second:>8,.0f} rows/s "
         f"{facts.bytes_per_second / 1e6:>5.1f} MB/s  lag {size(facts.lag_bytes)}, {facts.lag_seconds:.1f} s{commit}, "
-        f"{facts.record_count:,} records"
+        f"{facts.record_count:,} records{f'; daily_revenue {scene.view}' if scene.view else ''}"
     )
 
 

@@ -26,6 +26,7 @@ NAME: Final = "demo"
 """`name` in cdc.toml: the prefix of topics, slot and publication."""
 
 _GONE_S: Final = 10.0
+_PROCESSES: Final = "processes.json"
 _CONFIG: Final = """\
 name = "{name}"                          # topics: {name}.<schema>.<table>
 
@@ -42,6 +43,14 @@ allow_unreplicated = true              # leave both out in production
 [http]
 listen = "127.0.0.1:{port}"             # /status /metrics /readyz
 """
+_LAKE: Final = """
+[sinks.lake]
+kind = "warehouse"                     # tables and views, kept by Spark
+path = "{path}"
+tables = ["shop.*"]
+history = ["shop.orders"]              # every version of each order
+views = "{views}"
+"""
 
 
 @dataclass(slots=True)
@@ -57,11 +66,18 @@ class Place:
         """The cdc.toml of the demo."""
         return self.folder / "cdc.toml"
 
-    def write_config(self) -> str:
-        """Write cdc.toml for the running servers and return its text."""
+    @property
+    def lake(self) -> Path:
+        """Where the lake is."""
+        return self.folder / "lake"
+
+    def write_config(self, views: Path | None) -> str:
+        """Write cdc.toml for the running servers and return its text; with a lake when there is a folder of views."""
         port = choose_ports(["http"], wanted={}, remembered={})["http"]
         stack = self.stack
         text = _CONFIG.format(name=NAME, dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap, port=port)
+        if views is not None:
+            text += _LAKE.format(path=self.lake, views=views)
         self.config.write_text(text, encoding="utf-8")
         return text
 
@@ -69,7 +85,9 @@ class Place:
         """Note a process that a later demo must end if this one cannot."""
         identity = identify(pid)
         if identity is not None:
-            (self.folder / "process.json").write_text(json.dumps([identity.pid, identity.started]), encoding="utf-8")
+            file = self.folder / _PROCESSES
+            text = json.dumps([*_remembered(file), [identity.pid, identity.started]])
+            file.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -102,8 +120,7 @@ def take_place(stack_name: str) -> Iterator[Place]:
 
 def _clear(stack: Stack, folder: Path, *, keep_files: bool = False) -> None:
     """End the process of a demo and its servers, and remove everything; with `keep_files` all but logs and config."""
-    with contextlib.suppress(OSError, ValueError):
-        pid, started = json.loads((folder / "process.json").read_text(encoding="utf-8"))
+    for pid, started in _remembered(folder / _PROCESSES):
         left = Identity(pid, started)
         if send(left, signal.SIGKILL):
             wait_gone([left], deadline_s=_GONE_S)
@@ -111,6 +128,13 @@ def _clear(stack: Stack, folder: Path, *, keep_files: bool = False) -> None:
         stack.down("kill", wipe=True)
     if not keep_files:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remembered(file: Path) -> list[tuple[int, str]]:
+    """Processes of a demo: pid and start; none when the file is not there or was being written."""
+    with contextlib.suppress(OSError, ValueError):
+        return [(int(pid), str(started)) for pid, started in json.loads(file.read_text(encoding="utf-8"))]
+    return []
 
 
 @contextlib.contextmanager

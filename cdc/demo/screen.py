@@ -62,10 +62,10 @@ class Screen:
         """Something about the step before."""
         self.console.print(Padding(text, (0, 0, 0, _NAME_WIDTH + 5), expand=False), style="dim")
 
-    def file(self, text: str) -> None:
-        """Show a TOML file."""
+    def file(self, text: str, language: str = "toml") -> None:
+        """Show a file."""
         plain = Text(text.rstrip())
-        shown = Syntax(plain.plain, "toml", theme="ansi_dark", background_color="default") if self.live else plain
+        shown = Syntax(plain.plain, language, theme="ansi_dark", background_color="default") if self.live else plain
         self.console.print(Padding(shown, (1, 0, 1, _FILE_INDENT), expand=False))
 
     def show(self, what: RenderableType) -> None:

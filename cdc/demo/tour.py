@@ -18,6 +18,7 @@ from cdc.demo import bank, shop, verdict
 from cdc.demo.bank import Bank
 from cdc.demo.capture import Capture
 from cdc.demo.events import Events
+from cdc.demo.lake import VIEW, LakeRun, LakeVerdict
 from cdc.demo.picture import Scene
 from cdc.demo.place import Place
 from cdc.demo.screen import Downloads, Reading, Screen
@@ -44,7 +45,8 @@ class Options:
         seconds: how long the load runs.
         branches: size of the bank, 100,000 accounts each.
         tamper: change a row behind capture's back before the comparison, which must then find it.
-        keep: leave capture running.
+        keep: leave capture and the lake's sink running.
+        lake: keep the shop in lake tables too.
     """
 
     seconds: int = 30
@@ -52,6 +54,7 @@ class Options:
     seed: int = 18
     tamper: bool = False
     keep: bool = False
+    lake: bool = True
 
 
 class Tour:
@@ -78,15 +81,17 @@ class Tour:
             config, capture = self._capture()
             ending = closing.enter_context(ExitStack())
             ending.callback(capture.stop)
+            lake = self._lake(ending)
             watch = Watch(config, capture)
             closing.callback(watch.close)
             self._data(session, capture, watch)
-            crash = self._load(config, capture, watch)
+            crash = self._load(config, capture, watch, lake)
             lsn = _wal(session)
             self._drain(capture, watch, lsn, crash)
             if self._options.tamper:
                 self._tamper(session, capture)
-            found = self._proof(config, session, lsn)
+            seen = self._lake_proof(lake, session, lsn) if lake is not None else None
+            found = self._proof(config, session, lsn, seen)
             if self._options.keep:
                 ending.pop_all()
             return found
@@ -108,7 +113,7 @@ class Tour:
             shop.create_tables(session)
         self._screen.step("Tables", "a bank (pgbench's 4 tables) and a small shop (4), all empty", took())
         self._screen.step("Config", str(self._place.config))
-        self._screen.file(self._place.write_config())
+        self._screen.file(self._place.write_config(LakeRun.views() if self._options.lake else None))
 
     def _capture(self) -> tuple[Config, Capture]:
         config = parse(self._place.config.read_text(encoding="utf-8"), {})
@@ -119,6 +124,18 @@ class Tour:
         self._screen.step("Capture", f"cdc run -c {self._place.config.name}", took())
         self._screen.note("slot, publication and topics were made; from here on nothing is missed")
         return config, capture
+
+    def _lake(self, ending: ExitStack) -> LakeRun | None:
+        if not self._options.lake:
+            return None
+        lake = LakeRun(self._place)
+        ending.callback(lake.stop)
+        lake.start()
+        self._screen.step("Lake", f"cdc sink run lake -c {self._place.config.name}")
+        self._screen.note("Spark follows the topics: tables, every version of an order, and one view of SQL:")
+        sql = (LakeRun.views() / f"{VIEW}.sql").read_text(encoding="utf-8")
+        self._screen.file("\n".join(line for line in sql.splitlines() if not line.startswith("--")), "sql")
+        return lake
 
     def _data(self, session: psycopg.Connection, capture: Capture, watch: Watch) -> None:
         expected = self._options.branches * (bank.ACCOUNTS_PER_BRANCH + bank.TELLERS_PER_BRANCH + 1)
@@ -137,7 +154,7 @@ class Tour:
         rate = expected / took()
         self._screen.step("Data", f"{expected:,} rows inserted and captured, {rate:,.0f} rows/s", took())
 
-    def _load(self, config: Config, capture: Capture, watch: Watch) -> _Crash:
+    def _load(self, config: Config, capture: Capture, watch: Watch, lake: LakeRun | None) -> _Crash:
         dsn, seconds = self._place.stack.postgres.dsn, self._options.seconds
         with ExitStack() as closing:
             events = Events(config, [data_topic(config.name, "shop", table) for table in _SHOP_TABLES])
@@ -148,7 +165,7 @@ class Tour:
                 clerks = Shop(dsn, self._options.seed)
                 closing.callback(clerks.stop)
                 crash = _Crash(took)
-                scene = _LoadScene(work, clerks, watch, events, crash, took, seconds)
+                scene = _LoadScene(work, clerks, watch, events, crash, took, seconds, lake)
                 with self._screen.watching(scene):
                     while work.running:
                         capture.check()
@@ -183,10 +200,18 @@ class Tour:
         session.execute("update public.pgbench_accounts set abalance = abalance + 1 where aid = 4711")
         self._screen.step("Tamper", "capture was stopped, then one account changed: the comparison must find it")
 
-    def _proof(self, config: Config, session: psycopg.Connection, lsn: Lsn) -> Verdict:
+    def _lake_proof(self, lake: LakeRun, session: psycopg.Connection, lsn: Lsn) -> LakeVerdict:
+        with self._timed() as took, self._screen.working("the lake takes in the rest"):
+            manifest = lake.await_lsn(lsn)
+            found = lake.compare(session, manifest)
+        self._screen.step("View", f"{VIEW} at {found.lsn} (cut {found.cut}), by Spark", took(), good=found.ok)
+        self._screen.show(verdict.lake(found))
+        return found
+
+    def _proof(self, config: Config, session: psycopg.Connection, lsn: Lsn, seen: LakeVerdict | None) -> Verdict:
         with self._timed() as took, Reading(self._screen) as progress:
             report = fold_and_compare(config, lsn, totals=bank.TOTALS, progress=progress)
-            found = Verdict(report, bank.sums(session))
+            found = Verdict(report, bank.sums(session), seen)
         text = f"{report.record_count:,} records read back and compared with every row"
         self._screen.step("Proof", text, took(), good=found.ok)
         self._screen.show(Group(verdict.tables(report), Text(verdict.BAG_NOTE, style="dim")))
@@ -251,6 +276,7 @@ class _LoadScene:
     crash: _Crash
     took: Callable[[], float]
     seconds: int
+    lake: LakeRun | None
 
     def __call__(self) -> Scene:
         took_s = self.took()
@@ -262,6 +288,7 @@ class _LoadScene:
             shop_rate=self.shop.commit_count / max(took_s, 1.0),
             lines=self.events.lines,
             notes=self.crash.notes,
+            view=self.lake.glance() if self.lake is not None else "",
         )
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.demo.bank import TOTALS
+from cdc.demo.lake import LakeVerdict
 from cdc.verify.report import Report
 
 BAG_NOTE: Final = "* no key: compared as a bag of rows, topic not compacted"
@@ -33,10 +34,12 @@ class Verdict:
     Attributes:
         report: of `cdc.verify`.
         sums: the bank's four sums, by PostgreSQL.
+        lake: what the lake was found to hold; None without one.
     """
 
     report: Report
     sums: dict[str, int]
+    lake: LakeVerdict | None = None
 
     @property
     def log_sums(self) -> dict[str, int]:
@@ -53,7 +56,8 @@ class Verdict:
     def ok(self) -> bool:
         """Whether the log holds exactly what PostgreSQL holds."""
         counted = all(table.countable == "exact" for table in self.report.tables)
-        return self.report.ok and counted and self.sums_agree
+        lake = self.lake is None or self.lake.ok
+        return self.report.ok and counted and self.sums_agree and lake
 
 
 def tables(report: Report) -> RenderableType:
@@ -77,6 +81,22 @@ def sums(verdict: Verdict) -> RenderableType:
     return shown
 
 
+def lake(found: LakeVerdict) -> RenderableType:
+    """The view's rows from both sides, and the mirrors."""
+    shown = _table("day", "orders", "items", "revenue by Spark", "in PostgreSQL")
+    wanted = {row[0]: row for row in found.query}
+    days = {row[0]: row for row in found.view}
+    for day in sorted({*wanted, *days}):
+        kept, there = days.get(day), wanted.get(day)
+        cells = [f"{value:,}" for value in kept[1:]] if kept else ["-"] * 3
+        shown.add_row(str(day), *cells, f"{there[3]:,}" if there else "-", _mark(kept == there))
+    mirrors = ", ".join(
+        f"{table} {kept:,}{'' if kept == there else f' and not {there:,}'}"
+        for table, (kept, there) in found.counts.items()
+    )
+    return Group(shown, Text(f"rows in the lake: {mirrors}", style="dim"))
+
+
 def findings(report: Report) -> list[str]:
     """What is wrong, in words; empty when nothing is."""
     said = [f"{table.table}: {table.problem}" for table in report.tables if table.problem]
@@ -96,11 +116,14 @@ def ending(verdict: Verdict, seconds: float) -> RenderableType:
             f"Every one of {report.record_count:,} records is there once and in order: number and hash of each of "
             f"{report.partition_count} partitions are those of the {report.cut_count:,} Kafka transactions that "
             "wrote them.",
+            "" if verdict.lake is None else " And the lake's view is the query's answer at one LSN.",
         )
     else:
         text = Text("✗ Kafka does not hold what PostgreSQL holds.", style="bold red")
         if not verdict.sums_agree:
             text.append("\nThe sums of the bank differ.", style="red")
+        if verdict.lake is not None and not verdict.lake.ok:
+            text.append("\nThe lake differs.", style="red")
         for finding in findings(report):
             text.append(f"\n{finding}", style="red")
     panel = Panel(text, border_style="green" if verdict.ok else "red", width=_PANEL_WIDTH)

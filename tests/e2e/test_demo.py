@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
-SHORT: Final = ("--seconds", "6", "--branches", "1")
+SHORT: Final = ("--seconds", "6", "--branches", "1", "--capture-only")
+WITH_LAKE: Final = ("--seconds", "8", "--branches", "1")
 
 
 @contextmanager
@@ -52,6 +53,16 @@ def test_demo_proves_exactly_once_over_a_kill_and_leaves_nothing_behind() -> Non
         for said in ("kill -9", "has caught up", "public.pgbench_history *", "shop.order_lines", "Exactly once"):
             assert said in done.stdout
         assert "\x1b" not in done.stdout
+        assert nothing_left(stack)
+
+
+def test_demo_shows_a_view_by_spark_that_equals_the_query() -> None:
+    with stack_name() as stack:
+        done = demo(*WITH_LAKE, "--stack", stack)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        for said in ("cdc sink run lake", "daily_revenue at", "Exactly once", "answer at one LSN"):
+            assert said in " ".join(done.stdout.split())
         assert nothing_left(stack)
 
 
