@@ -50,6 +50,9 @@ path = "{path}"
 tables = ["shop.*"]
 history = ["shop.orders"]              # every version of each order
 views = "{views}"
+
+[sinks.lake.spark]                     # it lives for two minutes: compile quickly rather than well
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 
 
