@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cdc.local.server import ServerOptions
 from cdc.local.stack import Stack
+from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
 from tests.bench.throughput import measure_throughput
 
@@ -27,7 +28,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    parser.add_argument("--only", choices=("throughput", "latency"))
+    parser.add_argument("--only", choices=("throughput", "latency", "lake"))
+    parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     options = parser.parse_args()
     servers = {
         "postgres": ServerOptions(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}),
@@ -46,11 +48,13 @@ def main() -> int:
         Stack(f"bench-{os.getpid()}", ("postgres", "kafka"), wipe=True, options=servers) as stack,
         tempfile.TemporaryDirectory() as folder,
     ):
-        if options.only != "latency":
+        if options.only in {None, "throughput"}:
             result["throughput"] = measure_throughput(stack, Path(folder), options.rows)
-        if options.only != "throughput":
+        if options.only in {None, "latency"}:
             rates = (200, 2000)
             result["latency"] = [measure_latency(stack, Path(folder), rate, options.seconds) for rate in rates]
+        if options.only in {None, "lake"}:
+            result["lake"] = measure_lake(stack, Path(folder), options.changes)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
 

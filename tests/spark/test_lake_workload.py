@@ -161,8 +161,12 @@ def source_differences(lake: LakeSite, table: str, first_names: dict[str, str]) 
     rows = pinned(lake.path, f"mirror/public.{table}", manifest.tables[f"mirror/public.{table}"].version)
     found = rows.to_pyarrow_table()
     columns = own_columns(found)
-    there = {name for (name,) in lake.capture.query(
-        "select column_name from information_schema.columns where table_name = %s", table)}
+    there = {
+        name
+        for (name,) in lake.capture.query(
+            "select column_name from information_schema.columns where table_name = %s", table
+        )
+    }
     both = [column for column in columns if column.name in there]
     with lake.capture.connect() as session:
         session.execute("set timezone = 'UTC'; set intervalstyle = 'iso_8601'")
@@ -198,8 +202,10 @@ def test_every_cut_under_load_is_the_database_at_its_lsn(lake: LakeSite) -> None
     truth = Truth(work.tables(), oracle.transactions([f"public.{table}" for table in TABLES]))
     cuts = store.cuts()
     faults = [fault for cut in cuts for fault in truth.faults(lake.path, store.at(cut))]
-    print(f"{len(cuts)} cuts, {work.transactions} transactions, {len(drivers.kills)} kills {drivers.kills}, "
-          f"{reader.reads} reads of {len(reader.cuts)} cuts, DDL {work._named}")
+    print(
+        f"{len(cuts)} cuts, {work.transactions} transactions, {len(drivers.kills)} kills {drivers.kills}, "
+        f"{reader.reads} reads of {len(reader.cuts)} cuts, DDL {work._named}"
+    )
     assert faults == []
     assert reader.faults == []
     assert cuts == list(range(1, len(cuts) + 1))
