@@ -25,7 +25,7 @@ from sinks.warehouse.committer import Txn
 from sinks.warehouse.manifest import Manifest, TableState, ViewState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
@@ -144,6 +144,18 @@ class CutCommit:
             cut=state.cut,
             sql_sha=state.sql_sha,
         )
+
+    def forget(self, tables: Collection[str], views: Collection[str]) -> None:
+        """Leave tables and views out of the manifest from this cut on: nobody keeps them any more."""
+        for table in tables:
+            self._tables.pop(table, None)
+        for view in views:
+            self._views.pop(view, None)
+
+    @property
+    def views(self) -> dict[str, ViewState]:
+        """Every view as of this cut, so far."""
+        return dict(self._views)
 
     def publish(self, *, name: str, committed_at_us: int) -> Manifest:
         """Make the cut visible. Tables and views that were not written keep the version they had."""

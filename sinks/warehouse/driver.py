@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -129,9 +129,12 @@ class LakeDriver:
         parts, began_s = self._parts, self._parts.clock.monotonic_s()
         commit = CutCommit(parts.store, parts.committer, pending)  # 1
         schemas = self._known_schemas(span)
+        kept = self._kept_tables(schemas)
         with sparked("apply a cut"):
-            written = self._tables(span, schemas, commit) if span.ranges else {}  # 2, 3
-            self._found_new(schemas, written, commit)
+            reading = self._reading(span, schemas, kept)
+            written = self._tables(reading, schemas, commit) if reading.ranges else {}  # 2, 3
+            self._found_new(kept, written, commit)
+            self._forget(kept, commit)
             self._views(commit, span)  # 4
         if pending.cut % _COMPACT_EVERY == 0:
             for table, key in sorted(written.items()):
@@ -162,8 +165,7 @@ class LakeDriver:
             written: dict[str, tuple[str, ...]] = {}
             for topic, schema_ids in sorted(found.schemas.items()):
                 forms = _forms(schemas, topic, schema_ids)
-                if matches(forms[-1].table, parts.settings.tables):
-                    written |= self._fold(raw, forms, schemas, commit)
+                written |= self._fold(raw, forms, schemas, commit)
             return written
         finally:
             raw.unpersist()
@@ -180,17 +182,55 @@ class LakeDriver:
         # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
         return {name: tables[-1].key if name == names.mirror else () for name in names.all}
 
-    def _found_new(self, schemas: _Schemas, written: Collection[str], commit: CutCommit) -> None:
+    def _found_new(self, kept: Mapping[str, LakeTable], written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
         parts = self._parts
-        newest = {record.table: record for record in schemas.values()}
         fold = TableFold(parts.spark, parts.path, parts.committer, commit)
-        for record in newest.values():
-            if matches(record.table, parts.settings.tables):
-                table = self._lake_table(record)
-                names = self._names(table)
-                if not any(name in written for name in names.all):
-                    fold.found(table, names)
+        for table in kept.values():
+            names = self._names(table)
+            if not any(name in written for name in names.all):
+                fold.found(table, names)
+
+    def _kept_tables(self, schemas: _Schemas) -> dict[str, LakeTable]:
+        """Topic -> the newest form of the table, of those the settings want."""
+        newest = {record.table: record for record in schemas.values()}
+        wanted = [record for table, record in newest.items() if matches(table, self._parts.settings.tables)]
+        return {record.topic: self._lake_table(record) for record in wanted}
+
+    def _reading(self, span: Span, schemas: _Schemas, kept: Mapping[str, LakeTable]) -> Span:
+        """The span with topics nobody keeps left out, and with the whole of a topic that was not kept before."""
+        if self._manifest is None:
+            known: Collection[str] = {topic for topic, _ in span.end.accounts}
+        else:
+            known = {topic for topic, table in kept.items() if self._names(table).archive in self._manifest.tables}
+            self._refuse_late_histories(span, kept)
+        unwanted = {record.topic for record in schemas.values()} - kept.keys()
+        start = {at: account for at, account in span.start.accounts.items() if at[0] in known}
+        end = {at: account for at, account in span.end.accounts.items() if at[0] not in unwanted}
+        late = {topic for topic, _ in span.start.accounts} & kept.keys() - set(known)
+        if late and self._manifest is not None:
+            log.get().info("tables_joined_the_lake", topics=sorted(late), note="read from their beginning")
+        return replace(span, start=replace(span.start, accounts=start), end=replace(span.end, accounts=end))
+
+    def _refuse_late_histories(self, span: Span, kept: Mapping[str, LakeTable]) -> None:
+        """A history that began in the middle would look as if nothing had been before."""
+        assert self._manifest is not None
+        tables = self._manifest.tables
+        for topic, table in kept.items():
+            names = self._names(table)
+            has_past = any(at[0] == topic and account[1] for at, account in span.start.accounts.items())
+            if names.history and names.history not in tables and names.archive in tables and has_past:
+                raise SinkUnfit(
+                    f"the history of {table.table} was asked for after the lake had taken its first events",
+                    hint="its earlier versions would be missing: take it out of `history`, or use another folder",
+                    table=table.table,
+                )
+
+    def _forget(self, kept: Mapping[str, LakeTable], commit: CutCommit) -> None:
+        """Tables and views that are not wanted any more would soon be older than the cut that names them."""
+        wanted = {name for table in kept.values() for name in self._names(table).all}
+        views = {view.name for view in self._parts.views}
+        commit.forget(commit.tables.keys() - wanted, commit.views.keys() - views)
 
     def _views(self, commit: CutCommit, span: Span) -> None:
         parts = self._parts

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
+from cdc.errors import SinkUnfit
 from sinks.warehouse.pinned import pinned
 from tests.fixtures.lake import LakeSite, lake_site
 
@@ -150,3 +152,63 @@ def test_columns_that_come_and_go_and_change_their_type_or_name_are_followed(lak
 
     assert lake.differs("public.t", ["id", "a", "bb"]) == ""
     assert lake.columns("mirror/public.t") == ["id", "a", "bb"]
+
+
+def test_table_that_joins_the_lake_later_is_read_from_its_beginning(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table a (id int primary key)", "create table b (id int primary key, name text)")
+    daemon = site.running()
+    lake.settings = structs.replace(lake.settings, tables=("public.a",))
+    driver = lake.driver()
+    site.sql(
+        "insert into a values (1)",
+        "insert into b values (1, 'one'), (2, 'two')",
+        "update b set name = 'II' where id = 2",
+    )
+    manifest = lake.settle(daemon, driver)
+    assert "mirror/public.b" not in manifest.tables
+    driver.close()
+
+    lake.settings = structs.replace(lake.settings, tables=("public.*",))
+    site.sql("insert into a values (2)")
+    manifest = lake.settle(daemon, lake.driver())
+
+    assert lake.differs("public.b", ["id", "name"]) == ""
+    assert len(lake.rows("history/public.b", ["id", "name"], manifest)) == 3
+
+
+def test_what_is_not_wanted_any_more_leaves_the_manifest(lake: LakeSite, tmp_path: Path) -> None:
+    site = lake.capture
+    site.sql("create table a (id int primary key)", "create table b (id int primary key)")
+    (tmp_path / "views" / "n.sql").write_text("select count(*) as n from a group by id")
+    daemon = site.running()
+    driver = lake.driver()
+    site.sql("insert into a values (1)", "insert into b values (1)")
+    assert {"mirror/public.a", "mirror/public.b"} <= lake.settle(daemon, driver).tables.keys()
+    driver.close()
+
+    lake.settings = structs.replace(lake.settings, tables=("public.a",), views="")
+    site.sql("insert into a values (2)", "insert into b values (2)")
+    manifest = lake.settle(daemon, lake.driver())
+
+    assert "mirror/public.b" not in manifest.tables
+    assert manifest.views == {}
+    assert lake.differs("public.a", ["id"]) == ""
+
+
+def test_history_that_is_asked_for_too_late_is_refused(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table a (id int primary key)")
+    daemon = site.running()
+    lake.settings = structs.replace(lake.settings, history=())
+    driver = lake.driver()
+    site.sql("insert into a values (1)")
+    lake.settle(daemon, driver)
+    driver.close()
+
+    lake.settings = structs.replace(lake.settings, history=("public.*",))
+    site.sql("insert into a values (2)")
+    daemon.until_position(site.wal())
+
+    with pytest.raises(SinkUnfit, match=r"history of public\.a"):
+        lake.driver().step()
