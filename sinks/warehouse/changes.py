@@ -13,10 +13,12 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
+from pyspark.sql.window import WindowSpec
 
 from sinks.warehouse.batch import POSITION, ROW
 from sinks.warehouse.columns import LakeTable
 
+_PLACE = "struct<_epoch:int,_commit_lsn:bigint,_ordinal:int>"
 _META = ("_op", "_unchanged", *POSITION, "_partition", "_offset")
 
 
@@ -36,19 +38,16 @@ def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, colum
     names = [column.name for column in table.columns if column.name in columns]
     if not names or not table.key:
         return changes
-    keys = _keys(table)
     keyed = changes.select("*", *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)])
-    before = Window.partitionBy(*keys).orderBy("_offset")
-    # A value in a struct is known, also when it is null; a delete knows that nothing is left.
-    known = keyed.select(
+    before = Window.partitionBy(*_keys(table)).orderBy("_offset")
+    # A value in a struct is known, also when it is null; a delete knows that nothing is left. A row that came from
+    # another key has its `at` instead: what it has is found at the delete of the same position.
+    told = keyed.select("*", *[_told(name).alias(f"t{index}") for index, name in enumerate(names)])
+    known = told.select(
         "*",
-        *[
-            fn.last(fn.when(~_left_alone(name), fn.struct(fn.col(ROW)[name].alias("v"))), ignorenulls=True)
-            .over(before)
-            .alias(f"v{index}")
-            for index, name in enumerate(names)
-        ],
+        *[fn.last(f"t{index}", ignorenulls=True).over(before).alias(f"s{index}") for index, _ in enumerate(names)],
     )
+    known = _followed(known, _moves(told, before, previous, table, names), names)
     if previous is not None:
         known = _joined(known, previous, table, names)
     filled = {
@@ -114,19 +113,101 @@ def flat(changes: DataFrame, table: LakeTable) -> DataFrame:
     return changes.select(*_flat(table, fn.col(ROW)), *_META)
 
 
+def _moves(
+    told: DataFrame, before: WindowSpec, previous: DataFrame | None, table: LakeTable, names: Sequence[str]
+) -> DataFrame | None:
+    """What rows had when they left for another key: ``at``, and for each of `names` a struct. None without such rows.
+
+    PostgreSQL does not send a large value that stays as it is, also where the key changes.
+    """
+    places = range(len(names))
+    here = reduce(or_, [fn.col(f"t{index}")["at"].isNotNull() for index in places])
+    # They are few, and what is done to them is long to plan: each step is computed and its plan forgotten.
+    moved = told.where(here).select(_at().alias("at")).localCheckpoint()
+    if moved.isEmpty():
+        return None
+    earlier = before.rowsBetween(Window.unboundedPreceding, -1)
+    left = (
+        told.select("*", *[fn.last(f"t{index}", ignorenulls=True).over(earlier).alias(f"m{index}") for index in places])
+        .where(fn.col("_op") == "d")
+        .withColumn("at", _at())
+        .join(fn.broadcast(moved), "at", "left_semi")
+        .select("at", *_keys(table), *[f"m{index}" for index in places])
+    )
+    if previous is not None:
+        old = _before(previous, table, names, left)
+        plain = [fn.when(fn.col(f"p{index}").isNotNull(), _state(fn.col(f"p{index}")["v"])) for index in places]
+        left = left.join(old, _keys(table), "left").select(
+            "at", *[fn.coalesce(f"m{index}", plain[index]).alias(f"m{index}") for index in places]
+        )
+    found = left.select("at", *[f"m{index}" for index in places]).localCheckpoint()
+    # A row may go on to a third key within the span: each round halves the way back.
+    while not found.where(reduce(or_, [fn.col(f"m{index}")["at"].isNotNull() for index in places])).isEmpty():
+        for index in places:
+            further = found.select(fn.col("at").alias("from"), fn.col(f"m{index}").alias("further"))
+            found = found.join(further, fn.col(f"m{index}")["at"] == fn.col("from"), "left").select(
+                "at",
+                *[
+                    (fn.when(fn.col("from").isNotNull(), fn.col("further")).otherwise(fn.col(f"m{index}"))).alias(
+                        f"m{index}"
+                    )
+                    if place == index
+                    else fn.col(f"m{place}")
+                    for place in places
+                ],
+            )
+        found = found.localCheckpoint()
+    return found
+
+
+def _followed(known: DataFrame, moves: DataFrame | None, names: Sequence[str]) -> DataFrame:
+    """`known` with ``v<index>`` for each name: a struct of the value, null where nothing in the span tells it."""
+    for index, _ in enumerate(names):
+        state = fn.col(f"s{index}")
+        value = fn.when(state.isNotNull() & state["at"].isNull(), fn.struct(state["v"].alias("v")))
+        if moves is not None:
+            came = moves.select(fn.col("at").alias("from"), fn.col(f"m{index}").alias("came"))
+            known = known.join(came, state["at"] == fn.col("from"), "left")
+            value = value.when(fn.col("came").isNotNull(), fn.struct(fn.col("came")["v"].alias("v")))
+        known = known.withColumn(f"v{index}", value).drop("from", "came")
+    return known
+
+
+def _told(name: str) -> Column:
+    """What an event itself says of a column: its value, or from where it came; null when it left the column alone."""
+    value = fn.col(ROW)[name]
+    nothing = fn.when(fn.lit(0).cast("boolean"), value)
+    return fn.when(~_left_alone(name), _state(value)).when(
+        fn.col("_op") == "c", fn.struct(nothing.alias("v"), _at().alias("at"))
+    )
+
+
+def _state(value: Column) -> Column:
+    return fn.struct(value.alias("v"), fn.lit(None).cast(_PLACE).alias("at"))
+
+
+def _at() -> Column:
+    """The position of an event; of a changed key, the delete has that of the row that came."""
+    return fn.struct("_epoch", "_commit_lsn", "_ordinal")
+
+
 def _joined(known: DataFrame, previous: DataFrame, table: LakeTable, names: Sequence[str]) -> DataFrame:
     """`known`, with what is still unknown taken from `previous`, of which only the keys asked for are read."""
     keys = _keys(table)
     unknown = reduce(or_, [fn.col(f"v{index}").isNull() for index in range(len(names))])
-    wanted = known.where(unknown).select(*keys).distinct()
-    old = previous.select(
-        *[_of(previous, name).alias(f"k{index}") for index, name in enumerate(table.key)],
-        *[fn.struct(_of(previous, name).alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
-    ).join(fn.broadcast(wanted), keys, "left_semi")
+    old = _before(previous, table, names, known.where(unknown))
     kept = [name for name in known.columns if name not in {f"v{index}" for index in range(len(names))}]
     return known.join(old, keys, "left").select(
         *kept, *[fn.coalesce(f"v{index}", f"p{index}").alias(f"v{index}") for index in range(len(names))]
     )
+
+
+def _before(previous: DataFrame, table: LakeTable, names: Sequence[str], asked: DataFrame) -> DataFrame:
+    """Of the keys in `asked` what the mirror has: ``k<index>``, and ``p<index>`` for each name in a struct."""
+    return previous.select(
+        *[_of(previous, name).alias(f"k{index}") for index, name in enumerate(table.key)],
+        *[fn.struct(_of(previous, name).alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
+    ).join(fn.broadcast(asked.select(*_keys(table)).distinct()), _keys(table), "left_semi")
 
 
 def _keys(table: LakeTable) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -23,10 +25,11 @@ from cdc.errors import LakeDamaged, LakeUnready, ProducerFenced, SinkGap, SinkSt
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.manifest import ManifestStore
+from sinks.warehouse.pinned import pinned
 from sinks.warehouse.start import _locked
 from tests.fixtures.edges import Killed, listen
 from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.laketruth import TableTruth, Truth
+from tests.fixtures.laketruth import TableTruth, Truth, rows_of
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 T: Final = "mirror/public.t"
 EDGES: Final = (
-    *("replace pending.json", "end_offsets", "append", "close_and_append", "merge", "overwrite", "hold"),
+    *("replace pending.json", "append", "close_and_append", "merge", "overwrite", "hold"),
     *("replace <cut>.json", "replace current.json", "remove pending.json"),
 )
 """Of a cut of one table and a view, in order: a driver dies before each of them."""
@@ -120,14 +123,14 @@ def test_driver_that_dies_before_any_step_is_followed_by_one_that_is_exact(lake:
         assert seen == (edge == "remove pending.json"), "a cut is seen from the moment the pointer is replaced"
         following = lake.driver()
         resume(following)
-        following.step()
+        assert lake.manifest().cut - before == (edge != EDGES[0]), f"killed before {edge}"
         following.close()
-        assert lake.manifest().cut - before == 1, f"killed before {edge}"
     manifest = lake.settle(daemon, lake.driver())
 
     assert passed == set(EDGES)
     assert faults(lake, oracle) == []
-    assert lake.rows("views/sums/g1", ["n", "a"], manifest) == lake.capture.query("select count(*), sum(a) from t")
+    view = pinned(lake.path, layout.view("sums"), manifest.views["sums"].version).to_pyarrow_table()
+    assert rows_of(view, ["n", "a"]) == lake.capture.query("select count(*), sum(a) from t")
 
 
 def test_two_drivers_of_one_lake_make_each_cut_once(lake: LakeSite) -> None:
@@ -135,9 +138,8 @@ def test_two_drivers_of_one_lake_make_each_cut_once(lake: LakeSite) -> None:
     oracle = lake.capture.oracle()
     daemon = lake.capture.running()
     captured(lake, daemon, "insert into t values (1, 1, 'x')")
-    with _locked(lake.path), pytest.raises(LakeUnready, match="another process keeps the lake") as refused:
-        with _locked(lake.path):
-            pass
+    with _locked(lake.path), ExitStack() as second, pytest.raises(LakeUnready, match="another process") as refused:
+        second.enter_context(_locked(lake.path))
     older = lake.driver()
     older.step()
     newer = lake.driver()
@@ -192,13 +194,18 @@ def test_files_of_a_lake_that_are_not_as_they_were_left(lake: LakeSite) -> None:
 def assert_stops(lake: LakeSite, named: str) -> None:
     """A new driver stops as damaged, and so does the next one."""
     for _ in range(2):
-        driver: LakeDriver | None = None
-        with pytest.raises(LakeDamaged, match=named):
-            driver = lake.driver()
-            resume(driver)
-            driver.step()
-        if driver is not None:
-            driver.close()
+        with pytest.raises(LakeDamaged, match=re.escape(named)):
+            go_on(lake)
+
+
+def go_on(lake: LakeSite) -> None:
+    """What a sink does when it starts, and one cut."""
+    driver = lake.driver()
+    try:
+        resume(driver)
+        driver.step()
+    finally:
+        driver.close()
 
 
 def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin: AdminClient) -> None:
@@ -220,8 +227,7 @@ def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin
     with pytest.raises(SinkGap, match="records between offsets") as miscounted:
         lake.driver().step()
     told = miscounted.value.facts
-    assert told["expected"] == told["found"] + 2
-    assert told["topic"] == topic
+    assert (told["topic"], told["expected"]) == (topic, told["found"] + 2)  # type: ignore[operator]
     (lake.path / layout.CUTS_FOLDER / layout.PENDING_FILE).unlink()
 
     delete_records(admin, topic)
@@ -233,7 +239,7 @@ def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin
 
     admin.delete_topics([topic])[topic].result()
     until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
-    with pytest.raises(TailraceError, match="public.t"):
+    with pytest.raises(TailraceError, match=re.escape(topic)):
         resume(lake.driver())
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
     with pytest.raises(SinkStale, match="ends at offset 0"):
@@ -242,8 +248,6 @@ def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin
 
 
 def produce(lake: LakeSite, topic: str, document: Any) -> None:
-    import json
-
     producer = Producer({"bootstrap.servers": lake.capture.bootstrap, "log_level": 3})
     producer.produce(topic, json.dumps(document).encode(), partition=0)
     producer.flush(10)
@@ -285,7 +289,6 @@ def test_rows_of_many_schemas_in_one_cut_are_exact(lake: LakeSite) -> None:
         "alter table t drop column b2",
         "insert into t values (8, 8, 8)",
     )
-    (lake.path.parent / "views" / "sums.sql").touch()
 
     def die(name: str) -> None:
         if name.startswith("merge"):
@@ -344,14 +347,11 @@ def test_full_disk_is_waited_out_and_leaves_no_trace(lake: LakeSite) -> None:
         for room in (0, 4, 8, 16, 32, 64, 128):
             ballast = lake.path / "ballast"
             leave_free(ballast, room << 10)
-            driver = lake.driver()
             try:
-                resume(driver)
-                driver.step()
+                go_on(lake)
             except LakeUnready:
                 full += 1
             finally:
-                driver.close()
                 ballast.unlink()
             assert faults(lake, oracle) == []
         assert full > 1, "the disk was never full; the test is weaker than it says"

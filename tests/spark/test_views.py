@@ -283,9 +283,7 @@ def test_a_value_that_does_not_fit_is_refused_and_not_shown(spark: SparkSession,
     assert "secret" not in refused.value.message
 
 
-def test_views_that_read_a_failed_one_are_left_behind_too(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_views_that_read_a_failed_one_are_left_behind_too(spark: SparkSession, tmp_path: Path) -> None:
     lake = SmallLake(tmp_path)
     lake.write(ORDERS, orders((1, "1.00")))
     cut = CutTables(versions=versions(lake), complete={}, previous={}, changed=set())

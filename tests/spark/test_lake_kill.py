@@ -1,0 +1,120 @@
+"""`cdc sink run` as it is deployed, under load, killed at any moment: another one goes on, and the lake is exact."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from sinks.warehouse.manifest import ManifestStore
+from tests.fixtures.commands import command
+from tests.fixtures.laketruth import Truth
+from tests.fixtures.lakework import BANK, BEGIN, SCHEMA, LakeWork
+from tests.fixtures.seed import seed
+from tests.fixtures.waiting import until
+from tests.spark.conftest import SHORT_LIVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fixtures.daemon import CaptureSite, Sections
+
+KILLS: Final = int(os.environ.get("TAILRACE_LAKE_KILLS", "3"))
+_CUT_S: Final = 90.0  # of a start with a JVM, and a cut
+
+
+class Sink:
+    """One `cdc sink run lake`; its log is text in a file."""
+
+    def __init__(self, config: Path, log: Path) -> None:
+        self._log = log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command("sink", "run", "lake", "--json-logs", "-c", config),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+
+    def said(self, event: str) -> bool:
+        """Whether it logged such an event; fails when it ended."""
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        assert self.process.poll() is None, text[-3000:]
+        return f'"event":"{event}"' in text.replace('": "', '":"')
+
+    def children(self) -> list[int]:
+        """Processes it has started."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    def kill(self) -> None:
+        """SIGKILL; gone on return."""
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def sinks() -> Iterator[list[Sink]]:
+    """Those a test has started; they are ended with it."""
+    started: list[Sink] = []
+    yield started
+    for sink in started:
+        if sink.process.poll() is None:
+            sink.kill()
+
+
+@pytest.mark.timeout(120 + 120 * KILLS)
+def test_sink_killed_at_random_moments_under_load_leaves_an_exact_lake(
+    capture: CaptureSite, tmp_path: Path, sinks: list[Sink]
+) -> None:
+    """The next one is there already and waits for the lock, as an operator's standby would."""
+    lake, chance = tmp_path / "lake", random.Random(seed())
+    capture.sql(*SCHEMA)
+    oracle = capture.oracle()
+    sink: dict[str, Any] = {"kind": "warehouse", "path": str(lake), "history": ["public.accounts"], "interval_s": 0.0}
+    sink |= {"events_max": 150, "master": "local[2]", "memory": "1g", "spark": SHORT_LIVED}
+    sections: Sections = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}, "sinks.lake": sink}
+    daemon = capture.running(sections)
+    capture.sql(BEGIN)
+    config = capture.write_config(sections)
+    store, work = ManifestStore(lake), LakeWork(capture.dsn, seed(), makers=BANK)
+
+    def cut() -> int:
+        manifest = store.current()
+        return manifest.cut if manifest else 0
+
+    def start() -> Sink:
+        sinks.append(Sink(config, tmp_path / f"sink-{len(sinks)}.log"))
+        return sinks[-1]
+
+    running = start()
+    work.allow(60)
+    with work.writing():
+        for _ in range(KILLS):
+            until(lambda: running.said("cut_published"), "a cut of this one", within_s=_CUT_S)  # noqa: B023 - at once
+            work.allow(60)
+            waiting = start()
+            until(lambda: waiting.said("sink_waiting"), "the second waits")  # noqa: B023 - called at once
+            time.sleep(chance.uniform(0, 3))  # the moment is what the test is about
+            jvms = running.children()
+            running.kill()
+            assert jvms
+            until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in jvms), "its JVM is gone")  # noqa: B023
+            running = waiting
+    lsn = capture.wal()
+    daemon.until_position(lsn)
+    until(lambda: cut() and store.at(cut()).end_lsn >= lsn, f"the lake at {lsn}", within_s=2 * _CUT_S)
+    running.process.terminate()
+    assert running.process.wait(30) == 0
+
+    cuts = store.cuts()
+    truth = Truth(work.tables(), oracle.transactions([table.table for table in work.tables()]))
+    faults = [fault for number in cuts for fault in truth.faults(lake, store.at(number))]
+    assert not faults, "\n".join(faults[:10])
+    assert cuts == list(range(1, len(cuts) + 1))
