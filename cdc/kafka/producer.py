@@ -23,6 +23,7 @@ from cdc.model.event import Record
 
 ROOM_WAIT_S: Final = 0.05  # one wait for room in the queue; a batch of 1 MB leaves in about 10 ms
 RETRY_WAIT_S: Final = 0.1  # between attempts to resume a commit that failed at once
+CAUSE_WAIT_S: Final = 5.0  # for the reason of a failure: known already, but told by a thread that may be busy
 ROOM_TIMEOUT_S: Final = options.TRANSACTION_TIMEOUT_MS / 1000  # nothing left for so long: the transaction is dead
 
 _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
@@ -266,12 +267,12 @@ class TransactionalProducer:
         kafka_error = of(error)
         if not isinstance(error, TailraceError) and (kafka_error is None or kafka_error.name() == "_FATAL"):
             # Every transactional call answers a fatal state with its first cause, and does nothing else then.
-            _, answer = attempt(lambda: self._producer.abort_transaction(0))
+            _, answer = attempt(lambda: self._producer.abort_transaction(CAUSE_WAIT_S))
             cause = of(answer)
             error = cause if cause is not None and cause.fatal() else error
         elif kafka_error is not None and kafka_error.name() in _PURGED:
-            # Thrown away because the transaction failed: the commit, which cannot be, says why.
-            _, answer = attempt(lambda: self._producer.commit_transaction(0))
+            # Thrown away because the transaction failed: the commit, which cannot be after that, says why.
+            _, answer = attempt(lambda: self._producer.commit_transaction(CAUSE_WAIT_S))
             error = of(answer) or error
         return translate(
             error,

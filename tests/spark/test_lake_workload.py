@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from contextlib import contextmanager
+from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -187,13 +188,13 @@ def test_every_cut_under_load_is_the_database_at_its_lsn(lake: LakeSite) -> None
     work, reader = LakeWork(site.dsn, seed()), BankReader(lake.path)
     drivers = Crashing(lake, chance)
 
-    ends_s = time.monotonic() + LONG_S
+    ends_s, turns = time.monotonic() + LONG_S, cycle(TURNS)
     with reading(reader):
         for number in range(1, ROUNDS + 1):
             with work.writing():
                 while drivers.driver.mark.end_lsn == 0 or lake.manifest().cut < number * CUTS // ROUNDS:
                     assert time.monotonic() < ends_s, f"{lake.manifest().cut} cuts"
-                    work.allow(40, chance.choice(TURNS))
+                    work.allow(40, next(turns))
                     drivers.step()
                     if chance.random() < 0.2:
                         work.change_columns()
