@@ -7,18 +7,20 @@ the lake adds, whose names no table may have (`sinks.warehouse.columns.RESERVED`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import or_
+from typing import Final, cast
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
 from sinks.warehouse.batch import POSITION, ROW
 from sinks.warehouse.columns import LakeTable
 
-_PLACE = "struct<_epoch:int,_commit_lsn:bigint,_ordinal:int>"
+_PLACE: Final = "_epoch int, _commit_lsn bigint, _ordinal int"
 _META = ("_op", "_unchanged", *POSITION, "_partition", "_offset")
 
 
@@ -118,46 +120,44 @@ def _moves(
 ) -> DataFrame | None:
     """What rows had when they left for another key: ``at``, and for each of `names` a struct. None without such rows.
 
-    PostgreSQL does not send a large value that stays as it is, also where the key changes.
+    PostgreSQL does not send a large value that stays as it is, also where the key changes. Such rows are few: they
+    are collected, because the way back over several keys is short to walk and long to plan.
     """
     places = range(len(names))
-    here = reduce(or_, [fn.col(f"t{index}")["at"].isNotNull() for index in places])
-    # They are few, and what is done to them is long to plan: each step is computed and its plan forgotten.
-    moved = told.where(here).select(_at().alias("at")).localCheckpoint()
-    if moved.isEmpty():
+    came = told.where(reduce(or_, [fn.col(f"t{index}")["at"].isNotNull() for index in places]))
+    moved = [row[0] for row in came.select(_at()).collect()]
+    if not moved:
         return None
+    spark = told.sparkSession
+    at = StructType.fromDDL(_PLACE)
     earlier = before.rowsBetween(Window.unboundedPreceding, -1)
     left = (
         told.select("*", *[fn.last(f"t{index}", ignorenulls=True).over(earlier).alias(f"m{index}") for index in places])
         .where(fn.col("_op") == "d")
         .withColumn("at", _at())
-        .join(fn.broadcast(moved), "at", "left_semi")
+        .join(fn.broadcast(spark.createDataFrame([(one,) for one in moved], StructType().add("at", at))), "at")
         .select("at", *_keys(table), *[f"m{index}" for index in places])
     )
     if previous is not None:
-        old = _before(previous, table, names, left)
+        left = left.join(_before(previous, table, names, left), _keys(table), "left")
         plain = [fn.when(fn.col(f"p{index}").isNotNull(), _state(fn.col(f"p{index}")["v"])) for index in places]
-        left = left.join(old, _keys(table), "left").select(
-            "at", *[fn.coalesce(f"m{index}", plain[index]).alias(f"m{index}") for index in places]
-        )
-    found = left.select("at", *[f"m{index}" for index in places]).localCheckpoint()
-    # A row may go on to a third key within the span: each round halves the way back.
-    while not found.where(reduce(or_, [fn.col(f"m{index}")["at"].isNotNull() for index in places])).isEmpty():
-        for index in places:
-            further = found.select(fn.col("at").alias("from"), fn.col(f"m{index}").alias("further"))
-            found = found.join(further, fn.col(f"m{index}")["at"] == fn.col("from"), "left").select(
-                "at",
-                *[
-                    (fn.when(fn.col("from").isNotNull(), fn.col("further")).otherwise(fn.col(f"m{index}"))).alias(
-                        f"m{index}"
-                    )
-                    if place == index
-                    else fn.col(f"m{place}")
-                    for place in places
-                ],
-            )
-        found = found.localCheckpoint()
-    return found
+        left = left.select("at", *[fn.coalesce(f"m{index}", plain[index]).alias(f"m{index}") for index in places])
+    found = left.select("at", *[f"m{index}" for index in places])
+    states = {row["at"]: row[1:] for row in found.collect()}
+    kinds = [found.schema[f"m{index}"].dataType for index in places]
+    schema = StructType().add("at", at)
+    for index, kind in enumerate(kinds):
+        schema = schema.add(f"m{index}", StructType().add("v", cast("StructType", kind)["v"].dataType))
+    rows = [(place, *[_first(states, place, index) for index in places]) for place in states]
+    return spark.createDataFrame(rows, schema)
+
+
+def _first(states: Mapping[Row, Sequence[Row | None]], at: Row, index: int) -> tuple[object] | None:
+    """Go back from key to key until one has the value."""
+    state = states[at][index]
+    while state is not None and state["at"] is not None:
+        state = states[state["at"]][index] if state["at"] in states else None
+    return None if state is None else (state["v"],)
 
 
 def _followed(known: DataFrame, moves: DataFrame | None, names: Sequence[str]) -> DataFrame:
@@ -183,7 +183,7 @@ def _told(name: str) -> Column:
 
 
 def _state(value: Column) -> Column:
-    return fn.struct(value.alias("v"), fn.lit(None).cast(_PLACE).alias("at"))
+    return fn.struct(value.alias("v"), fn.lit(None).cast(StructType.fromDDL(_PLACE)).alias("at"))
 
 
 def _at() -> Column:

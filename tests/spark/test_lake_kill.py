@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.daemon import CaptureSite, Sections
 
-KILLS: Final = int(os.environ.get("TAILRACE_LAKE_KILLS", "3"))
+KILLS: Final = int(os.environ.get("TAILRACE_LAKE_KILLS", "2"))
 _CUT_S: Final = 90.0  # of a start with a JVM, and a cut
 
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from sinks.warehouse.manifest import Manifest
     from tests.fixtures.daemon import CaptureSite, Daemon, Sections
 
-CUTS: Final = int(os.environ.get("TAILRACE_LAKE_CUTS", "30"))
+CUTS: Final = int(os.environ.get("TAILRACE_LAKE_CUTS", "16"))
 ROUNDS: Final = max(CUTS // 15, 2)
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
 TABLES: Final = ("accounts", "transfers", "kinds", "docs")
-LONG_S: Final = 60 + 8 * CUTS
+LONG_S: Final = 90 + 12 * CUTS
 
 
 @pytest.fixture
