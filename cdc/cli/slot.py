@@ -58,10 +58,13 @@ def create_command(timeout_s: float | None, config_path: Path | None, as_json: b
 
     PostgreSQL waits until every transaction that is writing now has ended; who that is gets named.
     """
+    from cdc.errors import SourceRefused
     from cdc.replication.slot import Watch, create_slot, slot_facts
 
     config = configuration(config_path)
     with _connection(config) as connection, _connection(config) as second:
+        if slot_facts(connection, config.slot).exists:
+            raise SourceRefused(f"slot {config.slot!r} already exists", command="cdc slot list", slot=config.slot)
         watch = Watch(second, _say_blockers, threading.Event())
         at = create_slot(connection, config.slot, timeout_s or config.source.slot_create_timeout_s, watch)
         slot = slot_facts(connection, config.slot)

@@ -128,8 +128,8 @@ def create_slot(connection: Connection, name: str, timeout_s: float, watch: Watc
     PostgreSQL waits until all transactions that are writing now have ended. After `timeout_s` nothing is left of the
     slot and SlotBlocked names who holds it up. `connection` is in autocommit and not inside a transaction.
 
-    Raises SourceRefused when a slot of that name exists, or when rights or settings forbid it; SourceUnreachable
-    when `watch.stop` was set meanwhile.
+    Look first whether there is one: here a slot that exists was made by another session just now. Raises
+    SourceUnreachable then, and when `watch.stop` was set meanwhile; SourceRefused when rights or settings forbid it.
     """
     done = threading.Event()
     watcher = None

@@ -67,10 +67,10 @@ def test_slot_that_is_not_there_says_so(source: Connection) -> None:
     assert (facts.exists, facts.usable, facts.confirmed_flush_lsn) == (False, False, None)
 
 
-def test_slot_that_exists_is_refused(source: Connection, slot: str) -> None:
+def test_slot_that_another_session_made_meanwhile_is_tried_again(source: Connection, slot: str) -> None:
     create_slot(source, slot, WAIT_S)
 
-    with pytest.raises(SourceRefused, match="already exists"):
+    with pytest.raises(SourceUnreachable, match="already exists"):
         create_slot(source, slot, WAIT_S)
 
 
@@ -216,6 +216,16 @@ def test_commands_make_list_and_drop_a_slot(
     assert run(["slot", "drop", "-c", str(config_file), "--yes"]) == 0
     assert not slot_facts(source, slot).exists
     assert run(["slot", "drop", "-c", str(config_file), "--yes"]) == 3
+
+
+def test_slot_create_refuses_a_slot_that_is_there(
+    config_file: Path, source: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["slot", "create", "-c", str(config_file)]) == 0
+    capsys.readouterr()
+
+    assert run(["slot", "create", "-c", str(config_file)]) == 3
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_blocked_creation_is_exit_1_with_the_remedy(
