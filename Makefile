@@ -14,7 +14,7 @@ define SERVERS
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills fuzz lock docs clean
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills lake-kills fuzz lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 
 kills: setup ## kill -9 at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill
+
+lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
+	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
 fuzz: setup ## the decoders for ten minutes
 	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=60 $(PYTEST) --timeout 1200 tests/property

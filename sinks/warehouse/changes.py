@@ -155,8 +155,8 @@ def _moves(
 def _first(states: Mapping[Row, Sequence[Row | None]], at: Row, index: int) -> tuple[object] | None:
     """Go back from key to key until one has the value."""
     state = states[at][index]
-    while state is not None and state["at"] is not None:
-        state = states[state["at"]][index] if state["at"] in states else None
+    while state is not None and state["at"] in states:
+        state = states[state["at"]][index]
     return None if state is None else (state["v"],)
 
 
@@ -169,17 +169,16 @@ def _followed(known: DataFrame, moves: DataFrame | None, names: Sequence[str]) -
             came = moves.select(fn.col("at").alias("from"), fn.col(f"m{index}").alias("came"))
             known = known.join(came, state["at"] == fn.col("from"), "left")
             value = value.when(fn.col("came").isNotNull(), fn.struct(fn.col("came")["v"].alias("v")))
+            value = value.when(state["at"].isNotNull(), fn.struct(state["v"].alias("v")))
         known = known.withColumn(f"v{index}", value).drop("from", "came")
     return known
 
 
 def _told(name: str) -> Column:
-    """What an event itself says of a column: its value, or from where it came; null when it left the column alone."""
+    """What an event itself says of a column: its value, or whence it came; null when it left the column alone."""
     value = fn.col(ROW)[name]
-    nothing = fn.when(fn.lit(0).cast("boolean"), value)
-    return fn.when(~_left_alone(name), _state(value)).when(
-        fn.col("_op") == "c", fn.struct(nothing.alias("v"), _at().alias("at"))
-    )
+    came = fn.struct(value.alias("v"), _at().alias("at"))
+    return fn.when(~_left_alone(name), _state(value)).when(fn.col("_op") == "c", came)
 
 
 def _state(value: Column) -> Column:

@@ -207,7 +207,7 @@ class LakeDriver:
         unwanted = {record.topic for record in schemas.values()} - kept.keys()
         start = {at: account for at, account in span.start.accounts.items() if at[0] in known}
         end = {at: account for at, account in span.end.accounts.items() if at[0] not in unwanted}
-        late = {topic for topic, _ in span.start.accounts} & kept.keys() - set(known)
+        late = {topic for (topic, _), (_, count) in span.start.accounts.items() if count} & kept.keys() - set(known)
         if late and self._manifest is not None:
             log.get().info("tables_joined_the_lake", topics=sorted(late), note="read from their beginning")
         return replace(span, start=replace(span.start, accounts=start), end=replace(span.end, accounts=end))

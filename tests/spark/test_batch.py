@@ -79,7 +79,7 @@ UNFIT: Final[list[tuple[SchemaColumn, bytes, str | None]]] = [
 ]
 
 NAMES: Final = (
-    *("dot.ted", 'quo"te', "back`tick", "UPPER", "two words", "op", "after", "before", "source", "_offset", "_op2"),
+    *("dot.ted", 'quo"te', "back`tick", "UPPER", "two words", "op", "after", "before", "source", "offset", "_op2"),
     *("row", "key", "a0", "o1", "t0", "c0", "j", "ünï", "event", "k0", "v0"),
 )
 
