@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Sections
 
 KILLS: Final = int(os.environ.get("TAILRACE_LAKE_KILLS", "1"))
-_CUT_S: Final = 90.0  # of a start with a JVM, and a cut
+_CUT_S: Final = 300.0  # of a start with a JVM, and a cut; 30 s on a quiet machine
 
 
 class Sink:
@@ -69,7 +69,7 @@ def sinks() -> Iterator[list[Sink]]:
             sink.kill()
 
 
-@pytest.mark.timeout(360 + 120 * KILLS)
+@pytest.mark.timeout(900 + 120 * KILLS)
 def test_sink_killed_at_random_moments_under_load_leaves_an_exact_lake(
     capture: CaptureSite, tmp_path: Path, sinks: list[Sink]
 ) -> None:
