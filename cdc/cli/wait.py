@@ -33,7 +33,7 @@ def command(sink: str, lsn_text: str, timeout_s: float, config_path: Path | None
 
     config = configuration(config_path)
     try:
-        lsn = Lsn.parse(lsn_text)
+        lsn = Lsn.parse(lsn_text).before_header()
     except ValueError as error:
         raise UsageError(f"{lsn_text!r} is no LSN", hint="as 0/1B014F8") from error
     store = ManifestStore(Path(sink_settings(config, sink).path))

@@ -295,4 +295,4 @@ class _LoadScene:
 def _wal(session: psycopg.Connection) -> Lsn:
     row = session.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
-    return Lsn.parse(row[0])
+    return Lsn.parse(row[0]).before_header()

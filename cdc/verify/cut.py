@@ -77,6 +77,7 @@ def wait_for_cut(reader: LogReader, name: str, lsn: Lsn, clock: Clock, *, timeou
     """Read the index until it reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
     topic = cuts_topic(name)
     partition = (topic, 0)
+    lsn = lsn.before_header()
     index = CutIndex()
     deadline_s = clock.monotonic_s() + timeout_s
     at = 0

@@ -95,7 +95,7 @@ def _timed(call: Any, parts: dict[str, float], name: str) -> Any:
 def _wal(sql: psycopg.Connection[Any]) -> Lsn:
     row = sql.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
-    return Lsn.parse(row[0])
+    return Lsn.parse(row[0]).before_header()
 
 
 def _await(config: Path, lsn: Lsn) -> None:

@@ -43,3 +43,10 @@ def test_any_text_is_an_lsn_or_refused(text: str) -> None:
     except ValueError:
         return
     assert 0 <= lsn < 2**64
+
+
+def test_insert_position_behind_a_page_header_is_the_end_of_the_page_before() -> None:
+    assert Lsn.parse("0/2F1A018").before_header() == Lsn.parse("0/2F1A000")
+    assert Lsn.parse("0/3000028").before_header() == Lsn.parse("0/3000000")
+    for other in ("0/2F1A000", "0/2F1A028", "0/2F1A020", "0/0", "0/3000030"):
+        assert Lsn.parse(other).before_header() == Lsn.parse(other)
