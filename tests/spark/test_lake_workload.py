@@ -139,7 +139,7 @@ class Crashing:
                 return
 
     def _made(self) -> LakeDriver:
-        self._left = self._chance.randint(5, 150)
+        self._left = self._chance.randint(5, min(150, 5 * CUTS))  # a cut has some ten edges
         return listen(self._lake.driver(), self._count)
 
     def _count(self, edge: str) -> None:
