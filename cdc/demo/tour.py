@@ -85,6 +85,8 @@ class Tour:
             watch = Watch(config, capture)
             closing.callback(watch.close)
             self._data(session, capture, watch)
+            if lake is not None:
+                self._first_cut(lake)
             crash = self._load(config, capture, watch, lake)
             lsn = _wal(session)
             self._drain(capture, watch, lsn, crash)
@@ -199,6 +201,12 @@ class Tour:
         capture.stop()
         session.execute("update public.pgbench_accounts set abalance = abalance + 1 where aid = 4711")
         self._screen.step("Tamper", "capture was stopped, then one account changed: the comparison must find it")
+
+    def _first_cut(self, lake: LakeRun) -> None:
+        """Spark is slow at first; the load waits for it, so that the view can be watched."""
+        with self._timed() as took, self._screen.working("Spark warms up, and takes in what there is"):
+            manifest = lake.await_lsn(Lsn(0))
+        self._screen.step("Cut", f"the lake's first one is published, at {Lsn(manifest.end_lsn)}", took())
 
     def _lake_proof(self, lake: LakeRun, session: psycopg.Connection, lsn: Lsn) -> LakeVerdict:
         with self._timed() as took, self._screen.working("the lake takes in the rest"):
