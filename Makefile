@@ -5,13 +5,6 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
-# On real servers and shared cores a time-out may be the machine's. What failed is looked at a second time, alone, and both
-# results are shown; a test that needs that is a bug of its own (CONTRIBUTING).
-define SERVERS
-	@echo "$(PYTEST) $(1)"
-	@$(PYTEST) -o cache_dir=.pytest_cache/$(1) $(1) || \
-	{ echo "=== $(1): a second look at what failed ==="; $(PYTEST) -o cache_dir=.pytest_cache/$(1) --lf --lfnf=none $(1); }
-endef
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills lake-kills fuzz lock docs clean
@@ -53,19 +46,19 @@ property: unit ## Hypothesis, derandomised
 	$(PYTEST) tests/property
 
 contract: setup ## our edges against a real broker and database
-	$(call SERVERS,tests/contract)
+	$(PYTEST) tests/contract
 
 integration: contract ## capture on real servers
-	$(call SERVERS,tests/integration)
+	$(PYTEST) tests/integration
 
 spark: property ## the lake: cuts, mirrors, histories, views
-	$(call SERVERS,tests/spark)
+	$(PYTEST) tests/spark
 
 e2e: integration ## what the documents show, as shown
-	$(call SERVERS,tests/e2e)
+	$(PYTEST) tests/e2e
 
 faults: e2e ## what must survive: kills, restarts, stalls
-	$(call SERVERS,tests/faults)
+	$(PYTEST) tests/faults
 
 bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 	$(BIN)/python -m tests.bench
