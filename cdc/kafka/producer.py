@@ -68,7 +68,8 @@ class TransactionalProducer:
             "error_cb": self._events.on_error,
             "logger": self._events,
         }
-        self._reading = {**options.consumer_options(kafka, client_id=transactional_id), "logger": self._events}
+        self._kafka = kafka
+        self._groups: dict[str, object] = {}
         self._socket_timeout_s = int(str(config["socket.timeout.ms"])) / 1000
         self._producer = construct(lambda: Producer(config), kafka.options)
 
@@ -158,11 +159,7 @@ class TransactionalProducer:
         A producer that another one has fenced gets ProducerFenced, so it also tells whether we are still the one.
         """
         doing = "commit offsets"
-        member = Consumer({**self._reading, "group.id": group})
-        try:
-            metadata = member.consumer_group_metadata()
-        finally:
-            member.close()
+        metadata = self._groups.get(group) or self._group_metadata(group)
         positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         self._call(doing, lambda: self._producer.send_offsets_to_transaction(positions, metadata, timeout_s))
 
@@ -193,6 +190,16 @@ class TransactionalProducer:
         `commit`; what happens later is seen by `begin`.
         """
         return self._slow or self._events.lost
+
+    def _group_metadata(self, group: str) -> object:
+        """What names a group without a member; only a consumer gives it out, and it stays the same."""
+        own = {**options.consumer_options(self._kafka, client_id=self._id), "group.id": group, "logger": self._events}
+        member = construct(lambda: Consumer(own), self._kafka.options)
+        try:
+            self._groups[group] = member.consumer_group_metadata()
+        finally:
+            member.close()
+        return self._groups[group]
 
     def _hand_over(self, topic: str, partition: int, records: Iterator[Record]) -> bool:
         """The hot path: False when the queue was full for the record `records` stands behind."""

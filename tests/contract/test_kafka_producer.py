@@ -170,6 +170,21 @@ def test_a_fenced_producer_is_told_so_by_commit(kafka: Broker, topic_prefix: str
         assert read_all(kafka, topic, count=0) == []
 
 
+def test_asking_why_records_were_thrown_away_never_commits_the_rest(kafka: Broker, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    with producing(kafka, topic_prefix, linger__ms="500") as producer:
+        producer.begin()
+        producer.produce_all(topic, 0, rows("1"))
+        producer.flush(WAIT_S)
+        producer.produce_all(topic, 0, rows("2"), lambda _: None)
+        producer._producer.purge(in_queue=True, in_flight=False)
+
+        with pytest.raises(TailraceError):
+            producer.flush(WAIT_S)
+
+    assert read_all(kafka, topic, count=0) == []
+
+
 def test_the_client_raises_what_no_except_clause_but_a_bare_one_catches(kafka: Broker, topic_prefix: str) -> None:
     topic = create_topic(kafka, topic_prefix)
     with producing(kafka, topic_prefix) as older:
@@ -255,7 +270,7 @@ def test_tls_to_a_plaintext_listener_is_explained(kafka: Broker, topic_prefix: s
         settings_of(kafka, security__protocol="SSL"), topic_prefix, message_bytes_max=MESSAGE_BYTES_MAX
     )
 
-    with pytest.raises(BrokerUnreachable, match="SSL handshake failed|in state SSL_HANDSHAKE"):
+    with pytest.raises(BrokerUnreachable, match=r"SSL handshake failed|in state SSL_HANDSHAKE"):
         producer.init(2.0)
     producer.close()
 
