@@ -1,7 +1,12 @@
-"""What Spark raises, in our tree. Policy reads the class; what it says stands in the message, cut short."""
+"""What Spark raises, in our tree. Policy reads the class.
+
+Messages of the JVM can hold values of rows, so only the condition or the class of the innermost cause is said; the rest
+stands in Spark's own log.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,7 +17,6 @@ from pyspark.errors import PySparkException
 from cdc.errors import LakeUnready, SinkGap
 
 _LOST: Final = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS", "may have been lost", "aged out")
-_TEXT_MAX: Final = 300
 
 
 @contextmanager
@@ -22,7 +26,7 @@ def sparked(doing: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
         text = str(error)
-        cause = _first_line(text)
+        cause = _cause(error, text)
         if any(word in text for word in _LOST):
             raise SinkGap(
                 f"cannot {doing}: records are gone from the log: {cause}",
@@ -31,13 +35,12 @@ def sparked(doing: str) -> Iterator[None]:
         gone = isinstance(error, Py4JNetworkError | ConnectionError)
         what = "Spark's JVM is gone" if gone else f"Spark failed: {cause}"
         raise LakeUnready(
-            f"cannot {doing}: {what}", hint="it is tried again; memory of the sink may be short"
+            f"cannot {doing}: {what}", hint="it is tried again; spark.log in the cache folder says more"
         ) from error
 
 
-def _first_line(text: str) -> str:
-    """The line that says why: the innermost cause, else the first."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    found = causes[-1] if causes else lines[0] if lines else type(text).__name__
-    return found[:_TEXT_MAX]
+def _cause(error: BaseException, text: str) -> str:
+    """Spark's condition, else the class of the innermost cause."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    causes = re.findall(r"^Caused by: ([\w.$]+)", text, re.MULTILINE) or re.findall(r"^: ([\w.$]+)", text, re.MULTILINE)
+    return condition or (causes[-1] if causes else type(error).__name__)
