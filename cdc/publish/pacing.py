@@ -2,7 +2,8 @@
 
 The coordinator answers a commit first and writes the markers after it. A transaction that begins in between is refused
 (CONCURRENT_TRANSACTIONS), and librdkafka asks again 20 ms later. At 200 commits a second the median latency was 37 and
-44 ms without a pause, 19 and 20 ms with 1.5 or 3 ms (two runs each in turn; 2 shared cores, Kafka 4.3.1, 2026-11-21). While a backlog is read the pause costs nothing: reading goes on for longer.
+44 ms without a pause, 19 and 20 ms with 1.5 or 3 ms (two runs each in turn; 2 shared cores, Kafka 4.3.1, 2026-11-21).
+While a backlog is read the pause costs nothing: reading goes on for longer.
 """
 
 from __future__ import annotations

@@ -75,7 +75,9 @@ def test_columns_that_differ_only_in_case_are_refused() -> None:
         _table(column("Id"), column("id"))
 
 
-@pytest.mark.parametrize("name", ["_epoch", "_COMMIT_LSN", "_valid_to", "_deleted", "_offset", "_Partition", "_unchanged", "_open"])
+@pytest.mark.parametrize(
+    "name", ["_epoch", "_COMMIT_LSN", "_valid_to", "_deleted", "_offset", "_Partition", "_unchanged", "_open"]
+)
 def test_name_of_the_lake_is_refused(name: str) -> None:
     with pytest.raises(SinkUnfit, match="own columns"):
         _table(ID, column(name))

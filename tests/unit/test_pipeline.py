@@ -347,6 +347,16 @@ def test_batch_that_was_read_meanwhile_is_written_when_the_commit_is_known() -> 
     assert rig.published == ["100.1", "110.1"]
 
 
+def test_a_slice_is_kept_back_rather_than_waiting_for_the_commit_under_way() -> None:
+    rig = Rig(transaction(100, 110), [], opening(110, rows=2500))
+    rig.publisher.slow = True
+
+    rig.step(3)
+
+    assert rig.journal == ["write 1"]
+    assert rig.assembler.row_count == 2500
+
+
 def test_silence_waits_for_the_commit_under_way() -> None:
     rig = Rig(transaction(100, 110), [])
     rig.publisher.slow = True
