@@ -126,6 +126,12 @@ def lake_table(record: SchemaRecord, overrides: Mapping[str, str] | None = None)
     return LakeTable(record.table, record.topic, record.schema_id, record.key, tuple(columns))
 
 
+def form_of(record: SchemaRecord, types: Mapping[str, Mapping[str, str]]) -> LakeTable:
+    """The lake's form with the overrides a sink has for the table, as far as this form has the columns."""
+    names = {column.name for column in record.columns}
+    return lake_table(record, {name: kind for name, kind in types.get(record.table, {}).items() if name in names})
+
+
 def unknown_overrides(overrides: Mapping[str, str], tables: Sequence[LakeTable]) -> list[str]:
     """Names in `overrides` that no form of the table has: most likely misspelt."""
     known = {column.name for table in tables for column in table.columns}

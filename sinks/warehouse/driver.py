@@ -31,14 +31,14 @@ from cdc.model.patterns import matches
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
 from sinks.warehouse import batch
-from sinks.warehouse.columns import LakeTable, lake_table, unknown_overrides
+from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.committer import Committer
 from sinks.warehouse.cutreader import read_marks, read_schemas
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.fold import Names, TableFold
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
-from sinks.warehouse.span import START, Mark, Partition, Span, next_span
+from sinks.warehouse.span import START, Mark, Partition, Span, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
 from sinks.warehouse.viewrun import CutTables, Kept, run_views
 from sinks.warehouse.views import View, bind
@@ -319,9 +319,7 @@ class LakeDriver:
                 raise SinkUnfit(f"types of {table} name a column it does not have: {', '.join(unknown)}", table=table)
 
     def _lake_table(self, record: SchemaRecord) -> LakeTable:
-        overrides = self._parts.settings.types.get(record.table, {})
-        names = {column.name for column in record.columns}
-        return lake_table(record, {name: kind for name, kind in overrides.items() if name in names})
+        return form_of(record, self._parts.settings.types)
 
     def _names(self, table: LakeTable) -> Names:
         return Names.of(table, history=matches(table.table, self._parts.settings.history))
@@ -340,10 +338,7 @@ def _offsets(name: str, span: Span) -> dict[Partition, int]:
 
 
 def _mark(manifest: Manifest) -> Mark:
-    accounts: dict[Partition, tuple[int, int]] = {}
-    for text, account in manifest.accounts.items():
-        topic, _, index = text.rpartition("-")
-        accounts[(topic, int(index))] = account
+    accounts = {partition_of(text): account for text, account in manifest.accounts.items()}
     return Mark(
         manifest.epoch,
         manifest.end_lsn,

@@ -93,6 +93,12 @@ class Span:
         return found
 
 
+def partition_of(text: str) -> Partition:
+    """``topic-3``, as cut index and manifest name a partition; topics may hold dashes."""
+    topic, _, index = text.rpartition("-")
+    return topic, int(index)
+
+
 def is_data(topic: str) -> bool:
     """Whether a topic holds events: ``<name>.<schema>.<table>`` has two dots, control topics one, names none."""
     return topic.count(".") > 1
@@ -152,8 +158,7 @@ class _Building:
         else:
             self._tables.update(cut.tables)
         for text, (end, count, _) in cut.changed.items():
-            topic, _, index = text.rpartition("-")
-            self._account((topic, int(index)), (end, count))
+            self._account(partition_of(text), (end, count))
         self._merged += 1
         self._cuts_offset = offset + 1
 

@@ -16,11 +16,11 @@ from pyspark.sql import functions as fn
 from cdc.kafka.consumer import LogReader
 from cdc.model.patterns import matches
 from sinks.warehouse import batch, changes, layout
-from sinks.warehouse.columns import LakeTable, lake_table
+from sinks.warehouse.columns import LakeTable, form_of
 from sinks.warehouse.cutreader import read_schemas
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.manifest import Manifest
-from sinks.warehouse.span import Mark, Partition, Span
+from sinks.warehouse.span import Mark, Span, partition_of
 from sinks.warehouse.sparkfaults import sparked
 
 if TYPE_CHECKING:
@@ -119,19 +119,13 @@ class _Comparing:
             parsed.unpersist()
 
     def _form(self, table: str, schema_id: str) -> LakeTable:
-        record = self.schemas[(table, schema_id)]
-        names = {column.name for column in record.columns}
-        overrides = self._wanted.types.get(table, {})
-        return lake_table(record, {name: kind for name, kind in overrides.items() if name in names})
+        return form_of(self.schemas[(table, schema_id)], self._wanted.types)
 
 
 def _whole_topic(topic: str, manifest: Manifest, reader: LogReader) -> Span:
     """From what is left of the beginning to where the manifest is. Not counted: compaction may have been there."""
-    accounts: dict[Partition, tuple[int, int]] = {}
-    for text, (offset, count) in manifest.accounts.items():
-        name, _, index = text.rpartition("-")
-        if name == topic:
-            accounts[(name, int(index))] = (offset, count)
+    known = {partition_of(text): account for text, account in manifest.accounts.items()}
+    accounts = {at: account for at, account in known.items() if at[0] == topic}
     begins = {at: (low, 0) for at, (low, _) in reader.end_offsets([topic]).items() if at in accounts}
     end = Mark(manifest.epoch, manifest.end_lsn, manifest.commit_lsn, 0, accounts, {}, 1)
     return Span(Mark(0, 0, 0, 0, begins, {}, 0), end, 1)
