@@ -124,7 +124,8 @@ class Pipeline:
             self._write_slice()
 
     def _idle_progress_due(self, now_s: float) -> bool:
-        return self._parts.assembler.advanced and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
+        waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
+        return waited and self._parts.assembler.advanced
 
     def _plan(self) -> None:
         """A table, or a new shape of one: everything that needs the catalog or an admin call happens here."""

@@ -388,6 +388,17 @@ def test_commit_under_way_that_fails_confirms_nothing() -> None:
     assert all(lsn <= 100 for lsn in rig.stream.confirmed)
 
 
+def test_progress_under_way_is_not_said_again_for_the_next_keepalive() -> None:
+    rig = Rig(*([server.keepalive(200 + number)] for number in range(6)))
+    rig.publisher.slow = True
+
+    rig.step(6, seconds=0.1)
+    rig.publisher.settling = False
+    rig.step()
+
+    assert [position.end_lsn for position in rig.publisher.positions] == [200]
+
+
 def test_stop_waits_for_the_commit_under_way() -> None:
     rig = Rig(transaction(100, 110), [])
     rig.publisher.slow = True
