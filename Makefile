@@ -28,10 +28,10 @@ demo-capture: setup ## the same without Spark, under two minutes
 	@$(BIN)/python -m cdc.demo --capture-only
 
 test: setup ## everything CI runs, in two lanes
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=line quick spark slow
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=line quick spark e2e slow
 
 quick: static unit property ## without servers
-slow: contract integration e2e faults ## capture on real servers
+slow: contract integration faults ## capture on real servers
 
 static: setup ## ruff, mypy, import rules
 	$(BIN)/ruff check .
@@ -54,10 +54,10 @@ integration: contract ## capture on real servers
 spark: property ## the lake: cuts, mirrors, histories, views
 	$(PYTEST) tests/spark
 
-e2e: integration ## what the documents show, as shown
+e2e: spark ## what the documents show, as shown
 	$(PYTEST) tests/e2e
 
-faults: e2e ## what must survive: kills, restarts, stalls
+faults: integration ## what must survive: kills, restarts, stalls
 	$(PYTEST) tests/faults
 
 bench: setup ## speed and memory against pg_recvlogical, printed as JSON

@@ -17,9 +17,11 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
-from sinks.warehouse.batch import POSITION, ROW
+from sinks.warehouse.batch import POSITION, ROW, UNFIT
 from sinks.warehouse.columns import LakeTable
+from sinks.warehouse.committer import DELETED, VALID_TO, VALID_TO_LSN
 
+CLOSES: Final = "_closes"
 _PLACE: Final = "_epoch int, _commit_lsn bigint, _ordinal int"
 _META = ("_op", "_unchanged", *POSITION, "_partition", "_offset")
 
@@ -57,16 +59,16 @@ def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, colum
         for index, name in enumerate(names)
     }
     row = fn.struct(*[filled.get(column.name, fn.col(ROW)[column.name]).alias(column.name) for column in table.columns])
-    return known.select(row.alias(ROW), *_META)
+    return known.select(row.alias(ROW), *_META, UNFIT)
 
 
 def collapse(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """The mirror's side of a span: one row a key, as of its newest event.
+    """One row a key, as of its newest event; tombstones do not count.
 
     The table's columns, `sinks.warehouse.columns.MIRROR_COLUMNS` and ``_deleted``; of a deleted key only the key's
     columns have values.
     """
-    keyed = changes.select(
+    keyed = changes.where(fn.col("_op").isNotNull()).select(
         *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)],
         "_offset",
         fn.struct(ROW, "_op", *POSITION).alias("event"),
@@ -75,44 +77,43 @@ def collapse(changes: DataFrame, table: LakeTable) -> DataFrame:
     return newest.select(
         *_flat(table, fn.col("event")[ROW]),
         *[fn.col("event")[name].alias(name) for name in POSITION],
-        (fn.col("event")["_op"] == "d").alias("_deleted"),
+        (fn.col("event")["_op"] == "d").alias(DELETED),
     )
 
 
-def versions(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """The history's side of a span: a row for each event but deletes, and one for each key whose open row ends.
+def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
+    """All that archive, mirror and history take, in one pass: each record, and what comes next of its key.
 
-    The table's columns, `sinks.warehouse.columns.HISTORY_COLUMNS` and ``_closes``. Validity is half-open: from the
-    event to the next one of the key, a delete included; null where it is open. ``_closes`` marks the first event of
-    each key in the span: the row that was open before it ends at its ``_valid_from``. A delete that comes first has
-    a row with ``_closes`` too, with ``_op`` ``d``: it closes and is no version.
+    Flat: the table's columns, ``_op``, ``_unchanged``, the position and the place, and of a table with a key
+
+        _valid_to_lsn, _valid_to    position and time of the key's next event, a delete included; null for the newest
+        _closes                     true for the key's first event in the span: what was open before it ends there
+
+    and then ``_unfit``. `sinks.warehouse.sides` has what is made of it.
     """
-    first = Window.partitionBy(*_keys(table)).orderBy("_offset")
+    if not table.key:
+        return changes.select(*_flat(table, fn.col(ROW)), *_META, UNFIT)
+    # Tombstones have no key to be grouped by: each is a group of its own.
+    alone = fn.when(fn.col("_op").isNull(), fn.col("_offset")).alias("alone")
+    of_key = Window.partitionBy(*_keys(table), "alone").orderBy("_offset")
     position = fn.struct(fn.col("_commit_lsn").alias("lsn"), fn.col("_committed_at").alias("at"))
-    told = changes.select("*", *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)]).select(
-        "*",
-        fn.lead(position).over(first).alias("next"),
-        (fn.row_number().over(first) == 1).alias("_closes"),
-    )
-    return told.where((fn.col("_op") != "d") | fn.col("_closes")).select(
+    told = changes.select(
+        "*", alone, *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)]
+    ).select("*", fn.lead(position).over(of_key).alias("next"), (fn.row_number().over(of_key) == 1).alias("first"))
+    return told.select(
         *_flat(table, fn.col(ROW)),
-        fn.col("_commit_lsn").alias("_valid_from_lsn"),
-        fn.col("_ordinal").alias("_valid_from_ordinal"),
-        fn.col("_committed_at").alias("_valid_from"),
-        fn.col("next")["lsn"].alias("_valid_to_lsn"),
-        fn.col("next")["at"].alias("_valid_to"),
-        "_epoch",
-        "_op",
-        "_closes",
+        *_META,
+        fn.col("next")["lsn"].alias(VALID_TO_LSN),
+        fn.col("next")["at"].alias(VALID_TO),
+        fn.col("first").alias(CLOSES),
+        UNFIT,
     )
 
 
-def flat(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """Changes with the table's columns first, for readers; names of ours are ``_op``, the position and the place.
-
-    Only for tables without columns of these names.
-    """
-    return changes.select(*_flat(table, fn.col(ROW)), *_META)
+def unflat(flat: DataFrame, table: LakeTable) -> DataFrame:
+    """A frame of changes from `sequenced` rows."""
+    row = fn.struct(*[_of(flat, column.name).alias(column.name) for column in table.columns])
+    return flat.select(row.alias(ROW), *_META, UNFIT)
 
 
 def _moves(

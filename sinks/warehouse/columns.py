@@ -26,7 +26,7 @@ HISTORY_COLUMNS: Final = (
     "_epoch",
     "_op",
 )
-_MARKS: Final = ("_deleted", "_closes", "_open", "_unchanged", "_partition", "_offset")
+_MARKS: Final = ("_deleted", "_closes", "_open", "_unchanged", "_partition", "_offset", "_unfit")
 RESERVED: Final = frozenset({*MIRROR_COLUMNS, *HISTORY_COLUMNS, *_MARKS})
 """Names the lake adds; a table that has one of them itself cannot be kept."""
 

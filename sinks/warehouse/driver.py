@@ -30,7 +30,6 @@ from cdc.model.names import cuts_topic, schema_topic
 from cdc.model.patterns import matches
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
-from sinks.warehouse import batch
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.committer import Committer
@@ -38,13 +37,14 @@ from sinks.warehouse.cutreader import read_marks, read_schemas
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.fold import Names, TableFold
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.span import START, Mark, Partition, Span, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
 from sinks.warehouse.viewrun import CutTables, Kept, run_views
 from sinks.warehouse.views import View, bind
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred bytes each
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
@@ -79,6 +79,7 @@ class LakeDriver:
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._behind: dict[str, str] = {}
+        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name)
 
     @property
     def mark(self) -> Mark:
@@ -106,6 +107,7 @@ class LakeDriver:
 
     def close(self) -> None:
         """Let go of everything; what is not published is done again by the next driver."""
+        self._reader.close()
         self._parts.closing.close()
 
     def _resume(self) -> None:
@@ -158,29 +160,45 @@ class LakeDriver:
         """Read the span and let each table take its events; returns the lake tables written, and how to sort them."""
         parts = self._parts
         self._check_there(span)
-        raw = batch.read_span(parts.spark, parts.kafka_options, span, group=parts.fence.name).persist()
-        try:
-            found = batch.survey(raw)
-            batch.check_counts(found, span)
-            written: dict[str, tuple[str, ...]] = {}
-            for topic, schema_ids in sorted(found.schemas.items()):
-                forms = _forms(schemas, topic, schema_ids)
-                written |= self._fold(raw, forms, schemas, commit)
-            return written
-        finally:
-            raw.unpersist()
+        fold = TableFold(parts.spark, parts.path, parts.committer, commit)
+        forms = self._forms(span, schemas)
+        written: dict[str, tuple[str, ...]] = {}
+        for topic, rows in self._reader.rows(span, forms):
+            table = forms[topic][-1]
+            names = self._names(table)
+            before = self._schema_before(names)
+            old = None if before is None else self._lake_table(schemas[(table.table, before)])
+            fold.fold(rows, table, old, names)
+            # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
+            written |= {name: table.key if name == names.mirror else () for name in names.all}
+        return written
 
-    def _fold(
-        self, raw: DataFrame, forms: Sequence[SchemaRecord], schemas: _Schemas, commit: CutCommit
-    ) -> dict[str, tuple[str, ...]]:
-        parts = self._parts
-        tables = [self._lake_table(form) for form in forms]
-        names = self._names(tables[-1])
-        before = self._manifest.tables.get(names.mirror or names.archive) if self._manifest else None
-        old = None if before is None else self._lake_table(schemas[(tables[-1].table, before.schema_id)])
-        TableFold(parts.spark, parts.path, parts.committer, commit).fold(raw, tables, old, names)
-        # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
-        return {name: tables[-1].key if name == names.mirror else () for name in names.all}
+    def _forms(self, span: Span, schemas: _Schemas) -> dict[str, list[LakeTable]]:
+        """Of each topic of the span the forms its rows have, the one of the newest row last.
+
+        A schema is written in the transaction of its first row. So without a new one in the span, rows have the form
+        the lake has; and where several are possible, the rows are looked at.
+        """
+        told: dict[str, Sequence[SchemaRecord]] = {}
+        moved = _schemas_end(self._parts.name, span.start) != _schemas_end(self._parts.name, span.end)
+        for topic in sorted({topic for topic, _ in span.ranges}):
+            known = {record.schema_id: record for record in schemas.values() if record.topic == topic}
+            newest = [*known.values()][-1:]
+            before = self._schema_before(self._names(self._lake_table(newest[0]))) if newest else None
+            if len(known) == 1:
+                told[topic] = newest
+            elif before is not None and not moved:
+                told[topic] = [known[before]]
+        unsure = sorted({topic for topic, _ in span.ranges} - told.keys())
+        if unsure:
+            for topic, schema_ids in self._reader.survey(span, unsure).items():
+                told[topic] = _found_forms(schemas, topic, schema_ids)
+        return {topic: [self._lake_table(record) for record in told[topic]] for topic in sorted(told)}
+
+    def _schema_before(self, names: Names) -> str | None:
+        """The schema that the lake's tables of a captured one have; None when there are none."""
+        state = self._manifest.tables.get(names.mirror or names.archive) if self._manifest else None
+        return None if state is None else state.schema_id
 
     def _found_new(self, kept: Mapping[str, LakeTable], written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
@@ -205,9 +223,10 @@ class LakeDriver:
             known = {topic for topic, table in kept.items() if self._names(table).archive in self._manifest.tables}
             self._refuse_late_histories(span, kept)
         unwanted = {record.topic for record in schemas.values()} - kept.keys()
-        start = {at: account for at, account in span.start.accounts.items() if at[0] in known}
+        joining = kept.keys() - set(known)
+        start = {at: account for at, account in span.start.accounts.items() if at[0] not in joining}
         end = {at: account for at, account in span.end.accounts.items() if at[0] not in unwanted}
-        late = {topic for (topic, _), (_, count) in span.start.accounts.items() if count} & kept.keys() - set(known)
+        late = {topic for (topic, _), (_, count) in span.start.accounts.items() if count} & joining
         if late and self._manifest is not None:
             log.get().info("tables_joined_the_lake", topics=sorted(late), note="read from their beginning")
         return replace(span, start=replace(span.start, accounts=start), end=replace(span.end, accounts=end))
@@ -304,7 +323,7 @@ class LakeDriver:
 
     def _known_schemas(self, span: Span) -> _Schemas:
         """Every schema up to the end of the span; read again only when the index says there are more."""
-        at = span.end.accounts.get((schema_topic(self._parts.name), 0), (0, 0))[0]
+        at = _schemas_end(self._parts.name, span.end)
         if at != self._schemas_at:
             self._schemas = read_schemas(self._parts.reader, self._parts.name)
             self._schemas_at = at
@@ -350,7 +369,12 @@ def _mark(manifest: Manifest) -> Mark:
     )
 
 
-def _forms(schemas: _Schemas, topic: str, schema_ids: Sequence[str]) -> list[SchemaRecord]:
+def _schemas_end(name: str, mark: Mark) -> int:
+    """Where the schema topic ends at a mark."""
+    return mark.accounts.get((schema_topic(name), 0), (0, 0))[0]
+
+
+def _found_forms(schemas: _Schemas, topic: str, schema_ids: Sequence[str]) -> list[SchemaRecord]:
     """The schema records of a topic's rows, in the order given."""
     of_topic = {record.schema_id: record for record in schemas.values() if record.topic == topic}
     missing = [schema_id for schema_id in schema_ids if schema_id not in of_topic]

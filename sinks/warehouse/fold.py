@@ -1,12 +1,12 @@
 """One table of one span: from its changes to the commits of archive, mirror and history.
 
-The frames are lazy and come back to the driver as Arrow once they are small: a row a key, a row a version. Spark does
-what is done per event; the committer what is done per file.
+Spark has done what is done per event, in one pass, and its rows are here as Arrow (`sinks.warehouse.changes`); they are
+told apart (`sinks.warehouse.sides`), and the committer does what is done per file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,18 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.errors import SinkUnfit
-from sinks.warehouse import batch, changes, layout
+from sinks.warehouse import changes, layout, sides
 from sinks.warehouse.columns import HISTORY_COLUMNS, MIRROR_COLUMNS, Evolution, LakeTable, evolve
 from sinks.warehouse.committer import DELETED, VALID_TO, VALID_TO_LSN
 from sinks.warehouse.lake import frame_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from sinks.warehouse.commit import CutCommit
     from sinks.warehouse.committer import Committer
 
-_CLOSES: Final = "_closes"
 _DDL: Final = {
     "smallint": pa.int16(),
     "int": pa.int32(),
@@ -95,53 +94,39 @@ class TableFold:
             closes = rows.select([*table.key, VALID_TO_LSN, VALID_TO])
             self._commit.history(names.history, closes, rows, table.key, schema_id=table.schema_id)
 
-    def fold(self, raw: DataFrame, forms: Sequence[LakeTable], before: LakeTable | None, names: Names) -> None:
+    def fold(self, rows: pa.Table, table: LakeTable, before: LakeTable | None, names: Names) -> None:
         """Take the events of one topic in.
 
         Args:
-            raw: the span's records.
-            forms: the forms of the table that `raw` has rows of, the newest last.
+            rows: its records, as `sinks.warehouse.changes.sequenced` gives them.
+            table: the form they have.
             before: the form the lake tables have; None: there are none yet.
             names: where they are.
-        """
-        table = forms[-1]
-        parsed = batch.parse(raw, forms).persist()
-        try:
-            unchanged = batch.check(parsed, table)
-            step = evolve(before, table) if before is not None else None
-            if step is not None and before is not None:
-                self._reshape(table, before, step, names)
-            events = changes.flat(parsed, table).toArrow()
-            self._commit.archive(names.archive, events, schema_id=table.schema_id)
-            if names.mirror:
-                self._keyed(parsed, table, names, unchanged)
-        finally:
-            parsed.unpersist()
 
-    def _keyed(self, parsed: DataFrame, table: LakeTable, names: Names, unchanged: frozenset[str]) -> None:
+        Raises:
+            SinkUnfit: there is a value the table cannot hold; nothing was written.
+        """
+        events, unchanged = sides.checked(rows, table)
+        step = evolve(before, table) if before is not None else None
+        if step is not None and before is not None:
+            self._reshape(table, before, step, names)
+        self._commit.archive(names.archive, sides.archive(events), schema_id=table.schema_id)
+        if not names.mirror:
+            return
+        if unchanged:
+            events = self._filled(events, table, names, unchanged)
+        # What rows are filled from is the mirror of the cut before: its own commit comes last.
+        if names.history:
+            closes, versions = sides.history(events, table)
+            self._commit.history(names.history, closes, versions, table.key, schema_id=table.schema_id)
+        self._commit.mirror(names.mirror, sides.mirror(events, table), table.key, schema_id=table.schema_id)
+
+    def _filled(self, events: pa.Table, table: LakeTable, names: Names, columns: Collection[str]) -> pa.Table:
+        """The same events, with the values that PostgreSQL did not send."""
         version = self._commit.version(names.mirror)
         previous = None if version is None else frame_of(self._spark, self._path, names.mirror, version)
-        filled = changes.fill(parsed, previous, table, unchanged)
-        if unchanged and names.history:
-            filled = filled.persist()
-        try:
-            # The history first: `previous` is what both are filled from, and the mirror's commit replaces it.
-            if names.history:
-                self._keep_versions(filled, table, names.history)
-            rows = changes.collapse(filled, table).toArrow()
-            self._commit.mirror(names.mirror, rows, table.key, schema_id=table.schema_id)
-        finally:
-            filled.unpersist()
-
-    def _keep_versions(self, filled: DataFrame, table: LakeTable, name: str) -> None:
-        found = changes.versions(filled, table).toArrow()
-        first = found.filter(pc.field(_CLOSES))
-        closes = pa.table(
-            {key: first[key] for key in table.key}
-            | {VALID_TO_LSN: first["_valid_from_lsn"], VALID_TO: first["_valid_from"]}
-        )
-        rows = found.filter(pc.field("_op") != "d").drop_columns([_CLOSES])
-        self._commit.history(name, closes, rows, table.key, schema_id=table.schema_id)
+        frame = changes.unflat(self._spark.createDataFrame(events), table)
+        return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
 
     def _reshape(self, table: LakeTable, before: LakeTable, step: Evolution, names: Names) -> None:
         """DDL came between the rows: give the lake tables the new form, with the values they have."""

@@ -207,6 +207,8 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
         # On: only AQE sees how small a side of a view's join is after its filters, and a small batch takes no longer
         # with it (0.14-0.43 s against 0.16-0.32 s without, 2026-11-21).
         "spark.sql.adaptive.enabled": "true",
+        # pyspark would tell the JVM the line of Python of every expression: three calls in four.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         **_SQL_SETTINGS,
     }
     threads = _local_threads(options.master, cores)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cdc.local.server import ServerOptions
 from cdc.local.stack import Stack
+from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
 from tests.bench.throughput import measure_throughput
@@ -28,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    parser.add_argument("--only", choices=("throughput", "latency", "lake"))
+    parser.add_argument("--only", choices=("throughput", "latency", "lake", "freshness"))
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     options = parser.parse_args()
     servers = {
@@ -55,6 +56,8 @@ def main() -> int:
             result["latency"] = [measure_latency(stack, Path(folder), rate, options.seconds) for rate in rates]
         if options.only in {None, "lake"}:
             result["lake"] = measure_lake(stack, Path(folder), options.changes)
+        if options.only in {None, "freshness"}:
+            result["freshness"] = measure_freshness(stack, Path(folder), 1_000_000, 2000, 60)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
 

@@ -96,12 +96,19 @@ class BenchDaemon:
 
     def peak_rss_bytes(self) -> int:
         """The most memory it ever had."""
-        line = next(line for line in self._proc("status").splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+        assert self._process is not None
+        return peak_rss_bytes(self._process.pid)
 
     def _proc(self, name: str) -> str:
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/{name}").read_text(encoding="ascii")
+
+
+def peak_rss_bytes(pid: int | str) -> int:
+    """The most memory a process ever had; ``self`` is this one."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    line = next(line for line in text.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
 
 
 def _free_port() -> int:

@@ -1,15 +1,19 @@
-"""A cut of the lake: from records in Kafka to a published manifest, with the parts it is made of.
+"""A cut of the lake: from records in Kafka to a published manifest, and the same topic by Structured Streaming.
 
-One table of seven columns, about 150 bytes a row. The first cut warms Spark up and is reported apart; the second one is
-the figure: as many changes again, updates of uniform keys. `parts` are seconds inside the committer, the rest of
-`seconds` is Spark: reading, counting, parsing, folding.
+One table of seven columns, about 150 bytes a row. Everybody loads the inserts first, which warms Spark up and is
+reported apart. The figures are of updates of uniform keys, `changes` a cut: a lake with archive and mirror, one with a
+history too, and in between what one would write otherwise (`tests.bench.streaming`), in a JVM of its own. `parts` are
+seconds in the committer, the rest of a cut is Spark: reading, parsing, what comes next of each key.
 """
 
 from __future__ import annotations
 
-import resource
+import json
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,18 +27,20 @@ from cdc.kafka.consumer import LogReader
 from cdc.local.stack import Stack
 from cdc.lsn import Lsn
 from cdc.verify.cut import wait_for_cut
+from sinks.warehouse import session
 from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.start import start
-from tests.bench.daemon import BenchDaemon, write_config
+from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
 
 _NAME: Final = "lakebench"
 _PARTS: Final = ("append", "merge", "close_and_append", "overwrite")
 _CAUGHT_UP_S: Final = 300.0
 _ROW: Final = "md5(n::text), md5((n * 7)::text), n % 100, n * 1.5, now(), n % 2 = 0"
+_UPDATE: Final = b"update lake_rows set total = total + 1, a = b"
 
 
 def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
-    """Seconds and rates of two cuts of `changes` changes each, with a mirror and a history."""
+    """Seconds and rates of cuts of `changes` changes each."""
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         sql.execute(
             b"create table lake_rows (id int primary key, a text, b text, kind int, total numeric(12,2), "
@@ -42,43 +48,132 @@ def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
         )
         config = write_config(stack, folder, _NAME, "public.lake_rows")
         with config.open("a") as text:
-            text.write(
-                f'\n[sinks.lake]\nkind = "warehouse"\npath = "{folder / "lake"}"\nhistory = ["public.*"]\n'
-                f'master = "local[2]"\nmemory = "3g"\nevents_max = {4 * changes}\n'
-            )
-        with BenchDaemon(config), ExitStack() as closing:
-            statement = f"insert into lake_rows select n, {_ROW} from generate_series(1, {changes}) n"
-            sql.execute(statement.encode())
-            _await(config, _wal(sql))
-            began_s = time.monotonic()
-            driver = start(load(config, {}), "lake", SystemClock(), machine=Machine.here(), progress=Silent())
-            closing.callback(driver.close)
-            opened_s = time.monotonic() - began_s
-            first_s, _ = _cut(driver, _wal(sql))
-            sql.execute(b"update lake_rows set total = total + 1, a = b")
-            _await(config, _wal(sql))
-            second_s, parts = _cut(driver, _wal(sql))
+            text.write(lake_section("lake", folder / "lake", events_max=4 * changes))
+            text.write(lake_section("versions", folder / "versions", 'history = ["public.*"]', events_max=4 * changes))
+        with BenchDaemon(config):
+            sql.execute(f"insert into lake_rows select n, {_ROW} from generate_series(1, {changes}) n".encode())
+            await_log(config, _NAME, wal(sql))
+            streaming = _Streaming(stack.kafka.bootstrap, f"{_NAME}.public.lake_rows", folder / "streaming")
+            first = streaming.drain()
+            with ExitStack() as closing:
+                lake, opened_s = _opened(config, "lake", closing)
+                first_s, _ = _cut(lake, wal(sql))
+                mirrored, merged = [], []
+                for _ in range(2):
+                    sql.execute(_UPDATE)
+                    await_log(config, _NAME, wal(sql))
+                    mirrored.append(_figures(changes, *_cut(lake, wal(sql))))
+                    merged.append(round(streaming.drain(), 1))
+                streaming.close()
+                versions, _ = _opened(config, "versions", closing)
+                _cut(versions, wal(sql))
+                sql.execute(_UPDATE)
+                await_log(config, _NAME, wal(sql))
+                kept = _figures(changes, *_cut(versions, wal(sql)))
+                memory = {"python": peak_rss_bytes("self"), "jvm": peak_rss_bytes(jvm_pid())}
+    best, other = min(one["seconds"] for one in mirrored), min(merged)
     return {
         "changes": changes,
         "session_seconds": round(opened_s, 1),
         "first_cut_seconds": round(first_s, 1),
-        "seconds": round(second_s, 1),
-        "changes_per_second": round(changes / second_s),
-        "parts": {name: round(value, 2) for name, value in parts.items()},
-        "python_peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "archive_and_mirror": mirrored,
+        "with_history": kept,
+        "streaming": {"first_seconds": round(first, 1), "seconds": merged},
+        "ratio_to_streaming": round(other / best, 2),
+        "peak_rss_bytes": memory,
     }
 
 
+def lake_section(sink: str, path: Path, more: str = "", *, events_max: int = 500_000) -> str:
+    """A sink for a configuration file."""
+    return (
+        f'\n[sinks.{sink}]\nkind = "warehouse"\npath = "{path}"\n{more}\n'
+        f'master = "local[2]"\nmemory = "3g"\nevents_max = {events_max}\n'
+    )
+
+
+def jvm_pid() -> int:
+    """The process of the session that is open."""
+    opened = session._opened
+    assert opened is not None
+    assert opened.jvm is not None
+    return opened.jvm.pid
+
+
+def wal(sql: psycopg.Connection[Any]) -> Lsn:
+    """Where everything committed so far ends."""
+    row = sql.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0]).before_header()
+
+
+def await_log(config: Path, name: str, lsn: Lsn) -> None:
+    """Wait until capture has everything before `lsn`."""
+    loaded = load(config, {})
+    with LogReader(loaded.kafka, client_id=f"{name}.bench") as reader:
+        wait_for_cut(reader, name, lsn, SystemClock(), timeout_s=_CAUGHT_UP_S)
+
+
+class _Streaming:
+    """`tests.bench.streaming` in a process of its own."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.bench.streaming", bootstrap, topic, str(folder)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def drain(self) -> float:
+        """Have it take what the topic has; seconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"bench: the streaming job ended with {self._process.wait()}")
+        return float(json.loads(line)["seconds"])
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
+def _opened(config: Path, sink: str, closing: ExitStack) -> tuple[LakeDriver, float]:
+    began_s = time.monotonic()
+    driver = start(load(config, {}), sink, SystemClock(), machine=Machine.here(), progress=Silent())
+    closing.callback(driver.close)
+    return driver, time.monotonic() - began_s
+
+
 def _cut(driver: LakeDriver, lsn: Lsn) -> tuple[float, dict[str, float]]:
+    with _parts(driver) as parts:
+        began_s = time.monotonic()
+        while driver.mark.end_lsn < lsn:
+            if not driver.step():
+                time.sleep(0.2)
+        return time.monotonic() - began_s, parts
+
+
+def _figures(changes: int, seconds: float, parts: dict[str, float]) -> dict[str, Any]:
+    return {
+        "seconds": round(seconds, 2),
+        "changes_per_second": round(changes / seconds),
+        "without_archive_per_second": round(changes / (seconds - parts["append"])),
+        "parts": {name: round(value, 2) for name, value in parts.items() if value},
+    }
+
+
+@contextmanager
+def _parts(driver: LakeDriver) -> Iterator[dict[str, float]]:
+    """Seconds inside the committer."""
     parts = dict.fromkeys(_PARTS, 0.0)
     committer: Any = driver._parts.committer
     for name in _PARTS:
         setattr(committer, name, _timed(getattr(type(committer), name).__get__(committer), parts, name))
-    began_s = time.monotonic()
-    while driver.mark.end_lsn < lsn:
-        if not driver.step():
-            time.sleep(0.2)
-    return time.monotonic() - began_s, parts
+    try:
+        yield parts
+    finally:
+        for name in _PARTS:
+            delattr(committer, name)
 
 
 def _timed(call: Any, parts: dict[str, float], name: str) -> Any:
@@ -90,16 +185,3 @@ def _timed(call: Any, parts: dict[str, float], name: str) -> Any:
             parts[name] += time.monotonic() - began_s
 
     return timed
-
-
-def _wal(sql: psycopg.Connection[Any]) -> Lsn:
-    row = sql.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-    assert row is not None
-    return Lsn.parse(row[0]).before_header()
-
-
-def _await(config: Path, lsn: Lsn) -> None:
-    """Wait until capture has everything before `lsn`."""
-    loaded = load(config, {})
-    with LogReader(loaded.kafka, client_id="lakebench") as reader:
-        wait_for_cut(reader, _NAME, lsn, SystemClock(), timeout_s=_CAUGHT_UP_S)

@@ -88,7 +88,7 @@ def _rows(spark: SparkSession, events: Events, *tables: LakeTable) -> list[dict[
     changes = parse(events.frame(spark), tables).persist()
     try:
         check(changes, tables[-1])
-        return list(rows_of(changes, "_partition", "_offset"))
+        return [row for row in rows_of(changes, "_partition", "_offset") if row["_op"]]
     finally:
         changes.unpersist()
 
@@ -126,7 +126,7 @@ def test_row_and_position(spark: SparkSession) -> None:
     assert (second["row"], second["_op"], second["_partition"]) == ({"id": 1, "name": None}, "u", 2)
 
 
-def test_delete_has_the_key_and_tombstones_are_left_out(spark: SparkSession) -> None:
+def test_delete_has_the_key(spark: SparkSession) -> None:
     record = schema(ID, column("name"), column("part", "int8", "integer", key=True))
     events = Events(record)
     events.put("d", {"id": 7, "part": 12345678901234567})
@@ -134,6 +134,17 @@ def test_delete_has_the_key_and_tombstones_are_left_out(spark: SparkSession) -> 
     (row,) = _rows(spark, events, lake_table(record))
 
     assert (row["_op"], row["row"]) == ("d", {"id": 7, "name": None, "part": 12345678901234567})
+
+
+def test_tombstone_has_its_place_only(spark: SparkSession) -> None:
+    record = schema(ID, column("n", "int4", "integer"))
+    events = Events(record)
+    events.record_of(b'{"id":7}', None, partition=3)
+
+    (row,) = rows_of(parse(events.frame(spark), [lake_table(record)]), "_offset")
+
+    assert (row["_partition"], row["_offset"], row["_unfit"]) == (3, 0, 0)
+    assert (row["_op"], row["_commit_lsn"], row["row"]) == (None, None, {"id": None, "n": None})
 
 
 def test_delete_without_a_key_has_the_old_row(spark: SparkSession) -> None:

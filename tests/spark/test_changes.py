@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sinks.warehouse import sides
 from sinks.warehouse.batch import check, parse
-from sinks.warehouse.changes import collapse, fill, flat, versions
+from sinks.warehouse.changes import collapse, fill, sequenced, unflat
 from sinks.warehouse.columns import lake_table
 from tests.fixtures.lakeevents import ID, Events, column, rows_of, schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Rows = list[dict[str, Any]]
 RECORD = schema(ID, column("a.b"), column("c`d", "numeric", "decimal", modifier=((10 << 16) | 2) + 4), column("e"))
 TABLE = lake_table(RECORD)
 
@@ -24,12 +26,25 @@ def _filled(spark: SparkSession, events: Events, previous: DataFrame | None = No
     return fill(changes, previous, TABLE, check(changes, TABLE))
 
 
+def _sides(frame: DataFrame) -> tuple[Rows, Rows, Rows]:
+    """What the mirror, and of the history what ends and what begins, have of a frame of changes."""
+    events, _ = sides.checked(sequenced(frame, TABLE).toArrow(), TABLE)
+    closes, versions = sides.history(events, TABLE)
+    by_key = [("id", "ascending")]
+    return (
+        sides.mirror(events, TABLE).sort_by(by_key).to_pylist(),
+        closes.sort_by(by_key).to_pylist(),
+        versions.sort_by("_valid_from_lsn").to_pylist(),
+    )
+
+
 def _mirror(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
     return spark.createDataFrame(list(rows), "id int, `a.b` string, `c``d` decimal(10,2), e string")
 
 
 def _images(frame: DataFrame) -> list[tuple[object, ...]]:
-    return [tuple(row["row"].values()) for row in rows_of(frame, "_partition", "_offset")]
+    rows = rows_of(frame.where("_op is not null"), "_partition", "_offset")
+    return [tuple(row["row"].values()) for row in rows]
 
 
 def test_newest_row_of_each_key_is_kept(spark: SparkSession) -> None:
@@ -39,13 +54,15 @@ def test_newest_row_of_each_key_is_kept(spark: SparkSession) -> None:
     events.put("u", {"id": 1, "a.b": "new", "c`d": None, "e": "x"})
     events.put("d", {"id": 2}, partition=1)
 
-    rows = rows_of(collapse(parse(events.frame(spark), [TABLE]), TABLE), "id")
+    changes = parse(events.frame(spark), [TABLE])
+    rows, _, _ = _sides(changes)
 
     assert [(row["id"], row["a.b"], row["c`d"], row["e"], row["_deleted"]) for row in rows] == [
         (1, "new", None, "x", False),
         (2, None, None, None, True),
     ]
     assert [(row["_epoch"], row["_commit_lsn"], row["_ordinal"]) for row in rows] == [(1, 1300, 1), (1, 1400, 1)]
+    assert rows == rows_of(collapse(changes, TABLE), "id")
 
 
 def test_key_that_came_back_is_not_deleted(spark: SparkSession) -> None:
@@ -53,7 +70,7 @@ def test_key_that_came_back_is_not_deleted(spark: SparkSession) -> None:
     events.put("d", {"id": 1})
     events.put("c", {"id": 1, "a.b": "back", "c`d": None, "e": None})
 
-    (row,) = rows_of(collapse(parse(events.frame(spark), [TABLE]), TABLE), "id")
+    (row,), _, _ = _sides(parse(events.frame(spark), [TABLE]))
 
     assert (row["a.b"], row["_deleted"]) == ("back", False)
 
@@ -65,13 +82,14 @@ def test_versions_follow_each_other_without_a_hole(spark: SparkSession) -> None:
     events.put("d", {"id": 1})
     events.put("c", {"id": 1, "a.b": "three", "c`d": None, "e": None})
 
-    rows = rows_of(versions(parse(events.frame(spark), [TABLE]), TABLE), "_valid_from_lsn")
+    _, (close,), rows = _sides(parse(events.frame(spark), [TABLE]))
 
-    assert [(row["a.b"], row["_valid_from_lsn"], row["_valid_to_lsn"], row["_op"], row["_closes"]) for row in rows] == [
-        ("one", 1100, 1200, "c", True),
-        ("two", 1200, 1300, "u", False),
-        ("three", 1400, None, "c", False),
+    assert [(row["a.b"], row["_valid_from_lsn"], row["_valid_to_lsn"], row["_op"]) for row in rows] == [
+        ("one", 1100, 1200, "c"),
+        ("two", 1200, 1300, "u"),
+        ("three", 1400, None, "c"),
     ]
+    assert close == {"id": 1, "_valid_to_lsn": 1100, "_valid_to": rows[0]["_valid_from"]}
     assert [row["_valid_to"] for row in rows] == [rows[1]["_valid_from"], rows[1]["_valid_to"], None]
     assert rows[0]["_valid_from"] < rows[1]["_valid_from"] < rows[1]["_valid_to"]
 
@@ -81,12 +99,10 @@ def test_delete_first_of_its_key_closes_and_is_no_version(spark: SparkSession) -
     events.put("d", {"id": 1})
     events.put("c", {"id": 1, "a.b": "back", "c`d": None, "e": None})
 
-    rows = rows_of(versions(parse(events.frame(spark), [TABLE]), TABLE), "_valid_from_lsn")
+    _, closes, rows = _sides(parse(events.frame(spark), [TABLE]))
 
-    assert [(row["_op"], row["_closes"], row["_valid_to_lsn"]) for row in rows] == [
-        ("d", True, 1200),
-        ("c", False, None),
-    ]
+    assert [row["_valid_to_lsn"] for row in closes] == [1100]
+    assert [(row["_op"], row["_valid_from_lsn"], row["_valid_to_lsn"]) for row in rows] == [("c", 1200, None)]
 
 
 def test_nothing_to_fill_leaves_the_frame_alone(spark: SparkSession) -> None:
@@ -149,13 +165,46 @@ def test_delete_resets_what_is_known(spark: SparkSession) -> None:
     assert [row[1] for row in rows] == [None, None]
 
 
-def test_flat_has_the_columns_first(spark: SparkSession) -> None:
+def test_columns_of_the_table_come_first(spark: SparkSession) -> None:
     events = Events(RECORD)
     events.put("d", {"id": 1})
 
-    frame = flat(parse(events.frame(spark), [TABLE]), TABLE)
+    frame = sequenced(parse(events.frame(spark), [TABLE]), TABLE)
 
     assert frame.columns[:5] == ["id", "a.b", "c`d", "e", "_op"]
+
+
+def test_every_record_is_counted_and_tombstones_are_no_events(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("c", {"id": 1, "a.b": "x", "c`d": None, "e": None})
+    events.put("d", {"id": 1})
+    events.put("d", {"id": 2}, partition=3)
+
+    rows = sequenced(parse(events.frame(spark), [TABLE]), TABLE).toArrow()
+
+    assert sides.counts(rows) == {0: 3, 3: 2}
+    kept, _ = sides.checked(rows, TABLE)
+    assert sorted(kept["_op"].to_pylist()) == ["c", "d", "d"]
+    assert [name for name in sides.archive(kept).column_names if name.startswith("_")] == [
+        "_op",
+        "_unchanged",
+        "_epoch",
+        "_commit_lsn",
+        "_ordinal",
+        "_committed_at",
+        "_partition",
+        "_offset",
+    ]
+
+
+def test_events_become_a_frame_again(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("u", {"id": 1, "c`d": "2.00", "e": "x"}, unchanged=["a.b"])
+    changes = parse(events.frame(spark), [TABLE])
+
+    again = unflat(spark.createDataFrame(sequenced(changes, TABLE).toArrow()), TABLE)
+
+    assert rows_of(again, "_offset") == rows_of(changes.select(*again.columns), "_offset")
 
 
 steps = st.lists(
@@ -191,9 +240,11 @@ def test_span_is_folded_as_row_by_row(
         expected.append((events.lsn, key, live[key]["a.b"], live[key]["e"]))
 
     changes = _filled(spark, events, mirror).persist()
-    found_rows = rows_of(collapse(changes, TABLE), "id")
-    found_versions = [row for row in rows_of(versions(changes, TABLE), "_valid_from_lsn") if row["_op"] != "d"]
+    found_rows, closes, found_versions = _sides(changes)
+    collapsed = rows_of(collapse(changes, TABLE), "id")
     changes.unpersist()
+    assert found_rows == collapsed
+    assert {row["id"] for row in closes} == last.keys()
 
     assert {row["id"]: None if row["_deleted"] else (row["a.b"], row["e"]) for row in found_rows} == {
         key: None if row is None else (row["a.b"], row["e"]) for key, row in last.items()

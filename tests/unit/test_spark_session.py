@@ -12,7 +12,7 @@ from cdc.artifacts.lock import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
 from cdc.errors import LakeUnready, SinkUnfit
-from sinks.warehouse.jvm import RunFolder, render_command, render_properties
+from sinks.warehouse.jvm import COLLECTOR, RunFolder, render_command, render_properties
 from sinks.warehouse.session import SparkOptions, check_version, java_program, open_session, spark_properties
 
 JAVA = Java(Path("/java/bin/java"), "17.0.15")
@@ -130,6 +130,15 @@ def test_java_options_and_class_path_of_the_user_are_taken() -> None:
 
     assert {"-Da=b c", "-Xss4m"} <= set(command)
     assert command[command.index("-cp") + 1].startswith("/theirs/*" + os.pathsep)
+
+
+@pytest.mark.parametrize(("given", "collectors"), [("-Xss4m", [COLLECTOR]), ("-XX:+UseSerialGC", ["-XX:+UseSerialGC"])])
+def test_a_jvm_has_one_collector_and_the_users_goes_first(given: str, collectors: list[str]) -> None:
+    found = properties(options={"spark.driver.extraJavaOptions": given})
+
+    command = render_command(JAVA, Path("/spark"), SCRATCH, found, SCRATCH / "spark.log")
+
+    assert [word for word in command if word.endswith("GC")] == collectors
 
 
 @pytest.mark.parametrize("memory", ["2", "2gb", "-1g", "0g", "2 g", ""])

@@ -1,0 +1,77 @@
+"""The records of a span, topic by topic, from Kafka through Spark to Arrow: one job a topic, some of them at once.
+
+All topics are read between the same two marks, fixed before anything is written, so it does not matter when each of
+them is read. Every topic's records are counted before its rows are handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from sinks.warehouse import batch, changes, sides
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from sinks.warehouse.columns import LakeTable
+    from sinks.warehouse.span import Span
+
+_AT_ONCE: Final = 2  # a job of a small cut is half waiting: for the broker, for the driver's planning
+
+
+@dataclass(slots=True)
+class SpanReader:
+    """Reads spans with one session. Long-lived: each of its threads has a thread in the JVM of its own.
+
+    Attributes:
+        spark: the session.
+        options: as `sinks.warehouse.kafkaoptions.spark_options` gives them.
+        group: the consumer group named to the broker.
+    """
+
+    spark: SparkSession
+    options: Mapping[str, str]
+    group: str
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
+
+    def survey(self, span: Span, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Topic -> ids of the schemas of its events in the span, the one of the newest event last."""
+        raw = batch.read_span(self.spark, self.options, _only(span, topics), group=self.group)
+        return batch.survey(raw).schemas
+
+    def rows(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, pa.Table]]:
+        """Each topic with its `sinks.warehouse.changes.sequenced` rows, in order of `forms`.
+
+        Args:
+            span: what to read.
+            forms: of each topic the forms of the table that there are rows of, the newest last.
+
+        Raises:
+            SinkGap: records are missing or too many.
+        """
+        futures = {topic: self._pool.submit(self._read, span, topic, tables) for topic, tables in forms.items()}
+        try:
+            for topic in forms:
+                rows = futures.pop(topic).result()
+                batch.check_counts({(topic, index): count for index, count in sides.counts(rows).items()}, span, topic)
+                yield topic, rows
+        finally:
+            for future in futures.values():
+                future.cancel()
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends with the session."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, span: Span, topic: str, tables: Sequence[LakeTable]) -> pa.Table:
+        raw = batch.read_span(self.spark, self.options, _only(span, [topic]), group=self.group)
+        return changes.sequenced(batch.parse(raw, tables), tables[-1]).toArrow()
+
+
+def _only(span: Span, topics: Sequence[str]) -> Span:
+    accounts = {at: account for at, account in span.end.accounts.items() if at[0] in topics}
+    return replace(span, end=replace(span.end, accounts=accounts))

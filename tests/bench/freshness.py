@@ -1,0 +1,125 @@
+"""How old a change is when the lake shows it: from the commit of its Kafka transaction to the published cut.
+
+Three tables of a million rows each, with a mirror, and single-row updates of uniform keys at a steady rate; the lake
+runs as `cdc sink run` does, cut after cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psycopg
+
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Silent
+from cdc.clock import SystemClock
+from cdc.config.load import load
+from cdc.kafka.consumer import LogReader
+from cdc.local.stack import Stack
+from cdc.model.names import cuts_topic
+from cdc.model.progress import Cut
+from cdc.progress.records import decode
+from sinks.warehouse.driver import LakeDriver
+from sinks.warehouse.span import is_data, partition_of
+from sinks.warehouse.start import start
+from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
+from tests.bench.lake import await_log, jvm_pid, lake_section, wal
+
+_NAME: Final = "fresh"
+_TABLES: Final = 3
+_WARM_UP_S: Final = 20
+_COLUMNS: Final = "id int primary key, a text, b text, kind int, total numeric(12,2), at timestamptz, ok boolean"
+_ROW: Final = "n, md5(n::text), md5((n * 7)::text), n % 100, n * 1.5, now(), n % 2 = 0"
+
+
+def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds: int) -> dict[str, object]:
+    """Quantiles in seconds over all changes of `seconds`, and how long a cut took."""
+    config = write_config(stack, folder, _NAME, "public.fresh_*")
+    with config.open("a") as text:
+        text.write(lake_section("lake", folder / "fresh"))
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql, ExitStack() as closing:
+        for number in range(_TABLES):
+            sql.execute(f"create table fresh_{number} ({_COLUMNS})".encode())
+        closing.enter_context(BenchDaemon(config))
+        for number in range(_TABLES):
+            sql.execute(f"insert into fresh_{number} select {_ROW} from generate_series(1, {rows}) n".encode())
+        await_log(config, _NAME, wal(sql))
+        driver = start(load(config, {}), "lake", SystemClock(), machine=Machine.here(), progress=Silent())
+        closing.callback(driver.close)
+        began_s = time.monotonic()
+        while driver.mark.end_lsn < wal(sql):
+            driver.step()
+        loaded_s = time.monotonic() - began_s
+        published = _run(driver, stack, folder, rate, rows, seconds)
+        ages_s = _ages(config, published, seconds)
+        memory = {"python": peak_rss_bytes("self"), "jvm": peak_rss_bytes(jvm_pid())}
+    steps = [after - before for (_, before), (_, after) in itertools.pairwise(published)]
+    return {
+        "rows_of_each_table": rows,
+        "load_seconds": round(loaded_s, 1),
+        "changes_per_second": round(len(ages_s) / seconds),
+        "cuts": len(published),
+        "seconds_between_cuts": round(median(steps), 2),
+        **{f"p{share}_seconds": round(ages_s[len(ages_s) * share // 100], 2) for share in (50, 95, 99)},
+        "max_seconds": round(ages_s[-1], 2),
+        "peak_rss_bytes": memory,
+    }
+
+
+def _run(driver: LakeDriver, stack: Stack, folder: Path, rate: int, rows: int, seconds: int) -> list[tuple[int, float]]:
+    """Let it run beside the writer; (end in the cut index, when it was published) of every cut."""
+    script = folder / "fresh.sql"
+    script.write_text(
+        f"\\set id random(1, {rows})\n\\set t random(0, {_TABLES - 1})\n"
+        "update fresh_:t set total = total + 1, at = now() where id = :id;\n"
+    )
+    published: list[tuple[int, float]] = []
+    store: Any = driver._parts.store
+    publish = store.publish
+
+    def noted(manifest: Any) -> None:
+        publish(manifest)
+        published.append((manifest.cuts_offset, time.time()))
+
+    store.publish = noted
+    stop = threading.Event()
+    runner = threading.Thread(target=driver.run, args=(stop,))
+    runner.start()
+    command = [str(stack.postgres.programs / "pgbench"), "-n", "-M", "simple", "-c", "8", "-j", "2"]
+    more = ["-R", str(rate), "-T", str(seconds + _WARM_UP_S), "-f", str(script), stack.postgres.dsn]
+    subprocess.run([*command, *more], check=True, capture_output=True)
+    time.sleep(10)
+    stop.set()
+    runner.join()
+    return published
+
+
+def _ages(config: Path, published: list[tuple[int, float]], seconds: int) -> list[float]:
+    """Of every change of the last `seconds` of the writer how old it was when a cut showed it, sorted."""
+    loaded = load(config, {})
+    topic = cuts_topic(_NAME)
+    found: list[tuple[float, int, int]] = []
+    with LogReader(loaded.kafka, client_id=f"{_NAME}.bench") as reader:
+        low, high = reader.end_offsets([topic])[(topic, 0)]
+        before: dict[str, int] = {}
+        for batch in reader.read({(topic, 0): low}, {(topic, 0): high}):
+            for record in batch:
+                assert record[5] is not None
+                cut = decode(record[5], Cut, topic)
+                counts = {at: count for at, (_, count, _) in cut.changed.items() if is_data(partition_of(at)[0])}
+                found.append((record[3] / 1000, record[2], sum(counts[at] - before.get(at, 0) for at in counts)))
+                before |= counts
+    last_s = max(at for at, _, changes in found if changes)
+    ages_s: list[float] = []
+    for at, offset, changes in found:
+        if changes and at > last_s - seconds:
+            shown_s = next(when for end, when in published if end > offset)
+            ages_s.extend([shown_s - at] * changes)
+    return sorted(ages_s)

@@ -1,0 +1,99 @@
+"""The yardstick of the lake: Structured Streaming, foreachBatch and MERGE by delta-spark, as one would write it.
+
+Run by `tests.bench.lake` as a process of its own: for each line on standard input it takes what the topic has and
+prints the seconds. It keeps one mirror: no archive, no count of what was read, no cut over several tables, and after a
+crash between two tables they would differ. So it does less than a cut of the lake.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cdc.artifacts.fetch import fetch
+from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Silent
+from sinks.warehouse.session import SparkOptions, close_session, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOCK: Final = Path(__file__).with_name("delta.lock")
+_ROW: Final = "id int, a string, b string, kind int, total decimal(12,2), at timestamp, ok boolean"
+_SOURCE: Final = "struct<commit_lsn: bigint, ordinal: int>"
+_ENVELOPE: Final = (
+    f"op string, before struct<id: int>, after struct<{_ROW.replace(' ', ': ').replace(',: ', ', ')}>, source {_SOURCE}"
+)
+_COLUMNS: Final = ("id", "a", "b", "kind", "total", "at", "ok")
+
+
+def main() -> int:
+    """``streaming BOOTSTRAP TOPIC FOLDER``."""
+    bootstrap, topic, folder = sys.argv[1:]
+    machine = Machine.here()
+    jars = fetch(parse_lock(_LOCK.read_text(), name=_LOCK.name), machine=machine, progress=Silent(), label="Delta")
+    options = {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    spark = open_session(
+        SparkOptions(master="local[2]", memory="3g", options=options, scratch=machine.cache / "spark"),
+        machine=machine,
+        progress=Silent(),
+    )
+    table = f"{folder}/mirror"
+    spark.sql(f"create table delta.`{table}` ({_ROW}) using delta")
+    try:
+        for _ in sys.stdin:
+            began_s = time.monotonic()
+            stream = (
+                spark.readStream.format("kafka")
+                .option("kafka.bootstrap.servers", bootstrap)
+                .option("kafka.isolation.level", "read_committed")
+                .option("subscribe", topic)
+                .option("startingOffsets", "earliest")
+                .load()
+            )
+            query = (
+                stream.writeStream.foreachBatch(lambda batch, _: _merge(batch, table))
+                .option("checkpointLocation", f"{folder}/checkpoint")
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            sys.stdout.write(json.dumps({"seconds": time.monotonic() - began_s}) + "\n")
+            sys.stdout.flush()
+    finally:
+        close_session(spark)
+    return 0
+
+
+def _merge(batch: DataFrame, table: str) -> None:
+    batch.createOrReplaceTempView("raw")
+    spark = batch.sparkSession
+    spark.sql(
+        f"create or replace temporary view events as select from_json(string(value), '{_ENVELOPE}') as e "
+        "from raw where value is not null"
+    )
+    spark.sql(
+        "create or replace temporary view newest as select coalesce(e.after.id, e.before.id) as key, "
+        "max_by(e, struct(e.source.commit_lsn, e.source.ordinal)) as e from events group by key"
+    )
+    rows = ", ".join(f"e.after.{name} as {name}" for name in _COLUMNS)
+    spark.sql(
+        f"merge into delta.`{table}` t using (select key, e.op = 'd' as gone, {rows} from newest) s on t.id = s.key "
+        "when matched and s.gone then delete "
+        f"when matched then update set {', '.join(f't.{name} = s.{name}' for name in _COLUMNS)} "
+        f"when not matched and not s.gone then insert ({', '.join(_COLUMNS)}) "
+        f"values ({', '.join(f's.{name}' for name in _COLUMNS)})"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
