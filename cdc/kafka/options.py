@@ -182,6 +182,13 @@ def _user_options(options: Mapping[str, Secret], *, without: re.Pattern[str]) ->
     return {name: value for name, value in named.items() if name not in _FIXED and without.match(name) is None}
 
 
+def patience_s(kafka: Kafka) -> float:
+    """How long a producer's caller waits for Kafka: less than the transaction's timeout, so that we give up first."""
+    given = kafka.options.get("transaction.timeout.ms")
+    timeout_ms = TRANSACTION_TIMEOUT_MS if given is None else _milliseconds("transaction.timeout.ms", given.reveal())
+    return timeout_ms / 1000 * 5 / 6
+
+
 def _milliseconds(option: str, text: str) -> int:
     try:
         return int(text)

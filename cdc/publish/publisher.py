@@ -36,8 +36,7 @@ from cdc.publish.pacing import Pacer
 
 FULL_CUT_RECORDS: Final = 1000  # DESIGN section 4: a full map every 1,000 records,
 FULL_CUT_S: Final = 10.0  # every 10 s, and at each start
-FLUSH_TIMEOUT_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that we and not the broker give up
-COMMIT_TIMEOUT_S: Final = 50.0
+PATIENCE_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that we and not the broker give up
 INIT_TIMEOUT_S: Final = 30.0
 _NEVER: Final = threading.Event()
 
@@ -83,9 +82,20 @@ class KafkaPublisher:
     """See `cdc.contracts.Publisher`. Called from one thread."""
 
     def __init__(
-        self, name: str, producer: Producer, clock: Clock, *, epoch: int, executor: Executor | None = None
+        self,
+        name: str,
+        producer: Producer,
+        clock: Clock,
+        *,
+        epoch: int,
+        patience_s: float = PATIENCE_S,
+        executor: Executor | None = None,
     ) -> None:
-        """`executor` runs the waiting part of a commit: a thread, unless a simulation hands in its own."""
+        """`patience_s` is how long to wait for Kafka, less than the timeout of a transaction.
+
+        `executor` runs the waiting part of a commit: a thread, unless a simulation hands in its own.
+        """
+        self._patience_s = patience_s
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._submitted: _Submitted | None = None
         self.ledger = Ledger()
@@ -121,8 +131,8 @@ class KafkaPublisher:
         """Commit a sentinel, so that a reader knows when it has read everything before it."""
         self._producer.begin()
         self._produce_control(progress_topic(self._name), sentinel_key(self._name), nonce)
-        self._producer.flush(FLUSH_TIMEOUT_S)
-        self._producer.commit(COMMIT_TIMEOUT_S)
+        self._producer.flush(self._patience_s)
+        self._producer.commit(self._patience_s)
 
     def introduce(self, identity: Identity, since_lsn: Lsn) -> None:
         """The next commit writes `identity` and a full cut; `since_lsn` is where its counts began (0: the log)."""
@@ -179,9 +189,9 @@ class KafkaPublisher:
 
     def _finish(self) -> float:
         """The part of a commit that waits for the broker; returns when it was known."""
-        self._producer.flush(FLUSH_TIMEOUT_S)  # 3
+        self._producer.flush(self._patience_s)  # 3
         self._check(self.ledger.expected())  # 4
-        self._producer.commit(COMMIT_TIMEOUT_S)  # 5
+        self._producer.commit(self._patience_s)  # 5
         return self._clock.monotonic_s()
 
     def close(self) -> None:

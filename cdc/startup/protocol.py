@@ -24,6 +24,7 @@ from cdc.config.settings import Config
 from cdc.errors import OutcomeUnknown, ProducerFenced, ProgressDamaged
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
+from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
 from cdc.model.event import StreamPosition
 from cdc.model.names import schema_topic
@@ -180,7 +181,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
 def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     size = message_bytes_max(config.capture.row_bytes_max)
     producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
-    return KafkaPublisher(config.name, producer, clock, epoch=epoch)
+    return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
 def _assembler(config: Config, position: StreamPosition, epoch: int) -> Assembler:

@@ -18,6 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.fixtures.daemon import CaptureSite
 
 _STOPS_S: Final = 60.0
@@ -71,7 +73,8 @@ def test_deleted_data_topic_is_a_named_stop(capture: CaptureSite, admin: AdminCl
 
 
 def test_deleted_data_topic_while_running_is_a_named_stop(capture: CaptureSite, admin: AdminClient) -> None:
-    daemon = run_on(capture)
+    # Once the client does not find the topic, it waits for it as long as capture has patience.
+    daemon = run_on(capture, {"transaction.timeout.ms": "12000"})
     delete(admin, capture.topic("t"))
     capture.sql("insert into t values (2)")
 
@@ -168,9 +171,9 @@ def test_existing_topic_is_adopted_with_its_own_partition_count(capture: Capture
     assert log.faults() == []
 
 
-def run_on(capture: CaptureSite) -> Any:
-    """A daemon that has captured one row."""
-    daemon = capture.running()
+def run_on(capture: CaptureSite, options: Mapping[str, str] | None = None) -> Any:
+    """A daemon that has captured one row; `options` are those of its Kafka client."""
+    daemon = capture.running({"kafka.options": dict(options or {})})
     daemon.until_position(capture.sql("insert into t values (1)"))
     return daemon
 

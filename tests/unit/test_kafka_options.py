@@ -80,6 +80,13 @@ def test_our_timeouts_follow_a_shorter_transaction_timeout() -> None:
     assert found["socket.timeout.ms"] == "10000"
 
 
+@pytest.mark.parametrize(("given", "wanted_s"), [({}, 50.0), ({"transaction.timeout.ms": "12000"}, 10.0)])
+def test_we_give_up_before_the_broker_ends_the_transaction(given: dict[str, str], wanted_s: float) -> None:
+    kafka = Kafka(bootstrap="b:1", options={name: Secret(value) for name, value in given.items()})
+
+    assert options.patience_s(kafka) == wanted_s
+
+
 def test_a_timeout_that_is_no_number_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.options\.transaction\.timeout\.ms must be a whole number"):
         _producer(transaction__timeout__ms="1m")
