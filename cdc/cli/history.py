@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def command(table: str, key: Sequence[str], lake_path: Path | None, config_path: Path | None, as_json: bool) -> int:
     """Show everything that ever happened to one row: when, where in the log, and which columns became what.
 
-    KEY is JSON, as '{"id": 7}', or the values alone where the key columns are the first of the table.
+    KEY is JSON, as '{"id": 7}', or the values of the key columns in the table's order.
     """
     from sinks.warehouse.look import Lake
     from sinks.warehouse.rowhistory import history_of

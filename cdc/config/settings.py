@@ -152,6 +152,10 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     history: Annotated[
         tuple[str, ...], Meta(description="tables whose every version is kept as well (SCD2); patterns")
     ] = ()
+    event_time: Annotated[
+        dict[str, str],
+        Meta(description="table of `history` -> column that says since when a version is true, for `read_history`"),
+    ] = {}
     views: Annotated[str, Meta(description="folder of *.sql files, one view each; empty: none")] = ""
     types: Annotated[
         dict[str, dict[str, str]],
@@ -173,6 +177,9 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     keep_cuts: Annotated[
         int, Meta(ge=2, le=1_000_000, description="cuts that can still be read; older ones are vacuumed")
     ] = 1000
+    listen: Annotated[
+        str, Meta(description="host:port of the sink's own /livez /readyz /metrics /status; empty: none")
+    ] = ""
 
 
 class Config(Section, frozen=True):

@@ -9,10 +9,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 _COMMIT_BUCKETS = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 5, 10, 30)
 _ROW_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+_CUT_BUCKETS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 300, 900)
 
 
 class Metrics:
-    """The registry of one daemon."""
+    """The registry of one capture."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -43,12 +44,61 @@ class Metrics:
             "Time until the slot is lost at the present rate; +Inf when it is not",
             registry=registry,
         )
-        self.state = Gauge("cdc_state", "1 for the state the pipeline is in", ["state"], registry=registry)
+        self.state = Gauge("cdc_state", "1 for the state the process is in", ["state"], registry=registry)
         self.starts = Counter(
-            "cdc_starts_total", "Starts of the pipeline, by what ended the last one", ["reason"], registry=registry
+            "cdc_starts_total",
+            "Starts over within the process, by what ended the last run",
+            ["reason"],
+            registry=registry,
         )
         self.truncates_ignored = Counter(
             "cdc_truncates_ignored_total", "TRUNCATEs passed over because of source.on_truncate", registry=registry
+        )
+
+    def render(self) -> bytes:
+        """The page of /metrics."""
+        return generate_latest(self.registry)
+
+
+class SinkMetrics:
+    """The registry of one sink. State and starts are the daemon's own, which are counted in `daemon`."""
+
+    def __init__(self, daemon: Metrics) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.state, self.starts = daemon.state, daemon.starts
+        for shared in (self.state, self.starts):
+            registry.register(shared)
+        self.cut = Gauge("cdc_sink_cut_number", "Number of the newest published cut", registry=registry)
+        self.position = Gauge(
+            "cdc_sink_position_lsn",
+            "The sink holds every transaction that committed before this LSN",
+            registry=registry,
+        )
+        self.cuts = Counter("cdc_sink_cuts_total", "Cuts published by this process", registry=registry)
+        self.records = Counter("cdc_sink_records_total", "Records of the log in those cuts", registry=registry)
+        self.cut_seconds = Histogram(
+            "cdc_sink_cut_seconds",
+            "From the beginning of a cut until it is published",
+            buckets=_CUT_BUCKETS,
+            registry=registry,
+        )
+        self.cut_age_seconds = Gauge(
+            "cdc_sink_cut_age_seconds",
+            "Since the newest cut was published; NaN before the first one",
+            registry=registry,
+        )
+        self.look_age_seconds = Gauge(
+            "cdc_sink_look_age_seconds",
+            "Since the driver last looked at the log, which it does before each cut; NaN before the first look",
+            registry=registry,
+        )
+        self.behind_bytes = Gauge(
+            "cdc_sink_behind_bytes",
+            "WAL between the newest cut and the end of the log, as of the last look at the log",
+            registry=registry,
+        )
+        self.views_behind = Gauge(
+            "cdc_sink_views_behind", "Views that are as of an older cut than the newest one", registry=registry
         )
 
     def render(self) -> bytes:

@@ -19,7 +19,7 @@ from cdc.model.state import State
 from cdc.telemetry.metrics import Metrics
 
 _RATE_WINDOW_S: Final = 10.0
-_CATCHING_UP_S: Final = 5.0  # not having reached the end of the stream for this long is catching up
+_CATCHING_UP_S: Final = 5.0  # capture looks at the end of the stream many times a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class SlotReading:
 class Status:
     """Thread-safe. Times come from the clock handed in."""
 
-    def __init__(self, name: str, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, name: str, clock: Clock, metrics: Metrics, *, catching_up_s: float = _CATCHING_UP_S) -> None:
+        """`catching_up_s`: not having seen the end of the log for this long is catching up."""
         self.name = name
+        self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -127,7 +129,7 @@ class Status:
         """The state now; RUNNING and CATCHING_UP differ by whether the end of the stream was seen lately."""
         if self._state is State.RUNNING:
             reached = self._end_reached_s
-            if reached is None or self._clock.monotonic_s() - reached > _CATCHING_UP_S:
+            if reached is None or self._clock.monotonic_s() - reached > self._catching_up_s:
                 return State.CATCHING_UP
         return self._state
 
@@ -146,7 +148,8 @@ class Status:
 
     def lag_s(self) -> float:
         """Age of the newest captured commit while there is more to read, else 0."""
-        if self._end_reached_s is not None and self._clock.monotonic_s() - self._end_reached_s <= _CATCHING_UP_S:
+        reached = self._end_reached_s
+        if reached is not None and self._clock.monotonic_s() - reached <= self._catching_up_s:
             return 0.0
         return max(0.0, self._clock.wall_s() - self._commit_us / 1e6) if self._commit_us else 0.0
 

@@ -21,12 +21,15 @@ import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -43,7 +46,8 @@ from sinks.warehouse.span import Partition, Span
 ROW: Final = "row"
 POSITION: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
 UNFIT: Final = "_unfit"
-_PLAIN: Final = ("_partition", "_offset", "tombstone", "_op", "source")
+_CORRUPT: Final = "_corrupt"
+_PLAIN: Final = ("_partition", "_offset", "tombstone", "corrupt", "_op", "source")
 _FETCHING: Final = {
     "kafka.fetch.max.wait.ms": "5",  # a range can end at a marker, behind which the broker waits for more: 500 ms
     # The client's own 500 records and 1 MB cost a third of the reading: 1.0 s of 300,000 records against 0.65 s.
@@ -53,6 +57,10 @@ _FETCHING: Final = {
 _DATES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _DELETE: Final = '"op":"d"'  # as capture writes it; inside of a value the quotes are escaped
 _BC: Final = " BC"  # Spark takes the rest of such a date for one of our era
+_NATIVE: Final = (
+    ("integer", frozenset({"smallint", "int", "bigint"}), LongType()),
+    ("boolean", frozenset({"boolean"}), BooleanType()),
+)
 _SOURCE: Final = StructType(
     [
         StructField("schema_id", StringType()),
@@ -79,7 +87,9 @@ class Survey:
     schemas: Mapping[str, tuple[str, ...]]
 
 
-def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, group: str) -> DataFrame:
+def read_span(
+    spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, group: str, headers: bool = False
+) -> DataFrame:
     """The committed records of a span: topic, partition, offset, key, value, timestamp. Persist it.
 
     Args:
@@ -87,6 +97,7 @@ def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span,
         kafka_options: as `sinks.warehouse.kafkaoptions.spark_options` gives them.
         span: must have records, or ranges at least.
         group: the consumer group named to the broker, for ACLs and quotas; nothing is committed.
+        headers: whether the records' headers are wanted as well.
     """
     begins: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -99,11 +110,12 @@ def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span,
         "kafka.isolation.level": "read_committed",
         "kafka.group.id": group,
         "failOnDataLoss": "true",
+        "includeHeaders": str(headers).lower(),
         "assign": json.dumps({topic: sorted(map(int, found)) for topic, found in begins.items()}),
         "startingOffsets": json.dumps(begins),
         "endingOffsets": json.dumps(ends),
     }
-    columns = ("topic", "partition", "offset", "key", "value", "timestamp")
+    columns = ("topic", "partition", "offset", "key", "value", "timestamp", *(("headers",) if headers else ()))
     return spark.read.format("kafka").options(**options).load().select(*columns)
 
 
@@ -163,7 +175,13 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
     image = StructType([StructField(name, _reading(tables, name)) for name in names])
     keyless = [] if newest.key else [StructField("before", image)]
     envelope = StructType(
-        [StructField("op", StringType()), StructField("after", image), *keyless, StructField("source", _SOURCE)]
+        [
+            StructField("op", StringType()),
+            StructField("after", image),
+            *keyless,
+            StructField("source", _SOURCE),
+            StructField(_CORRUPT, StringType()),
+        ]
     )
     # Both are parsed in one step: each step that is not compiled copies the row. A delete's old row is its key, unless
     # there is none; of other events nothing is read twice, and where the text deceives the key is the row's own.
@@ -173,18 +191,22 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
         fn.col("partition").alias("_partition"),
         fn.col("offset").alias("_offset"),
         fn.col("value").isNull().alias("tombstone"),
-        fn.from_json(text, envelope).alias("j"),
+        fn.from_json(text, envelope, {"columnNameOfCorruptRecord": _CORRUPT}).alias("j"),
         key.alias("k"),
     )
     # By place from here on: names may differ in case only, when a column was renamed so.
     places = {name: f"a{index}" for index, name in enumerate(names)}
     old = "k.*" if newest.key else "j.before.*"
-    flat = parsed.select("_partition", "_offset", "tombstone", "j.op", "j.source", "j.after.*", old).toDF(
+    read = parsed.withColumn("corrupt", fn.col("j")[_CORRUPT].isNotNull())
+    flat = read.select("_partition", "_offset", "tombstone", "corrupt", "j.op", "j.source", "j.after.*", old).toDF(
         *_PLAIN, *places.values(), *[f"o{index}" for index in range(len(names))]
     )
     merged = flat.select(
         *_PLAIN,
-        *[_image(at, f"o{at[1:]}", keyed=bool(newest.key)).cast("string").alias(at) for at in places.values()],
+        *[
+            _as_text(_image(at, f"o{at[1:]}", keyed=bool(newest.key)), image[name].dataType).alias(at)
+            for name, at in places.items()
+        ],
     )
     return _typed(merged, tables, places)
 
@@ -252,7 +274,8 @@ def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, s
         if column.type != "string"
     ]
     known = fn.coalesce(schema_id.isin(list(forms)), fn.lit(0).cast("boolean"))
-    whole = known & source["commit_lsn"].isNotNull() & source["ordinal"].isNotNull() & fn.col("_op").isNotNull()
+    there = [value.isNotNull() for value in (source["commit_lsn"], source["ordinal"], fn.col("_op"))]
+    whole = reduce(and_, there, known & ~fn.col("corrupt"))
     return cast.select(
         fn.struct(*[fn.col(f"c{index}").alias(column.name) for index, column in columns]).alias(ROW),
         "_op",
@@ -282,13 +305,13 @@ def _forms(tables: Sequence[LakeTable]) -> dict[str, tuple[str | None, ...]]:
 def _pick(
     schema_id: Column, forms: Mapping[str, tuple[str | None, ...]], places: Mapping[str, str], index: int
 ) -> Column:
-    """The text of a column of the newest form, wherever the row's own form has it."""
+    """A column of the newest form, wherever the row's own form has it: as it was read, or as text from several."""
     names = {form[index] for form in forms.values()}
     if len(names) == 1:
         return _at(places, names.pop())
     picked = fn.lit(None).cast("string")
     for one, form in forms.items():
-        picked = fn.when(schema_id == one, _at(places, form[index])).otherwise(picked)
+        picked = fn.when(schema_id == one, _at(places, form[index]).cast("string")).otherwise(picked)
     return picked
 
 
@@ -335,14 +358,23 @@ def _translated(names: Column, spelled: Column) -> Column:
 
 
 def _reading(tables: Sequence[LakeTable], name: str) -> DataType:
-    """How a column is read: as text, which keeps it as it stands.
+    """How a column is read: as text, which keeps it as it stands, but for what JSON itself keeps.
 
-    A JSON number that is no integer passes through a double on its way to text, which is right for floats. Numerics
+    Integers and booleans are read as such, because Spark makes a JSON writer for each that it has to make a text of.
+    Another JSON number than an integer passes through a double on its way to text, which is right for floats. Numerics
     written as numbers are read as variants, which are exact up to 38 digits.
     """
     columns = [column for table in tables for column in table.columns if column.name == name]
-    exact = any("decimal_number" in column.encoding for column in columns)
-    return VariantType() if exact else StringType()
+    if any("decimal_number" in column.encoding for column in columns):
+        return VariantType()
+    for encoding, types, kind in _NATIVE:
+        if all(column.encoding == encoding and column.type in types for column in columns):
+            return kind
+    return StringType()
+
+
+def _as_text(value: Column, kind: DataType) -> Column:
+    return value.cast("string") if isinstance(kind, VariantType) else value
 
 
 def _quoted_after(text: Column, field: str) -> Column:

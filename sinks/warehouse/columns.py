@@ -138,6 +138,15 @@ def unknown_overrides(overrides: Mapping[str, str], tables: Sequence[LakeTable])
     return sorted(set(overrides) - known)
 
 
+def adds_only(step: Evolution, new: LakeTable) -> bool:
+    """Whether rows of the old form are rows of the new one that lack some columns."""
+    same = all(
+        source.name in {None, column.name} and not source.cast
+        for source, column in zip(step.sources, new.columns, strict=True)
+    )
+    return same and not step.dropped and not step.key_changed
+
+
 def evolve(old: LakeTable, new: LakeTable) -> Evolution | None:
     """How the old form becomes the new one; None when their rows look the same.
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from cdc.errors import InvariantError, LakeDamaged
 from sinks.warehouse import layout
 from sinks.warehouse.committer import Txn
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sinks.warehouse.committer import Committer
+    from sinks.warehouse.committer import Committer, Rows
     from sinks.warehouse.manifest import ManifestStore, Pending
 
 # App ids in the Delta logs. They are written for ever: a renamed one would apply an interrupted cut twice.
@@ -95,7 +97,7 @@ class CutCommit:
 
         return self._write(table, _HISTORY, schema_id, write)
 
-    def reshape(self, table: str, rows: pa.Table, *, schema_id: str, sort_by: Sequence[str] = ()) -> int:
+    def reshape(self, table: str, rows: Rows, *, schema_id: str, sort_by: Sequence[str] = ()) -> int:
         """Write a table anew with other columns, from its rows at `version(table)`; first of what is done to it."""
 
         def write(base: int | None, txn: Txn) -> int:
@@ -145,6 +147,12 @@ class CutCommit:
             sql_sha=state.sql_sha,
         )
 
+    def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
+        """Tell readers of a table what its columns do not tell (`TableState`); a table there is not is passed over."""
+        state = self._tables.get(table)
+        if state is not None:
+            self._tables[table] = structs.replace(state, key=tuple(key), event_time=event_time)
+
     def forget(self, tables: Collection[str], views: Collection[str]) -> None:
         """Leave tables and views out of the manifest from this cut on: nobody keeps them any more."""
         for table in tables:
@@ -184,7 +192,8 @@ class CutCommit:
         version = write(None if before is None else before.version, self._txn(app))
         if before is None or version != before.version or schema_id != before.schema_id:
             rows = self._committer.rows(table, version)
-            self._tables[table] = TableState(version=version, schema_id=schema_id, rows=rows)
+            fresh = TableState(version=version, schema_id=schema_id) if before is None else before
+            self._tables[table] = structs.replace(fresh, version=version, schema_id=schema_id, rows=rows)
         self._checked.add(table)
         return version
 

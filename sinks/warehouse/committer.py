@@ -5,13 +5,15 @@ Nothing here knows Kafka, Spark or a file format. Tables are named by their path
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Rows: TypeAlias = "pa.Table | pa.RecordBatchReader"
+"""All rows at once, or some at a time."""
 DELETED: Final = "_deleted"
 """Column of `merge`'s rows: true when the key is gone. It is not stored."""
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -67,8 +69,8 @@ class Committer(Protocol):
     ) -> int:
         """Add rows. New columns are added to the table; missing ones are null. Makes the table when it is absent."""
 
-    def overwrite(self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
-        """Replace rows and columns. What the table was partitioned by stays."""
+    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """Replace rows and columns. What the table was partitioned by stays. Parts are written as they come."""
 
     def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""
@@ -90,6 +92,9 @@ class Committer(Protocol):
         filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
     ) -> pa.Table:
         """Rows of a version, in no order."""
+
+    def parts(self, table: str, version: int) -> Iterator[pa.Table]:
+        """Rows of a version, some at a time, in the order of its files: for tables larger than memory."""
 
     def files(self, table: str, version: int) -> list[str]:
         """The Parquet files of a version, absolute. Partition columns are not in them."""

@@ -40,14 +40,18 @@ from sinks.warehouse.deltasql import (
     taken,
 )
 from sinks.warehouse.deltatable import TARGET_FILE_BYTES, adds_columns, columns_of, configuration, row_count
+from sinks.warehouse.readahead import read_ahead
 from sinks.warehouse.settle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from sinks.warehouse.committer import Rows
 
 _CLOSES: Final = "_closes"  # tells rows of `closes` from rows to add, in the batch of one merge
 _ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
 
+_PART_ROWS: Final = 65_536  # of a table that is written anew; 10 MB of rows of 150 bytes
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _WRITER: Final = WriterProperties(max_row_group_size=_ROW_GROUP_ROWS_MAX)
 # A merge writes whole files again, most of them unchanged: without dictionaries and statistics of pages in 0.60 s
@@ -99,7 +103,7 @@ class DeltaRs:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._append, table, rows, tuple(partition_by)))
 
-    def overwrite(self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._overwrite, table, rows, tuple(sort_by)))
 
@@ -128,6 +132,18 @@ class DeltaRs:
         with translated(table):
             wanted = None if columns is None else list(columns)
             return self._at(table, version).to_pyarrow_table(columns=wanted, filters=filter)
+
+    def parts(self, table: str, version: int) -> Iterator[pa.Table]:
+        """See `Committer`."""
+
+        def read() -> Iterator[pa.Table]:
+            with translated(table):
+                stored = self._at(table, version).to_pyarrow_dataset()
+                scanner = stored.scanner(batch_size=_PART_ROWS, batch_readahead=2, fragment_readahead=1)
+                for batch in scanner.to_batches():
+                    yield plain(pa.Table.from_batches([batch]))
+
+        return read_ahead(read)
 
     def files(self, table: str, version: int) -> list[str]:
         """See `Committer`."""
@@ -235,21 +251,19 @@ class DeltaRs:
     def _overwrite(
         self,
         table: str,
-        rows: pa.Table,
+        rows: Rows,
         sort_by: tuple[str, ...],
         opened: DeltaTable | None,
         properties: CommitProperties,
     ) -> None:
-        rows = _sorted(plain(rows), sort_by)
         if opened is None:
-            self._create(table, rows, properties, key=sort_by)
+            whole = rows if isinstance(rows, pa.Table) else rows.read_all()
+            self._create(table, _sorted(plain(whole), sort_by), properties, key=sort_by)
             return
         partitions = opened.metadata().partition_columns
-        if OPEN in partitions:
-            rows = _with_open(rows)
         write_deltalake(
             opened,
-            rows,
+            _each(rows, lambda part: _finished(part, sort_by, split=OPEN in partitions)),
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=partitions or None,
@@ -382,6 +396,19 @@ def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> 
 
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in by]) if by else rows
+
+
+def _finished(rows: pa.Table, sort_by: Sequence[str], *, split: bool) -> pa.Table:
+    rows = _sorted(plain(rows), sort_by)
+    return _with_open(rows) if split else rows
+
+
+def _each(rows: Rows, change: Callable[[pa.Table], pa.Table]) -> Rows:
+    """What `change` makes of all rows at once, or of each part."""
+    if isinstance(rows, pa.Table):
+        return change(rows)
+    changed = (batch for part in rows for batch in change(pa.Table.from_batches([part])).to_batches())
+    return pa.RecordBatchReader.from_batches(change(rows.schema.empty_table()).schema, changed)
 
 
 def _with_open(rows: pa.Table) -> pa.Table:

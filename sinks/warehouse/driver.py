@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,17 +27,20 @@ from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit, ViewRefused
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
-from cdc.model.patterns import matches
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
+from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.committer import Committer
 from sinks.warehouse.cutreader import read_marks, read_schemas
+from sinks.warehouse.eventtime import check_event_times, event_time_of
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.fold import Names, TableFold
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.reading import SpanReader
+from sinks.warehouse.restored import check_newest
 from sinks.warehouse.span import START, Mark, Partition, Span, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
 from sinks.warehouse.viewrun import CutTables, Kept, run_views
@@ -67,6 +70,7 @@ class LakeParts:
     fence: Fence
     views: Sequence[View]
     clock: Clock
+    observer: LakeObserver = field(default_factory=Unobserved)
     closing: ExitStack = field(default_factory=ExitStack)
 
 
@@ -99,6 +103,7 @@ class LakeDriver:
         """Apply the next cut, if the log has one."""
         parts = self._parts
         cuts = read_marks(parts.reader, parts.name, self.mark, _INDEX_RECORDS)
+        parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else self.mark.end_lsn))
         span = next_span(self.mark, cuts, events_max=parts.settings.events_max)
         if span is None or (self._manifest is not None and span.end.end_lsn == self.mark.end_lsn):
             return False
@@ -114,6 +119,8 @@ class LakeDriver:
         """Finish the cut that was under way, with the range it was begun with."""
         parts, pending = self._parts, self._parts.store.pending()
         if pending is None:
+            if self._manifest is not None:
+                check_newest(self._manifest, parts.committer)
             return
         cuts = read_marks(parts.reader, parts.name, self.mark, pending.cuts_offset)
         wanted = [(offset, cut) for offset, cut in cuts if offset < pending.cuts_offset]
@@ -131,12 +138,13 @@ class LakeDriver:
         parts, began_s = self._parts, self._parts.clock.monotonic_s()
         commit = CutCommit(parts.store, parts.committer, pending)  # 1
         schemas = self._known_schemas(span)
-        kept = self._kept_tables(schemas)
+        choice = choose(parts.name, span.end, schemas.values(), parts.settings)
         with sparked("apply a cut"):
-            reading = self._reading(span, schemas, kept)
-            written = self._tables(reading, schemas, commit) if reading.ranges else {}  # 2, 3
-            self._found_new(kept, written, commit)
-            self._forget(kept, commit)
+            new = reading(span, choice, None if self._manifest is None else self._manifest.tables)
+            written = self._tables(new, schemas, choice, commit) if new.ranges else {}  # 2, 3
+            self._found_new(choice, written, commit)
+            self._forget(choice, commit)
+            self._describe(choice, schemas, commit)
             self._views(commit, span)  # 4
         if pending.cut % _COMPACT_EVERY == 0:
             for table, key in sorted(written.items()):
@@ -153,43 +161,49 @@ class LakeDriver:
             merged=span.merged,
             seconds=round(took_s, 3),
         )
+        parts.observer.published(published_cut(self._manifest, self._behind), records=span.records, took_s=took_s)
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
 
-    def _tables(self, span: Span, schemas: _Schemas, commit: CutCommit) -> dict[str, tuple[str, ...]]:
+    def _tables(self, span: Span, schemas: _Schemas, choice: Choice, commit: CutCommit) -> dict[str, tuple[str, ...]]:
         """Read the span and let each table take its events; returns the lake tables written, and how to sort them."""
         parts = self._parts
         self._check_there(span)
         fold = TableFold(parts.spark, parts.path, parts.committer, commit)
-        forms = self._forms(span, schemas)
+        topics = {topic for topic, _ in span.ranges}
+        forms = self._forms(span, schemas, choice, topics - choice.events.keys())
         written: dict[str, tuple[str, ...]] = {}
         for topic, rows in self._reader.rows(span, forms):
             table = forms[topic][-1]
-            names = self._names(table)
+            names = names_of(table, parts.settings)
             before = self._schema_before(names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
             fold.fold(rows, table, old, names)
             # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
             written |= {name: table.key if name == names.mirror else () for name in names.all}
+        for topic, rows in self._reader.events(span, sorted(topics & choice.events.keys())):
+            commit.archive(choice.events[topic], rows, schema_id="")
+            written[choice.events[topic]] = ()
         return written
 
-    def _forms(self, span: Span, schemas: _Schemas) -> dict[str, list[LakeTable]]:
-        """Of each topic of the span the forms its rows have, the one of the newest row last.
+    def _forms(
+        self, span: Span, schemas: _Schemas, choice: Choice, topics: Collection[str]
+    ) -> dict[str, list[LakeTable]]:
+        """Of each of these topics of the span the forms its rows have, the one of the newest row last.
 
         A schema is written in the transaction of its first row. So without a new one in the span, rows have the form
         the lake has; and where several are possible, the rows are looked at.
         """
         told: dict[str, Sequence[SchemaRecord]] = {}
         moved = _schemas_end(self._parts.name, span.start) != _schemas_end(self._parts.name, span.end)
-        for topic in sorted({topic for topic, _ in span.ranges}):
+        for topic in sorted(topics):
             known = {record.schema_id: record for record in schemas.values() if record.topic == topic}
-            newest = [*known.values()][-1:]
-            before = self._schema_before(self._names(self._lake_table(newest[0]))) if newest else None
+            before = self._schema_before(choice.names[topic]) if topic in choice.names else None
             if len(known) == 1:
-                told[topic] = newest
+                told[topic] = [*known.values()]
             elif before is not None and not moved:
                 told[topic] = [known[before]]
-        unsure = sorted({topic for topic, _ in span.ranges} - told.keys())
+        unsure = sorted(topics - told.keys())
         if unsure:
             for topic, schema_ids in self._reader.survey(span, unsure).items():
                 told[topic] = _found_forms(schemas, topic, schema_ids)
@@ -200,56 +214,30 @@ class LakeDriver:
         state = self._manifest.tables.get(names.mirror or names.archive) if self._manifest else None
         return None if state is None else state.schema_id
 
-    def _found_new(self, kept: Mapping[str, LakeTable], written: Collection[str], commit: CutCommit) -> None:
+    def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
         parts = self._parts
         fold = TableFold(parts.spark, parts.path, parts.committer, commit)
-        for table in kept.values():
-            names = self._names(table)
+        for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
-                fold.found(table, names)
+                fold.found(choice.tables[topic], names)
 
-    def _kept_tables(self, schemas: _Schemas) -> dict[str, LakeTable]:
-        """Topic -> the newest form of the table, of those the settings want."""
-        newest = {record.table: record for record in schemas.values()}
-        wanted = [record for table, record in newest.items() if matches(table, self._parts.settings.tables)]
-        return {record.topic: self._lake_table(record) for record in wanted}
-
-    def _reading(self, span: Span, schemas: _Schemas, kept: Mapping[str, LakeTable]) -> Span:
-        """The span with topics nobody keeps left out, and with the whole of a topic that was not kept before."""
-        if self._manifest is None:
-            known: Collection[str] = {topic for topic, _ in span.end.accounts}
-        else:
-            known = {topic for topic, table in kept.items() if self._names(table).archive in self._manifest.tables}
-            self._refuse_late_histories(span, kept)
-        unwanted = {record.topic for record in schemas.values()} - kept.keys()
-        joining = kept.keys() - set(known)
-        start = {at: account for at, account in span.start.accounts.items() if at[0] not in joining}
-        end = {at: account for at, account in span.end.accounts.items() if at[0] not in unwanted}
-        late = {topic for (topic, _), (_, count) in span.start.accounts.items() if count} & joining
-        if late and self._manifest is not None:
-            log.get().info("tables_joined_the_lake", topics=sorted(late), note="read from their beginning")
-        return replace(span, start=replace(span.start, accounts=start), end=replace(span.end, accounts=end))
-
-    def _refuse_late_histories(self, span: Span, kept: Mapping[str, LakeTable]) -> None:
-        """A history that began in the middle would look as if nothing had been before."""
-        assert self._manifest is not None
-        tables = self._manifest.tables
-        for topic, table in kept.items():
-            names = self._names(table)
-            has_past = any(at[0] == topic and account[1] for at, account in span.start.accounts.items())
-            if names.history and names.history not in tables and names.archive in tables and has_past:
-                raise SinkUnfit(
-                    f"the history of {table.table} was asked for after the lake had taken its first events",
-                    hint="its earlier versions would be missing: take it out of `history`, or use another folder",
-                    table=table.table,
-                )
-
-    def _forget(self, kept: Mapping[str, LakeTable], commit: CutCommit) -> None:
+    def _forget(self, choice: Choice, commit: CutCommit) -> None:
         """Tables and views that are not wanted any more would soon be older than the cut that names them."""
-        wanted = {name for table in kept.values() for name in self._names(table).all}
         views = {view.name for view in self._parts.views}
-        commit.forget(commit.tables.keys() - wanted, commit.views.keys() - views)
+        commit.forget(commit.tables.keys() - choice.lake_tables, commit.views.keys() - views)
+
+    def _describe(self, choice: Choice, schemas: _Schemas, commit: CutCommit) -> None:
+        """Readers have no schema topic and no settings: tell them the key, and since when a version is true."""
+        states = commit.tables
+        for topic, names in choice.names.items():
+            for name in names.all:
+                known = (choice.tables[topic].table, states[name].schema_id) if name in states else None
+                if known is None or known not in schemas:
+                    continue
+                form = self._lake_table(schemas[known])
+                event_time = event_time_of(form, self._parts.settings.event_time) if name == names.history else ""
+                commit.describe(name, key=form.key, event_time=event_time)
 
     def _views(self, commit: CutCommit, span: Span) -> None:
         parts = self._parts
@@ -327,21 +315,25 @@ class LakeDriver:
         if at != self._schemas_at:
             self._schemas = read_schemas(self._parts.reader, self._parts.name)
             self._schemas_at = at
-            self._check_overrides()
+            self._check_settings()
         return self._schemas
 
-    def _check_overrides(self) -> None:
-        for table, overrides in self._parts.settings.types.items():
-            forms = [lake_table(record) for record in self._schemas.values() if record.table == table]
-            unknown = unknown_overrides(overrides, forms) if forms else []
+    def _check_settings(self) -> None:
+        """Raises SinkUnfit for a setting that names a column nobody has ever heard of."""
+        settings = self._parts.settings
+        for table, overrides in settings.types.items():
+            plain = [lake_table(record) for record in self._schemas.values() if record.table == table]
+            unknown = unknown_overrides(overrides, plain) if plain else []
             if unknown:
                 raise SinkUnfit(f"types of {table} name a column it does not have: {', '.join(unknown)}", table=table)
+        forms = {
+            table: [self._lake_table(record) for record in self._schemas.values() if record.table == table]
+            for table in settings.event_time
+        }
+        check_event_times(settings.event_time, forms, settings.history)
 
     def _lake_table(self, record: SchemaRecord) -> LakeTable:
         return form_of(record, self._parts.settings.types)
-
-    def _names(self, table: LakeTable) -> Names:
-        return Names.of(table, history=matches(table.table, self._parts.settings.history))
 
     def _forget_old(self) -> None:
         store, committer = self._parts.store, self._parts.committer

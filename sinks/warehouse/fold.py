@@ -6,22 +6,24 @@ told apart (`sinks.warehouse.sides`), and the committer does what is done per fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as fn
 
 from cdc.errors import SinkUnfit
 from sinks.warehouse import changes, layout, sides
-from sinks.warehouse.columns import HISTORY_COLUMNS, MIRROR_COLUMNS, Evolution, LakeTable, evolve
+from sinks.warehouse.columns import HISTORY_COLUMNS, MIRROR_COLUMNS, Evolution, LakeColumn, LakeTable, adds_only, evolve
 from sinks.warehouse.committer import DELETED, VALID_TO, VALID_TO_LSN
 from sinks.warehouse.lake import frame_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.commit import CutCommit
     from sinks.warehouse.committer import Committer
@@ -65,7 +67,7 @@ class Names:
     @classmethod
     def of(cls, table: LakeTable, *, history: bool) -> Names:
         """The names of `table`."""
-        namespace, _, name = table.table.partition(".")
+        namespace, name = layout.split_table(table.table, table.topic)
         kept = layout.history(namespace, name) if history and table.key else ""
         return cls(layout.archive(table.topic), layout.mirror(namespace, name) if table.key else "", kept)
 
@@ -123,8 +125,9 @@ class TableFold:
 
     def _filled(self, events: pa.Table, table: LakeTable, names: Names, columns: Collection[str]) -> pa.Table:
         """The same events, with the values that PostgreSQL did not send."""
-        version = self._commit.version(names.mirror)
-        previous = None if version is None else frame_of(self._spark, self._path, names.mirror, version)
+        previous, version = None, self._commit.version(names.mirror)
+        if version is not None:
+            previous = _widened(frame_of(self._spark, self._path, names.mirror, version), table)
         frame = changes.unflat(self._spark.createDataFrame(events), table)
         return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
 
@@ -136,34 +139,53 @@ class TableFold:
                 hint="build this table anew: stop the sink, remove its mirror and history, or use another folder",
                 table=table.table,
             )
+        if adds_only(step, table):
+            return  # the next commit adds the columns, and readers take rows without them for null
         for name, own in ((names.mirror, MIRROR_COLUMNS), (names.history, HISTORY_COLUMNS)):
-            version = self._commit.version(name) if name else None
-            if version is not None:
-                rows = self._committer.read(name, version)
-                shaped = _shaped(rows, table, step, own)
-                self._commit.reshape(name, shaped, schema_id=table.schema_id, sort_by=table.key)
-        self._retype_archive(table, step, names.archive)
-
-    def _retype_archive(self, table: LakeTable, step: Evolution, name: str) -> None:
-        """An archive keeps the columns that left; only a column that has another type now is written anew."""
-        version = self._commit.version(name)
-        cast = {
-            column.name: _arrow(column.type)
+            if name:
+                self._rewrite(name, table, partial(_shaped, table=table, step=step, own=own), sort_by=table.key)
+        # An archive keeps the columns that left; only a column that has another type now is written anew.
+        cast = [
+            column
             for column, source in zip(table.columns, step.sources, strict=True)
             if source.cast and source.name == column.name
-        }
-        if version is None or not cast:
+        ]
+        if cast:
+            self._rewrite(names.archive, table, partial(_retyped, table=table, columns=cast))
+
+    def _rewrite(
+        self, name: str, table: LakeTable, shape: Callable[[pa.Table], pa.Table], *, sort_by: Sequence[str] = ()
+    ) -> None:
+        """Write a lake table anew, some rows at a time: it may be larger than memory."""
+        version = self._commit.version(name)
+        if version is None:
             return
-        rows = self._committer.read(name, version)
-        for column, kind in cast.items():
-            index = rows.schema.get_field_index(column)
-            rows = rows.set_column(index, column, _cast(rows[column], kind, table, column))
-        self._commit.reshape(name, rows, schema_id=table.schema_id)
+        schema = shape(self._committer.schema(name, version).empty_table()).schema
+        for part in self._committer.parts(name, version):
+            shape(part)  # refuses what does not fit before anything is written, and with our own words
+        shaped = (batch for part in self._committer.parts(name, version) for batch in shape(part).to_batches())
+        rows = pa.RecordBatchReader.from_batches(schema, shaped)
+        self._commit.reshape(name, rows, schema_id=table.schema_id, sort_by=sort_by)
 
 
 def _schema(table: LakeTable, own: Sequence[str]) -> pa.Schema:
     fields = [pa.field(column.name, _arrow(column.type)) for column in table.columns]
     return pa.schema([*fields, *(pa.field(name, _OWN[name]) for name in own)])
+
+
+def _widened(frame: DataFrame, table: LakeTable) -> DataFrame:
+    """With the columns of `table` that came since, null."""
+    known = set(frame.columns)
+    missing = {column.name: fn.lit(None).cast(column.type) for column in table.columns if column.name not in known}
+    return frame.withColumns(missing) if missing else frame
+
+
+def _retyped(rows: pa.Table, table: LakeTable, columns: Sequence[LakeColumn]) -> pa.Table:
+    """Rows of an archive with other types for `columns`."""
+    for column in columns:
+        index = rows.schema.get_field_index(column.name)
+        rows = rows.set_column(index, column.name, _cast(rows[column.name], _arrow(column.type), table, column.name))
+    return rows
 
 
 def _shaped(rows: pa.Table, table: LakeTable, step: Evolution, own: Sequence[str]) -> pa.Table:

@@ -6,6 +6,7 @@ later is what was there when the frame was made, and all frames of a cut are of 
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "view_at"]
+    from sinks.warehouse.manifest import Manifest
+
+__all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "read_history", "view_at"]
 
 
 def read_cut(spark: SparkSession, path: str | Path, table: str, lsn: int | str | None = None) -> DataFrame:
@@ -65,21 +68,65 @@ def read_changes(
     lake = Lake(Path(path))
     manifest = lake.manifest()
     start, end = Lsn(_lsn(from_lsn) or 0), _lsn(to_lsn)
-    if end is not None and end > manifest.end_lsn:
-        raise SinkBehind(
-            f"the lake does not reach {end}: its newest cut {manifest.cut} ends at {Lsn(manifest.end_lsn)}",
-            hint="it comes with the next cuts, if sink and capture run",
-            lsn=end,
-            newest_lsn=Lsn(manifest.end_lsn),
-        )
+    _check_reached(manifest, end)
     if 0 < start < manifest.since_lsn:
         raise UsageError(
             f"the archive begins at {Lsn(manifest.since_lsn)}, behind {start}", hint="from_lsn 0 is all that it has"
         )
     name = lake.table(table, manifest, kinds=("archive",))
     frame = frame_of(spark, path, name, manifest.tables[name].version)
+    if "_commit_lsn" not in frame.columns:
+        raise UsageError(f"{name} has events of an outbox, not changes of rows", hint="read_cut reads it")
     found = frame.where(frame["_commit_lsn"] >= int(start))
     return found.where(found["_commit_lsn"] < int(manifest.end_lsn if end is None else end))
+
+
+def read_history(
+    spark: SparkSession,
+    path: str | Path,
+    table: str,
+    *,
+    known_at: int | str | None = None,
+    valid_at: datetime | date | str | None = None,
+) -> DataFrame:
+    """What was valid when by event time, as known at an LSN; `sinks.warehouse.bitemporal` has the rules.
+
+    A row has the columns of the history, of which `_valid_from` and `_valid_to` say when the log said it, and
+    `_effective_from` to `_effective_to`, in the type of the event time: half-open, null where no end is known.
+    DDL reaches back: rows have the columns that the history has now.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake.
+        table: ``orders`` or ``public.orders``, one that the sink's `event_time` names.
+        known_at: a number or ``X/Y``, also one whose cut is not kept any more; where the newest cut ends by default.
+        valid_at: only what is valid then, at most one row of each key; a time without a zone is in UTC.
+
+    Raises:
+        SinkBehind: the lake does not reach `known_at`.
+        UsageError: there is no such history, it has no event time, it begins behind `known_at`, or `valid_at` is no
+            time.
+    """
+    from sinks.warehouse.bitemporal import known_versions, valid_versions
+
+    lake = Lake(Path(path))
+    manifest = lake.manifest()
+    known = _lsn(known_at)
+    _check_reached(manifest, known)
+    if known is not None and known < manifest.since_lsn:
+        raise UsageError(f"the lake begins at {Lsn(manifest.since_lsn)}, behind {known}")
+    name = lake.table(table, manifest, kinds=("history",))
+    state = manifest.tables[name]
+    rows = frame_of(spark, path, name, state.version)
+    # A column that was just added is in the table from its first value on.
+    if not state.key or state.event_time not in rows.columns:
+        raise UsageError(
+            f"no event-time column is known of {name}",
+            hint="the sink's `event_time` names one, and the next cut tells readers; `read_cut` reads it without",
+            table=table,
+        )
+    found = known_versions(rows, state.key, state.event_time, manifest.end_lsn if known is None else known)
+    return found if valid_at is None else valid_versions(found, valid_at)
 
 
 def view_at(spark: SparkSession, path: str | Path, view: str, at: int | str | None = None) -> DataFrame:
@@ -136,6 +183,16 @@ def _frame(spark: SparkSession, part: Part, schema: StructType) -> DataFrame:
         for field in schema.fields
     ]
     return frame.select(*columns)
+
+
+def _check_reached(manifest: Manifest, lsn: Lsn | None) -> None:
+    if lsn is not None and lsn > manifest.end_lsn:
+        raise SinkBehind(
+            f"the lake does not reach {lsn}: its newest cut {manifest.cut} ends at {Lsn(manifest.end_lsn)}",
+            hint="it comes with the next cuts, if sink and capture run",
+            lsn=lsn,
+            newest_lsn=Lsn(manifest.end_lsn),
+        )
 
 
 def _lsn(value: int | str | None) -> Lsn | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from cdc.model.names import escape
+from cdc.model.names import data_topic, escape
 
 CUTS_FOLDER: Final = "_cuts"
 CURRENT_FILE: Final = "current.json"
@@ -30,6 +30,15 @@ def mirror(namespace: str, table: str) -> str:
 def history(namespace: str, table: str) -> str:
     """Each version of each key."""
     return f"history/{_folder(f'{escape(namespace)}.{escape(table)}')}"
+
+
+def split_table(table: str, topic: str) -> tuple[str, str]:
+    """Schema and name of ``schema.table``, either of which may hold dots; the topic, never that of two, tells where."""
+    name = topic.partition(".")[0]
+    dots = (index for index, letter in enumerate(table) if letter == ".")
+    splits = ((table[:index], table[index + 1 :]) for index in dots)
+    first, _, rest = table.partition(".")
+    return next((split for split in splits if data_topic(name, *split) == topic), (first, rest))
 
 
 def view(name: str, generation: int = 1) -> str:

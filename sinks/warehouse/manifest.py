@@ -34,18 +34,22 @@ _CutNumber = Annotated[int, msgspec.Meta(ge=1)]
 _BEGINNING: Final = re.compile(rb'\{"version":\d+,"cut":(\d+),')
 
 
-class TableState(msgspec.Struct, frozen=True, kw_only=True):
+class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A table at a cut.
 
     Attributes:
         version: of the Delta table.
         schema_id: of the newest row schema it was written with.
         rows: at this version; None when unknown.
+        key: names of its key columns as the log orders them, empty without a key; None: an older release wrote it.
+        event_time: of a history, the column that says since when a version is true; empty: none is named.
     """
 
     version: _Count
     schema_id: str
     rows: int | None = None
+    key: tuple[str, ...] | None = None
+    event_time: str = ""
 
 
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):

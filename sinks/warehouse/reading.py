@@ -6,16 +6,17 @@ them is read. Every topic's records are counted before its rows are handed out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sinks.warehouse import batch, changes, sides
+from sinks.warehouse import batch, changes, outbox, sides
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.columns import LakeTable
     from sinks.warehouse.span import Span
@@ -53,9 +54,27 @@ class SpanReader:
         Raises:
             SinkGap: records are missing or too many.
         """
-        futures = {topic: self._pool.submit(self._read, span, topic, tables) for topic, tables in forms.items()}
+        return self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
+
+    def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+        """Each of these topics of outbox events with its `sinks.warehouse.outbox.archived` rows; raises as `rows`."""
+        return self._each(span, dict.fromkeys(topics, outbox.archived), headers=True)
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends with the session."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _each(
+        self, span: Span, reads: Mapping[str, Callable[[DataFrame], pa.Table]], *, headers: bool = False
+    ) -> Iterator[tuple[str, pa.Table]]:
+        def read(topic: str) -> pa.Table:
+            only = _only(span, [topic])
+            raw = batch.read_span(self.spark, self.options, only, group=self.group, headers=headers)
+            return reads[topic](raw)
+
+        futures = {topic: self._pool.submit(read, topic) for topic in reads}
         try:
-            for topic in forms:
+            for topic in reads:
                 rows = futures.pop(topic).result()
                 batch.check_counts({(topic, index): count for index, count in sides.counts(rows).items()}, span, topic)
                 yield topic, rows
@@ -63,13 +82,9 @@ class SpanReader:
             for future in futures.values():
                 future.cancel()
 
-    def close(self) -> None:
-        """Begin nothing more; what is under way ends with the session."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, span: Span, topic: str, tables: Sequence[LakeTable]) -> pa.Table:
-        raw = batch.read_span(self.spark, self.options, _only(span, [topic]), group=self.group)
-        return changes.sequenced(batch.parse(raw, tables), tables[-1]).toArrow()
+def _changes(raw: DataFrame, tables: Sequence[LakeTable]) -> pa.Table:
+    return changes.sequenced(batch.parse(raw, tables), tables[-1]).toArrow()
 
 
 def _only(span: Span, topics: Sequence[str]) -> Span:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc.errors import UsageError
 from sinks.warehouse import layout
 from sinks.warehouse.look import Lake, columns_of, run_query
-from sinks.warehouse.naming import captured
+from sinks.warehouse.naming import captured, unescaped
 from sinks.warehouse.pinned import pinned
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RowHistory:
     Attributes:
         table: ``schema.table``.
         key: column -> value, as asked for.
-        guessed: the key columns were not named, so the first ones were taken.
+        guessed: nobody named the key columns, and the lake does not know them, so the first ones were taken.
     """
 
     table: str
@@ -79,19 +79,27 @@ def history_of(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any
         lake: where.
         manifest: of the cut.
         table: ``orders``, ``public.orders`` or a topic.
-        key: column -> value, or the values of the first columns.
+        key: column -> value, or the values of the key columns in the table's order; of a lake that does not know
+            its keys, those of the first columns.
 
-    Raises UsageError: no such table or column, or a value that its column cannot hold.
+    Raises UsageError: no such table or column, a key with a part missing, or a value that its column cannot hold.
     """
     name = lake.table(table, manifest, kinds=("archive",))
-    found = pinned(lake.path, name, manifest.tables[name].version)
+    state = manifest.tables[name]
+    found = pinned(lake.path, name, state.version)
+    if not {"_op", *_POSITION} <= columns_of(found).keys():
+        raise UsageError(f"{name} has events of an outbox, not rows", hint="read_cut reads it")
     columns = row_columns(found)
-    named = _named(key, columns)
+    # A column that was renamed is in the archive from its first row on.
+    known = state.key if state.key and set(state.key) <= set(columns) else None
+    named = _by_name(key, columns) if isinstance(key, Mapping) else _by_place(key, columns, known)
     changes = _changes(found, columns, named)
-    shown = captured(name, manifest.complete) or name.partition("/")[2].partition(".")[2]
-    if not isinstance(key, Mapping):
-        _check_guess(lake, manifest, shown, named)
-    return RowHistory(shown, named, not isinstance(key, Mapping), changes)
+    topic = name.partition("/")[2]
+    shown = captured(name, manifest.complete) or unescaped(topic.partition(".")[2])
+    guessed = not isinstance(key, Mapping) and known is None
+    if guessed:
+        _check_guess(lake, manifest, shown, layout.mirror(*layout.split_table(shown, topic)), named)
+    return RowHistory(shown, named, guessed, changes)
 
 
 def row_columns(table: DeltaTable) -> list[str]:
@@ -101,11 +109,19 @@ def row_columns(table: DeltaTable) -> list[str]:
     return [field.name for field in nested] if nested else [name for name in fields if name not in _OWN]
 
 
-def _named(key: Mapping[str, Any] | Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(key, Mapping):
-        if len(key) > len(columns):
-            raise UsageError(f"a key of {len(key)} values, but the table has {len(columns)} columns")
-        return dict(zip(columns, key, strict=False))
+def _by_place(values: Sequence[str], columns: Sequence[str], key: Sequence[str] | None) -> dict[str, Any]:
+    if key is None:
+        if len(values) > len(columns):
+            raise UsageError(f"a key of {len(values)} values, but the table has {len(columns)} columns")
+        return dict(zip(columns, values, strict=False))
+    if len(values) != len(key):
+        raise UsageError(
+            f"a key of {len(values)} values, but that of the table has {len(key)}", hint=f"it is {', '.join(key)}"
+        )
+    return dict(zip(key, values, strict=True))
+
+
+def _by_name(key: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     by_case = {name.lower(): name for name in columns}
     found = {}
     for name, value in key.items():
@@ -158,10 +174,8 @@ def _change(event: Mapping[str, Any], row: Mapping[str, Any], before: Mapping[st
     )
 
 
-def _check_guess(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any]) -> None:
+def _check_guess(lake: Lake, manifest: Manifest, table: str, mirror: str, key: Mapping[str, Any]) -> None:
     """Values without names were taken for the first columns; that must at least name one row."""
-    schema, _, rest = table.partition(".")
-    mirror = layout.mirror(schema, rest)
     if mirror not in manifest.tables:
         return
     where = " and ".join(f"{_place(name, nested=False)} = {_literal(value)}" for name, value in key.items())

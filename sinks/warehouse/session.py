@@ -109,21 +109,6 @@ def open_session(options: SparkOptions, *, machine: Machine, progress: Progress)
         return _opened.session
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Run a small batch of the kind a cut is made of, so that the first cut need not wait for what is loaded here.
-
-    It reads no log and no lake.
-    """
-    rows = spark.range(0, 64, 1, 2).selectExpr("id % 7 as key", "id", "to_json(struct(id, 'x' as name)) as value")
-    rows.createOrReplaceTempView("_warm_up")
-    spark.sql(
-        "select key, max_by(struct(row.*), id) as row, count(*) as records, "
-        "max(try_cast(row.id as decimal(20, 2))) as amount "
-        "from (select key, id, from_json(value, 'id string, name string') as row from _warm_up) group by key"
-    ).toArrow()
-    spark.catalog.dropTempView("_warm_up")
-
-
 def close_session(spark: SparkSession) -> None:
     """Close the session `open_session` returned; its JVM and its files are gone on return, within bounded time.
 

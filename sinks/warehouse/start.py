@@ -23,15 +23,26 @@ from sinks.warehouse.fence import Fence
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
 from sinks.warehouse.look import Lake
 from sinks.warehouse.manifest import Manifest, ManifestStore
-from sinks.warehouse.session import SparkOptions, close_session, open_session, warm_up
+from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
+from sinks.warehouse.session import SparkOptions, close_session, open_session
 from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
 from sinks.warehouse.views import View, load_views
+from sinks.warehouse.warming import warm_up
 
 _LOCK_FILE: Final = "lock"
 
 
-def start(config: Config, sink: str, clock: Clock, *, machine: Machine, progress: Progress) -> LakeDriver:
+def start(
+    config: Config,
+    sink: str,
+    clock: Clock,
+    *,
+    machine: Machine,
+    progress: Progress,
+    observer: LakeObserver | None = None,
+) -> LakeDriver:
     """A driver that has the lake to itself. Raises what forbids it, with everything closed again."""
+    observer = observer or Unobserved()
     settings = config.sinks[sink]
     path = Path(settings.path).absolute()
     with ExitStack() as closing:
@@ -47,6 +58,7 @@ def start(config: Config, sink: str, clock: Clock, *, machine: Machine, progress
         closing.callback(fence.close)
         fence.take()
         current = store.current()
+        observer.opened(published_cut(current, {}) if current else None)
         log.get().info("lake_opened", path=str(path), cut=current.cut if current else 0, views=len(views))
         return LakeDriver(
             LakeParts(
@@ -61,6 +73,7 @@ def start(config: Config, sink: str, clock: Clock, *, machine: Machine, progress
                 fence=fence,
                 views=views,
                 clock=clock,
+                observer=observer,
                 closing=closing.pop_all(),
             )
         )

@@ -73,9 +73,9 @@ def verify_mirrors(wanted: Verification, manifest: Manifest, reader: LogReader) 
     """Compare every mirror of the manifest with its topic. Raises what reading Kafka or Spark raises."""
     comparing = _Comparing(wanted, manifest, reader)
     return [
-        comparing.compare(table)
-        for table in sorted({table for table, _ in comparing.schemas})
-        if matches(table, wanted.tables) and comparing.mirror(table) in manifest.tables
+        comparing.compare(table, layout.mirror(*layout.split_table(table, topic)))
+        for table, topic in sorted({(record.table, record.topic) for record in comparing.schemas.values()})
+        if matches(table, wanted.tables) and layout.mirror(*layout.split_table(table, topic)) in manifest.tables
     ]
 
 
@@ -86,15 +86,10 @@ class _Comparing:
         self._manifest = manifest
         self._reader = reader
 
-    def mirror(self, table: str) -> str:
-        """Its lake table."""
-        namespace, _, name = table.partition(".")
-        return layout.mirror(namespace, name)
-
-    def compare(self, table: str) -> MirrorReport:
-        state = self._manifest.tables[self.mirror(table)]
+    def compare(self, table: str, mirror: str) -> MirrorReport:
+        state = self._manifest.tables[mirror]
         with sparked(f"verify {table}"):
-            have = frame_of(self._wanted.spark, self._wanted.path, self.mirror(table), state.version)
+            have = frame_of(self._wanted.spark, self._wanted.path, mirror, state.version)
             newest = self._form(table, state.schema_id)
             span = _whole_topic(newest.topic, self._manifest, self._reader)
             if not span.ranges:

@@ -89,6 +89,22 @@ def test_cut_keeps_what_it_does_not_touch(lake: Lake) -> None:
     assert after.views == lake.store.at(1).views
 
 
+def test_what_readers_are_told_of_a_table_stays_with_it(lake: Lake) -> None:
+    first(lake)
+    commit = lake.cut(2)
+    commit.describe(ORDERS, key=["k"], event_time="at")
+    commit.describe("mirror/none", key=["k"])
+    told = published(commit).tables
+    commit = lake.cut(3)
+    commit.mirror(ORDERS, rows(c=4), ["k"], schema_id="s2")
+    commit.compact(ORDERS, sort_by=["k"])
+    after = published(commit).tables
+
+    assert (told[ORDERS].version, told[ORDERS].key, told[USERS].key) == (0, ("k",), None)
+    assert "mirror/none" not in told
+    assert (after[ORDERS].key, after[ORDERS].event_time, after[ORDERS].rows) == (("k",), "at", 3)
+
+
 def test_second_attempt_finds_each_statement_of_the_first(lake: Lake) -> None:
     first(lake)
 

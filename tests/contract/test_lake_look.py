@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from cdc.cli.main import run
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE, LakeDamaged, SinkBehind, UsageError
@@ -359,6 +360,62 @@ def test_values_that_name_more_than_one_row_are_no_key(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="id does not name one row of public"):
         history_of(Lake(tmp_path), manifest, "orders", ["7"])
+
+
+def keyed(lake: SmallLake, *key: str) -> None:
+    """Tell the manifest the key of the archive."""
+    lake.tables[ARCHIVE] = structs.replace(lake.tables[ARCHIVE], key=key)
+
+
+def test_values_are_those_of_the_key_wherever_its_columns_are(tmp_path: Path, call: Call) -> None:
+    lake = SmallLake(tmp_path)
+    rows = changes(("c", 0x10, {"status": "a", "note": "x"}), ("c", 0x20, {"status": "b", "note": "x", "id": 8}))
+    lake.write(ARCHIVE, rows)
+    # Values that a guess would refuse: the first column does not name one row.
+    lake.write("mirror/public.orders", pa.table({"id": [7, 7]}))
+    keyed(lake, "status", "note")
+    manifest = lake.publish()
+
+    found = history_of(Lake(tmp_path), manifest, "orders", ["b", "x"])
+
+    assert (found.key, found.guessed) == ({"status": "b", "note": "x"}, False)
+    assert [change.commit_lsn for change in found.changes] == [0x20]
+    code, _, err = call("history", "orders", "b", "--lake", tmp_path)
+    assert code == EXIT_USAGE
+    assert "a key of 1 values, but that of the table has 2" in err
+    assert "status, note" in err
+
+
+@pytest.mark.parametrize("key", [(), ("renamed",)])
+def test_a_key_that_does_not_help_leaves_the_first_columns(tmp_path: Path, key: tuple[str, ...]) -> None:
+    lake = SmallLake(tmp_path)
+    lake.write(ARCHIVE, changes(("c", 0x10, {})))
+    keyed(lake, *key)
+
+    found = history_of(Lake(tmp_path), lake.publish(), "orders", ["7"])
+
+    assert (found.key, found.guessed, len(found.changes)) == ({"id": "7"}, True, 1)
+
+
+def test_a_guess_is_checked_in_the_mirror_of_the_very_table(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path)
+    lake.write("archive/shop.a-2eb.c", changes(("c", 0x10, {})))
+    lake.write("mirror/a.b-2ec", pa.table({"id": [7, 7]}))
+    lake.write("mirror/a-2eb.c", pa.table({"id": [7]}))
+    manifest = lake.publish()
+
+    assert history_of(Lake(tmp_path), manifest, "archive/shop.a-2eb.c", ["7"]).table == "a.b.c"
+    lake.write("mirror/a-2eb.c", pa.table({"id": [7]}))
+    with pytest.raises(UsageError, match="does not name one row"):
+        history_of(Lake(tmp_path), lake.publish(), "archive/shop.a-2eb.c", ["7"])
+
+
+def test_events_of_an_outbox_have_no_rows_to_follow(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path)
+    lake.write("archive/shop.events.order", pa.table({"_key": ["7"], "_payload": ["{}"]}))
+
+    with pytest.raises(UsageError, match="has events of an outbox, not rows"):
+        history_of(Lake(tmp_path), lake.publish(), "events.order", ["7"])
 
 
 def test_looking_imports_no_spark() -> None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from cdc.errors import SinkUnfit
+from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.pinned import pinned
 from tests.fixtures.lake import LakeSite, lake_site
 
@@ -152,6 +153,33 @@ def test_columns_that_come_and_go_and_change_their_type_or_name_are_followed(lak
 
     assert lake.differs("public.t", ["id", "a", "bb"]) == ""
     assert lake.columns("mirror/public.t") == ["id", "a", "bb"]
+
+
+def test_added_column_leaves_the_files_of_a_table_as_they_are(lake: LakeSite) -> None:
+    """Also where the new column is one that an update did not send."""
+    site = lake.capture
+    site.sql("create table t (id int primary key, a text)")
+    daemon = site.running()
+    driver = lake.driver()
+    site.sql("insert into t select n, 'x' from generate_series(1, 10) n")
+    manifest = lake.settle(daemon, driver)
+    tables = DeltaRs(str(lake.path))
+    before = tables.files("mirror/public.t", manifest.tables["mirror/public.t"].version)
+
+    large = "(select string_agg(md5(n::text), '') from generate_series(1, 2000) n)"
+    site.sql(
+        "alter table t add column c text",
+        "alter table t alter column c set storage external",
+        f"insert into t values (11, 'y', {large})",
+        "update t set a = 'z' where id = 11",
+    )
+    manifest = lake.settle(daemon, driver)
+    site.sql("update t set a = 'zz' where id = 11")
+    manifest = lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", ["id", "a", "c"]) == ""
+    assert set(before) <= set(tables.files("mirror/public.t", manifest.tables["mirror/public.t"].version))
+    assert tables.applied("mirror/public.t", "tailrace.reshape") is None
 
 
 def test_table_that_joins_the_lake_later_is_read_from_its_beginning(lake: LakeSite) -> None:

@@ -10,6 +10,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -44,10 +45,14 @@ if TYPE_CHECKING:
 
 T: Final = "mirror/public.t"
 EDGES: Final = (
-    *("replace pending.json", "append", "close_and_append", "merge", "overwrite", "hold"),
+    *("replace pending.json", "rows", "append", "close_and_append", "merge", "overwrite", "hold"),
     *("replace <cut>.json", "replace current.json", "remove pending.json"),
 )
 """Of a cut of one table and a view, in order: a driver dies before each of them."""
+TIDYING: Final = (
+    *("compact archive/", "compact history/", "compact mirror/", "hold", "remove <cut>.json"),
+    *("vacuum archive/", "vacuum history/", "vacuum mirror/", "vacuum views/"),
+)
 
 
 @pytest.fixture
@@ -85,13 +90,13 @@ def state_of(lake: LakeSite) -> dict[str, int | None]:
     return {name: tables.version(name) for name in names} | {"cut": manifest.cut}
 
 
-def faults(lake: LakeSite, oracle: Oracle) -> list[str]:
-    """What is wrong at any cut that is kept."""
+def faults(lake: LakeSite, oracle: Oracle, *, first: int = 1) -> list[str]:
+    """What is wrong at any cut that is kept, of which there must be every one from `first` on."""
     store = ManifestStore(lake.path)
     truth = Truth([TableTruth("public.t", ("id",))], oracle.transactions(["public.t"]))
     found = [fault for cut in store.cuts() for fault in truth.faults(lake.path, store.at(cut))]
     cuts = store.cuts()
-    return found + ([] if cuts == list(range(1, len(cuts) + 1)) else [f"cuts {cuts}"])
+    return found + ([] if cuts == list(range(first, first + len(cuts))) else [f"cuts {cuts}"])
 
 
 def test_driver_that_dies_before_any_step_is_followed_by_one_that_is_exact(lake: LakeSite) -> None:
@@ -133,6 +138,45 @@ def test_driver_that_dies_before_any_step_is_followed_by_one_that_is_exact(lake:
     assert rows_of(view, ["n", "a"]) == lake.capture.query("select count(*), sum(a) from t")
 
 
+def test_driver_that_dies_while_it_tidies_is_followed_by_one_that_is_exact(
+    lake: LakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are joined in every cut and old cuts are forgotten behind it; a driver dies before each of these steps."""
+    monkeypatch.setattr("sinks.warehouse.driver._COMPACT_EVERY", 1)
+    monkeypatch.setattr("sinks.warehouse.driver._PRUNE_EVERY", 1)
+    lake.settings = msgspec.structs.replace(lake.settings, keep_cuts=3)
+    oracle = lake.capture.oracle()
+    daemon = lake.capture.running()
+    captured(lake, daemon, "insert into t select n, n, 'x' from generate_series(1, 20) n")
+    for number in range(4):
+        captured(lake, daemon, f"update t set a = {number} where id < 5")
+        lake.driver().step()
+    passed: set[str] = set()
+    for number, edge in enumerate(TIDYING):
+
+        def die(name: str, edge: str = edge) -> None:
+            if name.startswith(edge):
+                passed.add(edge)
+                raise Killed(name)
+
+        captured(lake, daemon, f"update t set a = {number}, b = 'y' where id < 9", f"delete from t where id = {number}")
+        dying = listen(lake.driver(), die)
+        with pytest.raises(Killed):
+            dying.step()
+        dying.close()
+        following = lake.driver()
+        resume(following)
+        following.close()
+    manifest = lake.settle(daemon, lake.driver())
+    lake.driver().step()
+
+    cuts = ManifestStore(lake.path).cuts()
+    assert passed == set(TIDYING)
+    assert faults(lake, oracle, first=cuts[0]) == []
+    assert cuts[-1] == manifest.cut
+    assert len(cuts) <= 4
+
+
 def test_two_drivers_of_one_lake_make_each_cut_once(lake: LakeSite) -> None:
     """On one machine the lock refuses the second; elsewhere the newer one has the fence, and the older one stops."""
     oracle = lake.capture.oracle()
@@ -171,7 +215,7 @@ def test_files_of_a_lake_that_are_not_as_they_were_left(lake: LakeSite) -> None:
     before = state_of(lake)
 
     current.write_bytes(kept[0])
-    assert_stops(lake, "cut 2")
+    assert_stops(lake, "and the newest cut 1 is of version")
     current.write_bytes(kept[1])
     assert state_of(lake) == before, "written although the manifest was older than the tables"
 
@@ -180,7 +224,7 @@ def test_files_of_a_lake_that_are_not_as_they_were_left(lake: LakeSite) -> None:
     pending.unlink()
 
     write_deltalake(lake.path / T, DeltaRs(str(lake.path)).read(T, lake.manifest().tables[T].version), mode="append")
-    assert_stops(lake, "somebody else wrote mirror/public.t")
+    assert_stops(lake, "mirror/public.t is at version")
     assert lake.manifest().cut == 2
     (lake.path / T / "_delta_log" / f"{before[T] or 0:020}.json").with_name(f"{(before[T] or 0) + 1:020}.json").unlink()
 

@@ -19,7 +19,8 @@ from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
 from sinks.warehouse import session as session_module
 from sinks.warehouse.jvm import MODULE_OPTIONS, RunFolder
-from sinks.warehouse.session import SparkOptions, open_session, warm_up
+from sinks.warehouse.session import SparkOptions, open_session
+from sinks.warehouse.warming import warm_up
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:

@@ -6,13 +6,25 @@ import pytest
 
 from cdc.errors import SinkUnfit
 from cdc.model.progress import SchemaColumn
-from sinks.warehouse.columns import LakeTable, Source, compose, evolve, lake_table, unknown_overrides
+from sinks.warehouse.columns import (
+    Evolution,
+    LakeTable,
+    Source,
+    adds_only,
+    compose,
+    evolve,
+    lake_table,
+    unknown_overrides,
+)
 from tests.fixtures.lakeevents import ID, column, schema
 
 
 def _modifier(precision: int, scale: int) -> int:
     """As numerictypmodin makes it."""
     return ((precision << 16) | (scale & 0x7FF)) + 4
+
+
+NO_STEP = Evolution((), (), key_changed=True)
 
 
 def _table(*columns: SchemaColumn) -> LakeTable:
@@ -93,6 +105,20 @@ def test_added_column_is_null_in_old_rows() -> None:
     assert evolution is not None
     assert evolution.sources == (Source("id"), Source("a"), Source(None))
     assert evolution.dropped == ()
+
+
+def test_only_an_addition_leaves_old_rows_as_they_are() -> None:
+    old = _table(ID, column("a"), column("n", "int4", "integer"))
+    added = _table(ID, column("a"), column("n", "int4", "integer"), column("b"))
+    others = {
+        "dropped": _table(ID, column("a"), column("b")),
+        "renamed": _table(ID, column("b"), column("n", "int4", "integer")),
+        "retyped": _table(ID, column("a"), column("n", "int8", "integer"), column("b")),
+        "another key": _table(ID, column("a", key=True), column("n", "int4", "integer"), column("b")),
+    }
+
+    assert adds_only(evolve(old, added) or NO_STEP, added)
+    assert [name for name, new in others.items() if adds_only(evolve(old, new) or NO_STEP, new)] == []
 
 
 def test_dropped_column_is_dropped() -> None:

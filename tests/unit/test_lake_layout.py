@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cdc.model.names import data_topic
 from sinks.warehouse import layout
 
 
@@ -22,6 +23,18 @@ def test_no_two_tables_share_a_folder() -> None:
 
     assert len(set(folders)) == len(folders)
     assert all(name.count("/") == 1 and len(name.encode()) <= 255 and ".." not in name[:9] for name in folders)
+
+
+@pytest.mark.parametrize(
+    "split", [("public", "orders"), ("a.b", "c"), ("a", "b.c"), ("", "c"), (".", "."), ("ü." * 30, "." * 60)]
+)
+def test_schema_and_name_are_told_apart_by_the_topic(split: tuple[str, str]) -> None:
+    assert layout.split_table(".".join(split), data_topic("shop", *split)) == split
+
+
+def test_a_table_of_another_topic_is_split_at_its_first_dot() -> None:
+    assert layout.split_table("a.b.c", "shop.other") == ("a", "b.c")
+    assert layout.split_table("orders", "orders") == ("orders", "")
 
 
 @pytest.mark.parametrize(

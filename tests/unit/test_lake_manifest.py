@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, UsageError
-from sinks.warehouse.manifest import Manifest, ManifestStore
+from sinks.warehouse.manifest import Manifest, ManifestStore, TableState
 from tests.fixtures.lakefiles import SteppedDisk, manifest, pending
 
 
@@ -267,3 +267,13 @@ def test_manifest_reads_as_the_documented_json(tmp_path: Path) -> None:
     assert list(found)[:3] == ["version", "cut", "name"]
     assert found["tables"] == {"mirror/public.orders": {"version": 1, "schema_id": "ab12cd34", "rows": 1}}
     assert msgspec.convert(found, Manifest) == manifest(1)
+
+
+def test_manifest_of_an_older_release_knows_no_keys() -> None:
+    old = b'{"version":4,"schema_id":"ab12cd34","rows":1}'
+    new = msgspec.json.encode(TableState(version=4, schema_id="ab12cd34", key=(), event_time="at"))
+
+    assert msgspec.json.decode(old, type=TableState).key is None
+    assert msgspec.json.decode(new, type=TableState) == TableState(
+        version=4, schema_id="ab12cd34", key=(), event_time="at"
+    )

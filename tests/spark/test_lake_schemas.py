@@ -1,0 +1,70 @@
+"""Tables that only their schemas tell apart, and keys that are not the first columns, from PostgreSQL to a reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdc.config.settings import Kafka
+from cdc.errors import UsageError
+from cdc.kafka.consumer import LogReader
+from sinks.warehouse.kafkaoptions import spark_options
+from sinks.warehouse.look import Lake
+from sinks.warehouse.rowhistory import history_of
+from sinks.warehouse.verifying import Verification, verify_mirrors
+from tests.fixtures.lake import LakeSite, lake_site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.fixtures.daemon import CaptureSite
+
+
+@pytest.fixture
+def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[LakeSite]:
+    yield from lake_site(capture, spark, tmp_path)
+
+
+def test_tables_whose_names_read_the_same_have_mirrors_of_their_own(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql(
+        'create schema "a.b"',
+        "create schema a",
+        'create table "a.b".c (id int primary key, one text)',
+        'create table a."b.c" (id int primary key, other text)',
+    )
+    daemon = site.running({"source": {"tables": ["a*.*"]}})
+    site.sql("""insert into "a.b".c values (1, 'x')""", """insert into a."b.c" values (2, 'y'), (3, 'z')""")
+    manifest = lake.settle(daemon, lake.driver())
+    kafka = Kafka(bootstrap=site.bootstrap)
+    wanted = Verification(
+        spark=lake.spark, path=lake.path, name=site.name, kafka_options=spark_options(kafka), tables=("*",), types={}
+    )
+
+    assert lake.rows("mirror/a-2eb.c", ["id", "one"]) == [(1, "x")]
+    assert lake.rows("mirror/a.b-2ec", ["id", "other"]) == [(2, "y"), (3, "z")]
+    with LogReader(kafka, client_id=f"{site.name}.verify") as reader:
+        reports = verify_mirrors(wanted, manifest, reader)
+    assert sorted((report.compared, report.ok) for report in reports) == [(1, True), (2, True)]
+
+
+def test_a_row_is_found_by_its_key_wherever_the_columns_of_it_stand(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table lines (note text, item int, shop text, primary key (shop, item))")
+    daemon = site.running()
+    site.sql(
+        "insert into lines values ('a', 7, 'x'), ('b', 7, 'y'), ('c', 8, 'x')",
+        "update lines set note = 'd' where item = 7",
+    )
+    manifest = lake.settle(daemon, lake.driver())
+
+    found = history_of(Lake(lake.path), manifest, "lines", ["7", "y"])
+
+    assert (found.key, found.guessed) == ({"item": "7", "shop": "y"}, False)
+    assert [change.after and change.after["note"] for change in found.changes] == ["b", "d"]
+    with pytest.raises(UsageError, match="a key of 1 values, but that of the table has 2"):
+        history_of(Lake(lake.path), manifest, "lines", ["7"])
