@@ -6,21 +6,28 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
-from cdc.clock import SystemClock
+from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
 from cdc.daemon import Daemon
 from cdc.errors import EXIT_OK, UsageError
+from cdc.lsn import Lsn
+from cdc.reach import Look, Reach
 from cdc.startup.protocol import start
+from cdc.supervisor import Launch, Supervisor
 from cdc.telemetry import log
-from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.metrics import Metrics, SinkMetrics
+from cdc.telemetry.sinkstatus import SinkStatus
 from cdc.telemetry.status import Status
-from cdc.web.server import WebServer
+from cdc.web.server import Rendered, Reported, WebServer
+from cdc.web.wait import WaitRoute
 
 if TYPE_CHECKING:
     from sinks.warehouse.manifest import Manifest
@@ -31,24 +38,34 @@ _SAME_SIGNAL_S: Final = 1.0  # process managers signal the process and its group
 STOP_DEADLINE_S: Final = 15.0
 """From SIGTERM until we leave whatever a broker or server keeps us waiting for. Leaving at any moment is safe."""
 
+SINK_STOP_DEADLINE_S: Final = 50.0
+"""As STOP_DEADLINE_S for a sink, whose cut under way may take longer; below `cdc.supervisor.END_DEADLINE_S`."""
 
-def run_capture(config: Config) -> None:
+_STDIN: Final = 0
+_PIPE_BYTES: Final = 4096  # nobody sends any
+_SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; half a minute without having been level is behind
+
+
+def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     """Run the daemon in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
 
     A second signal, or the deadline, ends the process at once: nothing is lost by that, the open Kafka transaction
-    is aborted by the next start.
+    is aborted by the next start. With `sinks` every sink of the configuration is kept running beside it, in a process
+    that this starts; they end with capture, whatever the reason. Raises UsageError when there is none.
     """
+    if sinks is not None and not config.sinks:
+        raise UsageError("--with-sinks, and the configuration has no sinks", hint="add a table [sinks.NAME]")
     clock, metrics, stop = SystemClock(), Metrics(), threading.Event()
     status = Status(config.name, clock, metrics)
-    _handle_signals(stop)
-    web = WebServer(config.http.listen, status, metrics) if config.http.listen else None
-    if web is not None:
-        log.get().info("http_listening", port=web.port)
-    try:
+    leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
+    with ExitStack() as closing:
+        looks = {name: sink_look(settings) for name, settings in config.sinks.items()}
+        _serve(config.http.listen, (status, metrics), looks, clock, closing)
+        if sinks is not None:
+            supervisor = closing.enter_context(Supervisor(config.sinks, sinks, clock))
+            leaving.last = supervisor.close
+        closing.callback(leaving.is_over)
         Daemon(lambda: start(config, status, clock, stop), status, metrics, clock).run(stop)
-    finally:
-        if web is not None:
-            web.close()
 
 
 def sink_settings(config: Config, name: str) -> Warehouse:
@@ -62,6 +79,19 @@ def sink_settings(config: Config, name: str) -> Warehouse:
     return config.sinks[name]
 
 
+def sink_look(settings: Warehouse) -> Look:
+    """How far a sink is, told by what it has published: its process need not run, or be on this machine."""
+    from sinks.warehouse.manifest import ManifestStore
+
+    store = ManifestStore(Path(settings.path))
+
+    def look() -> Reach | None:
+        current = store.current()
+        return None if current is None else Reach(current.cut, Lsn(current.end_lsn))
+
+    return look
+
+
 def verify_sink(
     config: Config, name: str, tables: Sequence[str], progress: Progress
 ) -> tuple[Manifest, list[MirrorReport]]:
@@ -72,37 +102,99 @@ def verify_sink(
     return verify(config, settings, tables, machine=Machine.here(), progress=progress)
 
 
-def run_sink(config: Config, name: str, progress: Progress) -> None:
-    """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already."""
-    sink_settings(config, name)
+def run_sink(config: Config, name: str, progress: Progress, *, until_eof: bool = False) -> None:
+    """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
+
+    With `until_eof` the end of the standard input is such a signal too: it ends with whoever holds the other side.
+    """
+    settings = sink_settings(config, name)
     from sinks.warehouse.start import start as start_lake
 
-    clock, metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
-    status = Status(f"{config.name}.{name}", clock, metrics)
-    _handle_signals(stop)
-    Daemon(
-        lambda: start_lake(config, name, clock, machine=machine, progress=progress), status, metrics, clock, what="sink"
-    ).run(stop)
+    log.bind(sink=name)
+    clock, daemon_metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
+    catching_up_s = _SINK_CATCHING_UP_S + 2 * settings.interval_s
+    daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)
+    metrics = SinkMetrics(daemon_metrics)
+    status = SinkStatus(daemon_status, metrics, clock)
+    leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    if until_eof:
+        threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
+    with ExitStack() as closing:
+        _serve(settings.listen, (status, metrics), {name: sink_look(settings)}, clock, closing, f"sinks.{name}.listen")
+        closing.callback(leaving.is_over)
+        Daemon(
+            lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
+            daemon_status,
+            daemon_metrics,
+            clock,
+            what="sink",
+        ).run(stop)
 
 
-def _handle_signals(stop: threading.Event) -> None:
-    def leave() -> None:
-        log.get().warning("stop_deadline_passed", seconds=STOP_DEADLINE_S)
+def _serve(
+    listen: str,
+    report: tuple[Reported, Rendered],
+    looks: Mapping[str, Look],
+    clock: Clock,
+    closing: ExitStack,
+    setting: str = "http.listen",
+) -> None:
+    """Answer over HTTP until `closing`; nothing when `listen` is empty."""
+    if not listen:
+        return
+    status, metrics = report
+    web = WebServer(listen, status, metrics, waits=WaitRoute(looks, clock), setting=setting)
+    closing.callback(web.close)
+    log.get().info("http_listening", port=web.port)
+
+
+class _Leaving:
+    """Sets `stop` at the first signal; leaves at once at a second one, or when the deadline has passed.
+
+    `last` is what has to be done even then. Made in the main thread, whose signals it takes.
+    """
+
+    def __init__(self, stop: threading.Event, *, deadline_s: float) -> None:
+        self.last: Callable[[], None] = lambda: None
+        self._stop = stop
+        self._deadline_s = deadline_s
+        self._first_s: float | None = None
+        self._is_over = False
+        self._timer: threading.Timer | None = None
+        signal.signal(signal.SIGTERM, self._handle)
+        signal.signal(signal.SIGINT, self._handle)
+
+    def ask(self) -> None:
+        """As a first signal; nothing when there was one."""
+        if self._first_s is not None:
+            return
+        self._first_s = time.monotonic()
+        self._stop.set()
+        if not self._is_over:
+            self._timer = threading.Timer(self._deadline_s, self._leave)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def is_over(self) -> None:
+        """What the deadline was for has ended; what follows has one of its own."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
+        if self._first_s is not None and time.monotonic() - self._first_s > _SAME_SIGNAL_S:
+            os._exit(EXIT_OK)
+        self.ask()
+
+    def _leave(self) -> None:
+        log.get().warning("stop_deadline_passed", seconds=self._deadline_s)
+        self.last()
         os._exit(EXIT_OK)
 
-    first_s: list[float] = []
 
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        now_s = time.monotonic()
-        if first_s and now_s - first_s[0] > _SAME_SIGNAL_S:
-            os._exit(EXIT_OK)
-        if first_s:
-            return
-        first_s.append(now_s)
-        stop.set()
-        timer = threading.Timer(STOP_DEADLINE_S, leave)
-        timer.daemon = True
-        timer.start()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+def _ask_at_eof(leaving: _Leaving) -> None:
+    # Not sys.stdin: a thread that waits in it keeps the interpreter from ending.
+    with suppress(OSError):
+        while os.read(_STDIN, _PIPE_BYTES):
+            pass
+    leaving.ask()

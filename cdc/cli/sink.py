@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from cdc.cli import output
+from cdc.cli.lastword import run_logged
 from cdc.cli.options import config_option, configuration, json_option
 
 
@@ -21,29 +22,27 @@ def group() -> None:
 @group.command("run")
 @click.argument("name")
 @click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
+@click.option("--until-eof", is_flag=True, hidden=True, help="End as by SIGTERM at the end of the standard input.")
 @config_option
-def run_command(name: str, json_logs: bool, config_path: Path | None) -> int:
+def run_command(name: str, json_logs: bool, until_eof: bool, config_path: Path | None) -> int:
     """Keep the sink NAME in step with the log until stopped.
 
     SIGTERM and Ctrl-C end it behind the cut under way; being killed at any moment loses nothing either.
     """
-    from cdc.errors import EXIT_OK, TailraceError
     from cdc.telemetry import log
 
     as_json = json_logs or not sys.stderr.isatty()
     log.configure(json=as_json)
-    config = configuration(config_path)
-    from cdc.app import run_sink
-    from cdc.cli.localprogress import Bars
 
-    try:
+    def work() -> None:
+        config = configuration(config_path)
+        from cdc.app import run_sink
+        from cdc.cli.localprogress import Bars
+
         with Bars() as told:
-            run_sink(config, name, told)
-    except TailraceError as error:
-        if not as_json or error.state is None:
-            raise
-        return error.exit_code
-    return EXIT_OK
+            run_sink(config, name, told, until_eof=until_eof)
+
+    return run_logged(work, "sink_stopped", as_json=as_json)
 
 
 @group.command("list")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Final
 
 import click
 
 from cdc.cli import output
 from cdc.cli.options import config_option, configuration, json_option
-
-_POLL_S: Final = 0.05
 
 
 @click.command("wait")
@@ -23,38 +20,29 @@ _POLL_S: Final = 0.05
 def command(sink: str, lsn_text: str, timeout_s: float, config_path: Path | None, as_json: bool) -> int:
     """Wait until a sink holds every transaction that committed before an LSN.
 
-    Exit code 0 when it does, 1 when the time is up.
+    Exit code 0 when it does, 1 when the time is up. GET /sinks/SINK/wait?lsn=LSN of the daemon does the same.
     """
-    from cdc.app import sink_settings
+    from cdc.app import sink_look, sink_settings
     from cdc.clock import SystemClock
-    from cdc.errors import EXIT_OK, SinkBehind, UsageError
-    from cdc.lsn import Lsn
-    from sinks.warehouse.manifest import ManifestStore
+    from cdc.errors import EXIT_OK, SinkBehind
+    from cdc.reach import await_reach, is_at, wanted_lsn
 
     config = configuration(config_path)
-    try:
-        lsn = Lsn.parse(lsn_text).before_header()
-    except ValueError as error:
-        raise UsageError(f"{lsn_text!r} is no LSN", hint="as 0/1B014F8") from error
-    store = ManifestStore(Path(sink_settings(config, sink).path))
-    clock, never = SystemClock(), threading.Event()
+    lsn = wanted_lsn(lsn_text)
+    look, clock = sink_look(sink_settings(config, sink)), SystemClock()
     began_s = clock.monotonic_s()
-    while True:
-        current = store.current()
-        waited_s = clock.monotonic_s() - began_s
-        if current is not None and current.end_lsn >= lsn:
-            break
-        if waited_s >= timeout_s:
-            at = Lsn(current.end_lsn) if current else None
-            raise SinkBehind(
-                f"sink {sink!r} is at {at or 'its beginning'} and not at {lsn} after {waited_s:.0f} s",
-                hint="do capture and the sink run?",
-                command="cdc status",
-                lsn=lsn,
-            )
-        clock.wait(never, _POLL_S)
+    reach = await_reach(look, lsn, timeout_s, clock, threading.Event())
+    waited_s = clock.monotonic_s() - began_s
+    if reach is None or not is_at(reach, lsn):
+        at = reach.end_lsn if reach else "its beginning"
+        raise SinkBehind(
+            f"sink {sink!r} is at {at} and not at {lsn} after {waited_s:.0f} s",
+            hint="do capture and the sink run?",
+            command="cdc status",
+            lsn=lsn,
+        )
     if as_json:
-        output.show_json({"sink": sink, "lsn": str(Lsn(current.end_lsn)), "cut": current.cut, "waited_s": waited_s})
+        output.show_json({"sink": sink, "lsn": str(reach.end_lsn), "cut": reach.cut, "waited_s": waited_s})
     else:
-        output.done(f"{sink} is at {Lsn(current.end_lsn)} (cut {current.cut}), after {waited_s:.1f} s")
+        output.done(f"{sink} is at {reach.end_lsn} (cut {reach.cut}), after {waited_s:.1f} s")
     return EXIT_OK

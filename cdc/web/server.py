@@ -1,45 +1,82 @@
-"""/livez /readyz /metrics /status over HTTP: read only, loopback unless told otherwise.
+"""/livez /readyz /metrics /status and /sinks/<sink>/wait over HTTP: read only, loopback unless told otherwise.
 
 The standard library's server is enough: a few requests a second, from probes and people. Nothing here changes
-state, so there is nothing to protect by a token; requests have a small size and a deadline.
+state, so there is nothing to protect by a token; requests have a small size and a deadline. Capture and every sink
+have one of their own: what they report comes through two small contracts.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from cdc.errors import ConfigError
-from cdc.telemetry.metrics import Metrics
-from cdc.telemetry.status import Status
+from cdc.web.wait import WaitRoute
 
 _REQUEST_TIMEOUT_S: Final = 5
 _STOP_POLL_S: Final = 0.05  # how late a close is noticed
+_LISTEN: Final = re.compile(r"(\[.+\]|[^:\[\]]+):(\d{1,5})")
+_PORT_MAX: Final = 65535
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Reported(Protocol):
+    """What a process does now. Asked from many threads."""
+
+    @property
+    def state(self) -> object:
+        """Its name is the text of /readyz."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether /readyz is 200."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """The document of /status."""
+
+
+class Rendered(Protocol):
+    """The metrics of a process. Asked from many threads."""
+
+    def render(self) -> bytes:
+        """The page of /metrics."""
 
 
 class WebServer:
     """Serves until closed; `port` is the real one when 0 was asked for."""
 
-    def __init__(self, listen: str, status: Status, metrics: Metrics) -> None:
-        host, _, port = listen.rpartition(":")
+    def __init__(
+        self,
+        listen: str,
+        status: Reported,
+        metrics: Rendered,
+        *,
+        waits: WaitRoute | None = None,
+        setting: str = "http.listen",
+    ) -> None:
+        """`setting` is where `listen` comes from. Raises ConfigError naming it when it cannot be listened on."""
+        host, port = _address(listen, setting)
 
         class Handler(_Handler):
             pass
 
         Handler.status = status
         Handler.metrics = metrics
+        Handler.waits = self._waits = waits
         try:
-            self._server = (_Server6 if ":" in host else ThreadingHTTPServer)((host.strip("[]"), int(port)), Handler)
+            self._server = (_Server6 if ":" in host else ThreadingHTTPServer)((host, port), Handler)
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on http.listen = {listen!r}: {error.strerror}",
+                f"cannot listen on {setting} = {listen!r}: {error.strerror}",
                 hint='another program has the port; choose another one, or "" for none',
-                command='[http] listen = "127.0.0.1:0"',
+                command=_example(setting),
             ) from error
         self._server.daemon_threads = True
         self._thread = threading.Thread(
@@ -53,7 +90,9 @@ class WebServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Stop serving and free the port."""
+        """Stop serving and free the port; those who wait get an answer."""
+        if self._waits is not None:
+            self._waits.close()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -64,41 +103,62 @@ class _Server6(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    status: Status
-    metrics: Metrics
+    status: Reported
+    metrics: Rendered
+    waits: WaitRoute | None
     timeout = _REQUEST_TIMEOUT_S
     server_version = "tailrace"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one of four paths."""
-        path = self.path.partition("?")[0]
+        """Answer one of the paths there are."""
+        path, _, query = self.path.partition("?")
+        sink = WaitRoute.sink_of(path)
         if path == "/livez":
-            self._answer(HTTPStatus.OK, "text/plain; charset=utf-8", b"ok\n")
+            self._answer(HTTPStatus.OK, _TEXT, b"ok\n")
         elif path == "/readyz":
-            ready = self.status.ready
-            code = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(code, "text/plain; charset=utf-8", f"{self.status.state}\n".encode())
+            code = HTTPStatus.OK if self.status.ready else HTTPStatus.SERVICE_UNAVAILABLE
+            self._answer(code, _TEXT, f"{self.status.state}\n".encode())
         elif path == "/metrics":
             self._answer(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics.render())
         elif path == "/status":
-            body = msgspec.json.format(msgspec.json.encode(self.status.snapshot()), indent=2) + b"\n"
-            self._answer(HTTPStatus.OK, "application/json", body)
+            self._answer_json(HTTPStatus.OK, self.status.snapshot())
+        elif sink is not None and self.waits is not None:
+            found = self.waits.answer(sink, query)
+            self._answer_json(found.code, found.document)
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"try /livez /readyz /metrics /status\n")
+            more = "" if self.waits is None else " /sinks/<sink>/wait?lsn=X/Y"
+            self._answer(HTTPStatus.NOT_FOUND, _TEXT, f"try /livez /readyz /metrics /status{more}\n".encode())
 
     def do_HEAD(self) -> None:
         """As GET, without the body."""
         self.do_GET()
 
+    def _answer_json(self, code: HTTPStatus, document: object) -> None:
+        self._answer(code, "application/json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+
     def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        # Who waited for long may be gone by now, which is no fault of ours that a log should show.
+        with suppress(ConnectionError):
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         """Requests are not logged."""
+
+
+def _address(listen: str, setting: str) -> tuple[str, int]:
+    match = _LISTEN.fullmatch(listen)
+    if match is None or int(match[2]) > _PORT_MAX:
+        raise ConfigError(f"{setting} is {listen!r}; it must be host:port", command=_example(setting))
+    return match[1].strip("[]"), int(match[2])
+
+
+def _example(setting: str) -> str:
+    section, _, key = setting.rpartition(".")
+    return f'[{section}] {key} = "127.0.0.1:0"'

@@ -22,7 +22,7 @@ from cdc.config.secret import Secret
 from cdc.config.settings import Config, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.state import State
-from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.metrics import Metrics, SinkMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
 SINKS: Final = (Warehouse,)
@@ -72,14 +72,8 @@ def config_page() -> str:
 
 def metrics_page() -> str:
     """Every metric of /metrics."""
-    rows = []
-    for metric in vars(Metrics()).values():
-        labels = getattr(metric, "_labelnames", None)
-        if labels is None:  # the registry itself
-            continue
-        (family,) = metric.describe()
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        rows.append((f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation))
+    head = ("Metric", "Type", "Labels", "Meaning")
+    capture = Metrics()
     return "\n".join(
         [
             "# Metrics",
@@ -87,10 +81,28 @@ def metrics_page() -> str:
             _NOTICE.format(source="cdc/telemetry/metrics.py"),
             "In Prometheus' text format at `/metrics`. Labels are bounded: states and reasons, never keys.",
             "",
-            *_table(("Metric", "Type", "Labels", "Meaning"), rows),
+            "## Of capture",
+            "",
+            *_table(head, _metrics(capture)),
+            "",
+            "## Of a sink",
+            "",
+            "On the `listen` of its own section.",
+            "",
+            *_table(head, _metrics(SinkMetrics(capture))),
             "",
         ]
     )
+
+
+def _metrics(declared: Metrics | SinkMetrics) -> Iterator[tuple[str, ...]]:
+    for metric in vars(declared).values():
+        labels = getattr(metric, "_labelnames", None)
+        if labels is None:  # the registry itself
+            continue
+        (family,) = metric.describe()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation
 
 
 def errors_page() -> str:

@@ -1,0 +1,98 @@
+"""`cdc run --with-sinks`: what a sink does is no concern of capture. Without Spark: the sinks here fail before it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from tests.fixtures.commands import cdc
+from tests.fixtures.supervised import is_gone, supervised
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fixtures.daemon import CaptureSite
+
+
+def test_sink_that_needs_a_person_stays_down_and_capture_goes_on(capture: CaptureSite, tmp_path: Path) -> None:
+    capture.sql("create table t (id int primary key)")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        section = {"kind": "warehouse", "path": str(tmp_path / "lake"), "listen": listen}
+        with supervised(capture, {"sinks.lake": section}, "needy") as daemon:
+            (event,) = until(lambda: daemon.events("sink_needs_operator"), "it is named", within_s=60)
+            (reason,) = daemon.events("sink_stopped")
+            daemon.until_running()
+            daemon.until_position(capture.sql("insert into t values (1)"))
+            waited = daemon.wait_for("lake", capture.wal(), timeout_s=0.2)
+
+            assert daemon.stop() == 0
+            assert len(daemon.sink_pids()) == 1
+
+    assert (event["sink"], event["exit_code"]) == ("lake", 2)
+    assert (reason["sink"], reason["state"]) == ("lake", "MISCONFIGURED")
+    assert "sinks.lake.listen" in reason["message"]
+    assert (waited[0], waited[1]["reached"], waited[1]["cut"]) == (504, None, 0)
+
+
+def test_sink_whose_process_fails_at_once_is_tried_again_with_pauses(capture: CaptureSite, tmp_path: Path) -> None:
+    """A file stands where the lake's folder must be: what it waits for never comes, so its process is killed here."""
+    capture.sql("create table t (id int primary key)")
+    (tmp_path / "lake").write_text("in the way")
+    section = {"kind": "warehouse", "path": str(tmp_path / "lake")}
+    with supervised(capture, {"sinks.lake": section}, "failing") as daemon:
+        (first,) = until(daemon.sink_pids, "it is started", within_s=60)
+        until(lambda: daemon.events("sink_waiting"), "it waits by itself", within_s=60)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: len(daemon.sink_pids()) == 2, "another one is started", within_s=60)
+        second = daemon.sink_pids()[1]
+        daemon.until_running()
+
+        assert daemon.stop() == 0
+        assert is_gone(second)
+
+    (ended,) = daemon.events("sink_ended")
+    (pause,) = daemon.events("sink_restarts")
+    assert (ended["sink"], ended["signal"]) == ("lake", 9)
+    assert 0.5 <= pause["after_s"] <= 1.0
+
+
+def test_without_sinks_in_the_configuration_the_option_is_refused(capture: CaptureSite) -> None:
+    ran = cdc("run", "--with-sinks", "-c", capture.write_config())
+
+    (event,) = [json.loads(line) for line in ran.err.splitlines()]
+    assert ran.code == 2
+    assert event["event"] == "capture_stopped"
+    assert "has no sinks" in event["message"]
+    assert "[sinks.NAME]" in event["hint"]
+
+
+def test_sink_that_is_not_configured_is_answered_with_those_that_are(capture: CaptureSite, tmp_path: Path) -> None:
+    sections = {"sinks.lake": {"kind": "warehouse", "path": str(tmp_path / "lake")}}
+    capture.sql("create table t (id int primary key)")
+    daemon = capture.running(sections)
+    port = daemon.events("http_listening")[0]["port"]
+
+    ran = cdc("wait", "--sink", "pond", "--lsn", "0/1", "-c", capture.write_config(sections))
+    code, body = _ask(port, "/sinks/pond/wait?lsn=0/1")
+
+    assert (ran.code, code) == (2, 404)
+    assert "lake" in ran.err
+    assert "lake" in json.loads(body)["error"]
+
+
+def _ask(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()

@@ -1,0 +1,271 @@
+"""`cdc run --with-sinks`: what becomes of a sink whose process has ended, without any process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cdc.app import run_capture
+from cdc.clock import SystemClock
+from cdc.config.load import parse
+from cdc.errors import UsageError
+from cdc.supervisor import (
+    HEALTHY_S,
+    RESTART_FIRST_S,
+    RESTART_MAX_S,
+    Child,
+    Keeper,
+    SinkProcess,
+    Supervisor,
+    Verdict,
+    sink_command,
+    verdict,
+)
+from tests.fixtures.manual_clock import ManualClock
+
+_DEADLINE_S = 10.0
+
+
+class ScriptedChild:
+    """Ends at once with `code`, after `run_s` on the clock of its machine."""
+
+    def __init__(self, machine: Machine, code: int) -> None:
+        self.pid = 7
+        self._machine = machine
+        self._code = code
+
+    def wait(self) -> int:
+        self._machine.clock.now_s += self._machine.run_s
+        if not self._machine.codes:
+            self._machine.stop.set()
+        return self._code
+
+    def terminate(self) -> None:
+        raise AssertionError("nobody asked it")
+
+    kill = terminate
+
+
+class Machine:
+    """Starts what `codes` says; an OSError is raised instead. `pauses_s` are those between starts."""
+
+    def __init__(self, *codes: int | OSError, run_s: float = 0.0) -> None:
+        self.codes = list(codes)
+        self.run_s = run_s
+        self.clock, self.stop = ManualClock(), threading.Event()
+        self.started: list[str] = []
+        self.pauses_s: list[float] = []
+        self.keeper = Keeper("lake", self._launch, self, self.stop)
+
+    def monotonic_s(self) -> float:
+        return self.clock.monotonic_s()
+
+    def wall_s(self) -> float:
+        return self.clock.wall_s()
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.pauses_s.append(seconds)
+        return self.clock.wait(stop, seconds)
+
+    def _launch(self, sink: str) -> Child:
+        self.started.append(sink)
+        code = self.codes.pop(0)
+        if isinstance(code, OSError):
+            raise code
+        return ScriptedChild(self, code)
+
+
+class LastingChild:
+    """Runs until it is killed, or asked when it is `obedient`."""
+
+    def __init__(self, *, obedient: bool) -> None:
+        self.pid = 7
+        self.asked = self.killed = 0
+        self._obedient = obedient
+        self._over = threading.Event()
+        self.waited_for = threading.Event()
+
+    def wait(self) -> int:
+        self.waited_for.set()
+        assert self._over.wait(_DEADLINE_S)
+        return -9 if self.killed else 0
+
+    def terminate(self) -> None:
+        self.asked += 1
+        if self._obedient:
+            self._over.set()
+
+    def kill(self) -> None:
+        self.killed += 1
+        self._over.set()
+
+
+def ran(machine: Machine) -> list[str]:
+    """The events that are logged meanwhile."""
+    with structlog.testing.capture_logs() as told:
+        machine.keeper.run()
+    return [str(event["event"]) for event in told]
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (0, Verdict.DONE),
+        (1, Verdict.AGAIN),
+        (2, Verdict.PERSON),
+        (3, Verdict.PERSON),
+        (-9, Verdict.AGAIN),
+        (-15, Verdict.AGAIN),
+        (137, Verdict.AGAIN),
+    ],
+)
+def test_exit_code_alone_says_what_becomes_of_a_sink(code: int, wanted: Verdict) -> None:
+    assert verdict(code) is wanted
+
+
+@pytest.mark.parametrize("code", [1, -9, -11])
+def test_sink_that_failed_is_started_again(code: int) -> None:
+    machine = Machine(code, code, code)
+
+    events = ran(machine)
+
+    assert machine.started == ["lake"] * 3
+    assert events.count("sink_ended") == 2, "the third ends while all is stopped"
+
+
+@pytest.mark.parametrize("code", [2, 3])
+def test_sink_that_needs_a_person_stays_down_and_is_named(code: int) -> None:
+    machine = Machine(code, 0)
+
+    with structlog.testing.capture_logs() as told:
+        machine.keeper.run()
+
+    (event,) = [event for event in told if event["log_level"] == "error"]
+    assert machine.started == ["lake"]
+    assert (event["event"], event["sink"], event["exit_code"]) == ("sink_needs_operator", "lake", code)
+    assert event["command"] == "cdc sink run lake"
+
+
+def test_sink_that_somebody_else_ended_stays_down() -> None:
+    machine = Machine(0, 0)
+
+    assert "sink_left" in ran(machine)
+    assert machine.started == ["lake"]
+
+
+def test_pauses_grow_with_some_chance_and_stay_bounded() -> None:
+    machine = Machine(*[1] * 40)
+
+    ran(machine)
+
+    pauses_s = machine.pauses_s
+    assert len(machine.started) == 40
+    assert RESTART_FIRST_S / 2 <= pauses_s[0] <= RESTART_FIRST_S
+    assert all(later > 0.9 * before for before, later in pairwise(pauses_s[:6])), "each window begins where one ended"
+    assert all(RESTART_MAX_S / 2 <= pause_s <= RESTART_MAX_S for pause_s in pauses_s[10:])
+    assert len(set(pauses_s[10:])) > 1
+
+
+def test_failure_after_a_good_run_is_a_first_one_again() -> None:
+    bad, good = Machine(*[1] * 8), Machine(*[1] * 8, run_s=HEALTHY_S)
+
+    ran(bad)
+    ran(good)
+
+    assert bad.pauses_s[-1] > RESTART_FIRST_S
+    assert good.pauses_s == []
+    assert len(good.started) == 8
+
+
+def test_sink_that_the_machine_has_no_room_for_is_tried_again() -> None:
+    machine = Machine(OSError(11, "Resource temporarily unavailable"), 1)
+
+    assert "sink_not_started" in ran(machine)
+    assert len(machine.started) == 2
+    assert len(machine.pauses_s) == 1
+
+
+def test_stop_in_a_pause_starts_nothing_any_more() -> None:
+    machine = Machine(1, 1, 1)
+    wait = machine.wait
+
+    def stopped(stop: threading.Event, seconds: float) -> bool:
+        stop.set()
+        return wait(stop, seconds)
+
+    machine.wait = stopped  # type: ignore[method-assign]
+
+    ran(machine)
+
+    assert len(machine.started) == 1
+
+
+def test_sink_is_asked_to_end_once_however_often_it_is_closed() -> None:
+    """A second SIGTERM would end it in the middle of a cut."""
+    child, stop = LastingChild(obedient=False), threading.Event()
+    keeper = Keeper("lake", lambda _: child, SystemClock(), stop)
+    thread = threading.Thread(target=keeper.run)
+    thread.start()
+    assert child.waited_for.wait(_DEADLINE_S)
+
+    stop.set()
+    keeper.terminate()
+    keeper.terminate()
+    keeper.kill()
+    thread.join(_DEADLINE_S)
+
+    assert (child.asked, child.killed) == (1, 1)
+
+
+def test_all_sinks_are_asked_before_any_is_waited_for() -> None:
+    children = {"a": LastingChild(obedient=False), "b": LastingChild(obedient=True)}
+    with Supervisor(children, children.__getitem__, SystemClock(), end_deadline_s=0.05):
+        for child in children.values():
+            assert child.waited_for.wait(_DEADLINE_S)
+
+    assert [(child.asked, child.killed) for child in children.values()] == [(1, 1), (1, 0)]
+
+
+def test_sink_that_does_not_end_in_time_is_killed() -> None:
+    child = LastingChild(obedient=False)
+    with (
+        structlog.testing.capture_logs() as told,
+        Supervisor(["lake"], lambda _: child, SystemClock(), end_deadline_s=0.05),
+    ):
+        assert child.waited_for.wait(_DEADLINE_S)
+
+    assert (child.asked, child.killed) == (1, 1)
+    assert [event["sink"] for event in told if event["event"] == "sink_killed"] == ["lake"]
+
+
+def test_without_a_sink_in_the_configuration_there_is_nothing_to_supervise() -> None:
+    config = parse('name = "shop"\n[source]\ndsn = "dbname=shop"\n[kafka]\nbootstrap = "kafka:9092"\n', {})
+
+    with pytest.raises(UsageError, match="has no sinks") as caught:
+        run_capture(config, sinks=lambda _: LastingChild(obedient=True))
+
+    assert "[sinks." in caught.value.hint
+
+
+def test_child_logs_as_its_parent_and_ends_with_it() -> None:
+    config = Path("some") / "cdc.toml"
+
+    as_text, as_json = (sink_command("lake", config, json_logs=json) for json in (False, True))
+
+    assert as_text == [sys.executable, "-m", "cdc", "sink", "run", "lake", "-c", str(config), "--until-eof"]
+    assert as_json == [*as_text, "--json-logs"]
+
+
+def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
+    """The parent's end of the pipe goes with the parent; here it is closed."""
+    process = SinkProcess([sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"])
+    assert process._process.stdin is not None
+
+    process._process.stdin.close()
+
+    assert process.wait() == 5

@@ -1,0 +1,227 @@
+"""/sinks/<sink>/wait: read your own writes over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from cdc.clock import SystemClock
+from cdc.errors import LakeDamaged
+from cdc.lsn import Lsn
+from cdc.reach import LOOK_EVERY_S, Reach, SharedLook, await_reach, wanted_lsn
+from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.status import Status
+from cdc.web.server import WebServer
+from cdc.web.wait import TIMEOUT_MAX_S, WAITING_MAX, WaitRoute
+from tests.fixtures.manual_clock import ManualClock
+from tests.fixtures.waiting import until
+
+
+class Lake:
+    """A sink that is at `at`, and grows by `step` at each look."""
+
+    def __init__(self, at: int | None = None, step: int = 0) -> None:
+        self.at = at
+        self.looks = 0
+        self._step = step
+
+    def __call__(self) -> Reach | None:
+        self.looks += 1
+        if self.at is None:
+            return None
+        self.at += self._step
+        return Reach(self.looks, Lsn(self.at))
+
+
+def asked(lake: Lake, query: str, sink: str = "lake") -> tuple[int, dict[str, Any]]:
+    """Code and document, by a clock that does not wait."""
+    found = WaitRoute({"lake": lake, "other": Lake()}, ManualClock()).answer(sink, query)
+    return found.code.value, dict(found.document)
+
+
+def test_answer_comes_as_soon_as_the_cut_reaches_the_lsn() -> None:
+    lake = Lake(0x100, step=0x10)
+
+    code, document = asked(lake, "lsn=0/150")
+
+    assert code == 200
+    assert document == {
+        "sink": "lake",
+        "lsn": "0/150",
+        "reached": "0/150",
+        "cut": 5,
+        "waited_seconds": pytest.approx(4 * LOOK_EVERY_S),
+    }
+
+
+def test_time_that_is_up_says_what_is_reached() -> None:
+    code, document = asked(Lake(0x100), "lsn=0/101&timeout_s=3")
+
+    assert (code, document["reached"], document["waited_seconds"]) == (504, "0/100", pytest.approx(3))
+
+
+def test_sink_without_a_cut_has_reached_nothing() -> None:
+    code, document = asked(Lake(), "lsn=0/1&timeout_s=0")
+
+    assert (code, document["reached"], document["cut"]) == (504, None, 0)
+
+
+def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_it() -> None:
+    """As `cdc wait` does: on an idle server nothing would ever end there."""
+    assert wanted_lsn("0/2018") == Lsn(0x2000)
+    assert asked(Lake(0x2000), "lsn=0/2018&timeout_s=0")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "lsn is missing"),
+        ("lsn=", "'' is no LSN"),
+        ("lsn=nonsense", "'nonsense' is no LSN"),
+        ("lsn=0/1&timeout_s=soon", "timeout_s is 'soon'"),
+        ("lsn=0/1&timeout_s=nan", "timeout_s is 'nan'"),
+        ("lsn=0/1&timeout_s=-1", "timeout_s is '-1'"),
+        (f"lsn=0/1&timeout_s={TIMEOUT_MAX_S + 1}", f"0 to {TIMEOUT_MAX_S:.0f}"),
+        ("&".join(["lsn=0/1"] * 100), "too many fields"),
+    ],
+)
+def test_question_that_is_none_is_refused_with_what_it_must_be(query: str, said: str) -> None:
+    lake = Lake(0x100)
+
+    code, document = asked(lake, query)
+
+    assert code == 400
+    assert said in document["error"]
+    assert lake.looks == 0
+
+
+def test_sink_that_is_not_there_is_answered_with_those_there_are() -> None:
+    code, document = asked(Lake(), "lsn=0/1", sink="lak")
+
+    assert code == 404
+    assert "'lak'" in document["error"]
+    assert "lake, other" in document["error"]
+
+
+def test_lake_that_cannot_be_read_is_unavailable_and_says_why() -> None:
+    def damaged() -> Reach | None:
+        raise LakeDamaged("current.json is corrupt")
+
+    found = WaitRoute({"lake": damaged}, ManualClock()).answer("lake", "lsn=0/1")
+
+    assert (found.code, found.document["error"]) == (503, "current.json is corrupt")
+
+
+def test_many_who_wait_look_at_the_lake_no_more_often_than_one() -> None:
+    lake, clock = Lake(0x100), ManualClock()
+    shared = SharedLook(lake, clock)
+
+    for _ in range(100):
+        shared()
+    clock.now_s += LOOK_EVERY_S
+    shared()
+
+    assert lake.looks == 2
+
+
+def test_waiting_never_sleeps_longer_than_is_left() -> None:
+    clock = ManualClock()
+    began_s = clock.now_s
+
+    await_reach(Lake(1), Lsn(2), LOOK_EVERY_S * 1.5, clock, threading.Event())
+
+    assert clock.now_s - began_s == pytest.approx(LOOK_EVERY_S * 1.5)
+
+
+class Web:
+    """A server of a sink that is at 0/100, on a free port."""
+
+    def __init__(self) -> None:
+        metrics = Metrics()
+        self.lake = Lake(0x100)
+        self.server = WebServer(
+            "127.0.0.1:0",
+            Status("shop", ManualClock(), metrics),
+            metrics,
+            waits=WaitRoute({"lake": self.lake}, SystemClock()),
+        )
+
+    @property
+    def waiting(self) -> int:
+        assert self.server._waits is not None
+        return WAITING_MAX - self.server._waits._places._value
+
+    def ask(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    found = Web()
+    yield found
+    found.server.close()
+
+
+@pytest.mark.parametrize("lsn", ["0/100", quote("0/100", safe="")])
+def test_lsn_may_be_escaped_or_not(web: Web, lsn: str) -> None:
+    code, body = web.ask(f"/sinks/lake/wait?lsn={lsn}")
+
+    assert code == 200
+    assert json.loads(body)["reached"] == "0/100"
+
+
+@pytest.mark.parametrize("path", ["/sinks/lake", "/sinks/lake/wait/", "/sinks/lake/x/wait", "/sinks"])
+def test_path_beside_it_is_not_found_and_shows_how_it_is_written(web: Web, path: str) -> None:
+    code, body = web.ask(path)
+
+    assert code == 404
+    assert b"/sinks/<sink>/wait?lsn=" in body
+
+
+def test_close_lets_everybody_go_who_waits() -> None:
+    web = Web()
+    answers: list[int] = []
+    waiting = [
+        threading.Thread(target=lambda: answers.append(web.ask("/sinks/lake/wait?lsn=0/101&timeout_s=60")[0]))
+        for _ in range(3)
+    ]
+    for thread in waiting:
+        thread.start()
+    until(lambda: web.waiting == 3, "all of them wait")
+
+    web.server.close()
+    for thread in waiting:
+        thread.join(10)
+
+    assert answers == [503] * 3
+
+
+def test_more_than_can_wait_are_sent_away_at_once() -> None:
+    route = WaitRoute({"lake": Lake(0x100)}, SystemClock())
+    threads = [
+        threading.Thread(target=route.answer, args=("lake", "lsn=0/101&timeout_s=60")) for _ in range(WAITING_MAX)
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: not route._places._value, "all places are taken")
+
+    found = route.answer("lake", "lsn=0/1&timeout_s=0")
+    route.close()
+    for thread in threads:
+        thread.join(10)
+
+    assert found.code == 503
+    assert str(WAITING_MAX) in found.document["error"]
+    assert route.answer("lake", "lsn=0/1&timeout_s=0").code == 200, "places are given back"
