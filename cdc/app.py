@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock, SystemClock
@@ -102,11 +104,15 @@ def verify_sink(
     return verify(config, settings, tables, machine=Machine.here(), progress=progress)
 
 
-def run_sink(config: Config, name: str, progress: Progress, *, until_eof: bool = False) -> None:
+def run_sink(
+    config: Config, name: str, progress: Progress, *, master: str | None = None, until_eof: bool = False
+) -> None:
     """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
 
-    With `until_eof` the end of the standard input is such a signal too: it ends with whoever holds the other side.
+    `master` is a Spark master in place of the configured one. With `until_eof` the end of the standard input is a
+    signal too: the sink ends with whoever holds the other side.
     """
+    config = _with_master(config, name, master)
     settings = sink_settings(config, name)
     from sinks.warehouse.start import start as start_lake
 
@@ -129,6 +135,13 @@ def run_sink(config: Config, name: str, progress: Progress, *, until_eof: bool =
             clock,
             what="sink",
         ).run(stop)
+
+
+def _with_master(config: Config, name: str, master: str | None) -> Config:
+    settings = sink_settings(config, name)
+    if master is None:
+        return config
+    return structs.replace(config, sinks={**config.sinks, name: structs.replace(settings, master=master)})
 
 
 def _serve(

@@ -21,10 +21,11 @@ def group() -> None:
 
 @group.command("run")
 @click.argument("name")
+@click.option("--master", metavar="URL", help="Spark master in place of the configured one: local[4], spark://...")
 @click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End as by SIGTERM at the end of the standard input.")
 @config_option
-def run_command(name: str, json_logs: bool, until_eof: bool, config_path: Path | None) -> int:
+def run_command(name: str, master: str | None, json_logs: bool, until_eof: bool, config_path: Path | None) -> int:
     """Keep the sink NAME in step with the log until stopped.
 
     SIGTERM and Ctrl-C end it behind the cut under way; being killed at any moment loses nothing either.
@@ -40,7 +41,7 @@ def run_command(name: str, json_logs: bool, until_eof: bool, config_path: Path |
         from cdc.cli.localprogress import Bars
 
         with Bars() as told:
-            run_sink(config, name, told, until_eof=until_eof)
+            run_sink(config, name, told, master=master, until_eof=until_eof)
 
     return run_logged(work, "sink_stopped", as_json=as_json)
 

@@ -50,8 +50,8 @@ EDGES: Final = (
 )
 """Of a cut of one table and a view, in order: a driver dies before each of them."""
 TIDYING: Final = (
-    *("compact archive/", "compact history/", "compact mirror/", "hold", "remove <cut>.json"),
-    *("vacuum archive/", "vacuum history/", "vacuum mirror/", "vacuum views/"),
+    *("compact archive/", "compact mirror/", "hold", "remove <cut>.json"),
+    *("vacuum archive/", "vacuum mirror/"),
 )
 
 
