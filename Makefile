@@ -72,8 +72,8 @@ kills: setup ## kill -9 at 30 random moments under load
 lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
-fuzz: setup ## the decoders for ten minutes
-	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=60 $(PYTEST) --timeout 1200 tests/property
+fuzz: setup ## every property with new seeds, decoders among them, for ten minutes
+	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 1200 tests/property
 
 lock: ## renew constraints.txt (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
