@@ -85,7 +85,7 @@ class Survey:
 def read_span(
     spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, group: str, headers: bool = False
 ) -> DataFrame:
-    """The committed records of a span: topic, partition, offset, key, value, timestamp. Persist it.
+    """The committed records of a span: topic, partition, offset, key, value, timestamp. Lazy.
 
     Args:
         spark: the session.
@@ -134,24 +134,23 @@ def survey(raw: DataFrame) -> Survey:
     return Survey(records, schemas)
 
 
-def check_counts(found: Mapping[Partition, int], span: Span, topic: str | None = None) -> None:
+def check_counts(found: Mapping[Partition, int], span: Span) -> None:
     """Hold what was read against the cut index. Raises SinkGap; a span that is not counted always passes.
 
     Args:
         found: records of each partition, tombstones included.
         span: that was read.
-        topic: the only one that was read; None: all.
     """
     if not span.counted:
         return
-    for (name, partition), (begin, end, records) in span.ranges.items():
-        count = found.get((name, partition), 0)
-        if topic in {None, name} and count != records:
+    for (topic, partition), (begin, end, records) in span.ranges.items():
+        count = found.get((topic, partition), 0)
+        if count != records:
             raise SinkGap(
-                f"{name}-{partition} has {count} records between offsets {begin} and {end}, "
+                f"{topic}-{partition} has {count} records between offsets {begin} and {end}, "
                 f"the cut index says {records}",
                 hint="compaction or retention was there before the lake, or somebody else writes to the topic",
-                topic=name,
+                topic=topic,
                 partition=partition,
                 expected=records,
                 found=count,
@@ -192,8 +191,8 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
     # By place from here on: names may differ in case only, when a column was renamed so.
     places = {name: f"a{index}" for index, name in enumerate(names)}
     old = "k.*" if newest.key else "j.before.*"
-    read = parsed.withColumn("corrupt", fn.col("j")[_CORRUPT].isNotNull())
-    flat = read.select("_partition", "_offset", "tombstone", "corrupt", "j.op", "j.source", "j.after.*", old).toDF(
+    corrupt = fn.col("j")[_CORRUPT].isNotNull()
+    flat = parsed.select("_partition", "_offset", "tombstone", corrupt, "j.op", "j.source", "j.after.*", old).toDF(
         *_PLAIN, *places.values(), *[f"o{index}" for index in range(len(names))]
     )
     merged = flat.select(

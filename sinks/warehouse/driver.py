@@ -29,6 +29,7 @@ from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
+from sinks.warehouse import sides
 from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.commit import CutCommit
@@ -53,6 +54,7 @@ _INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred 
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
 _PRUNE_EVERY: Final = 64
 _Schemas = Mapping[tuple[str, str], SchemaRecord]
+_ByTopic = Mapping[str, Mapping[str, SchemaRecord]]  # topic -> schema id -> record
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,10 +173,14 @@ class LakeDriver:
         self._check_there(span)
         fold = TableFold(parts.spark, parts.path, parts.committer, commit)
         topics = {topic for topic, _ in span.ranges}
-        forms = self._forms(span, schemas, choice, topics - choice.events.keys())
+        known = _by_topic(schemas)
+        forms = self._forms(span, known, choice, topics - choice.events.keys())
         written: dict[str, tuple[str, ...]] = {}
-        for topic, rows in self._reader.rows(span, forms):
-            table = forms[topic][-1]
+        for topic, first_rows in self._reader.rows(span, forms):
+            rows, table = first_rows, forms[topic][-1]
+            if len(known[topic]) > len(forms[topic]) and sides.has_strangers(rows, table):
+                seen = self._seen_forms(span, known, [topic])
+                rows, table = next(self._reader.rows(span, seen))[1], seen[topic][-1]
             names = names_of(table, parts.settings)
             before = self._schema_before(names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
@@ -187,27 +193,32 @@ class LakeDriver:
         return written
 
     def _forms(
-        self, span: Span, schemas: _Schemas, choice: Choice, topics: Collection[str]
+        self, span: Span, known: _ByTopic, choice: Choice, topics: Collection[str]
     ) -> dict[str, list[LakeTable]]:
-        """Of each of these topics of the span the forms its rows have, the one of the newest row last.
+        """Of each of these topics of the span the forms its rows most likely have, the one of the newest row last.
 
-        A schema is written in the transaction of its first row. So without a new one in the span, rows have the form
-        the lake has; and where several are possible, the rows are looked at.
+        A new schema mostly comes with its first row. So without one in the span, rows have the form the lake has;
+        the few that have not are strangers, and are seen. Where nothing can be said, the rows are looked at first.
         """
-        told: dict[str, Sequence[SchemaRecord]] = {}
+        told: dict[str, list[LakeTable]] = {}
         moved = _schemas_end(self._parts.name, span.start) != _schemas_end(self._parts.name, span.end)
-        for topic in sorted(topics):
-            known = {record.schema_id: record for record in schemas.values() if record.topic == topic}
+        for topic in topics:
+            records = known.get(topic, {})
             before = self._schema_before(choice.names[topic]) if topic in choice.names else None
-            if len(known) == 1:
-                told[topic] = [*known.values()]
+            if len(records) == 1:
+                told[topic] = [self._lake_table(record) for record in records.values()]
             elif before is not None and not moved:
-                told[topic] = [known[before]]
+                told[topic] = [self._lake_table(records[before])]
         unsure = sorted(topics - told.keys())
-        if unsure:
-            for topic, schema_ids in self._reader.survey(span, unsure).items():
-                told[topic] = _found_forms(schemas, topic, schema_ids)
-        return {topic: [self._lake_table(record) for record in told[topic]] for topic in sorted(told)}
+        return dict(sorted({**told, **(self._seen_forms(span, known, unsure) if unsure else {})}.items()))
+
+    def _seen_forms(self, span: Span, known: _ByTopic, topics: Sequence[str]) -> dict[str, list[LakeTable]]:
+        """The same, by looking at the rows."""
+        seen = self._reader.survey(span, topics)
+        return {
+            topic: [self._lake_table(record) for record in _found_records(known.get(topic, {}), topic, schema_ids)]
+            for topic, schema_ids in seen.items()
+        }
 
     def _schema_before(self, names: Names) -> str | None:
         """The schema that the lake's tables of a captured one have; None when there are none."""
@@ -366,14 +377,20 @@ def _schemas_end(name: str, mark: Mark) -> int:
     return mark.accounts.get((schema_topic(name), 0), (0, 0))[0]
 
 
-def _found_forms(schemas: _Schemas, topic: str, schema_ids: Sequence[str]) -> list[SchemaRecord]:
+def _by_topic(schemas: _Schemas) -> _ByTopic:
+    found: dict[str, dict[str, SchemaRecord]] = {}
+    for record in schemas.values():
+        found.setdefault(record.topic, {})[record.schema_id] = record
+    return found
+
+
+def _found_records(known: Mapping[str, SchemaRecord], topic: str, schema_ids: Sequence[str]) -> list[SchemaRecord]:
     """The schema records of a topic's rows, in the order given."""
-    of_topic = {record.schema_id: record for record in schemas.values() if record.topic == topic}
-    missing = [schema_id for schema_id in schema_ids if schema_id not in of_topic]
+    missing = [schema_id for schema_id in schema_ids if schema_id not in known]
     if missing:
         raise LakeDamaged(
             f"{topic} has rows of schema {missing[0]}, and the schema topic does not know it",
             hint="somebody deleted its record; put it back, or build the lake anew",
             topic=topic,
         )
-    return [of_topic[schema_id] for schema_id in schema_ids]
+    return [known[schema_id] for schema_id in schema_ids]

@@ -6,7 +6,7 @@ them is read. Every topic's records are counted before its rows are handed out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.columns import LakeTable
-    from sinks.warehouse.span import Span
+    from sinks.warehouse.span import Account, Partition, Span
 
 _AT_ONCE: Final = 2  # a job of a small cut is half waiting: for the broker, for the driver's planning
 
@@ -40,9 +40,14 @@ class SpanReader:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
 
     def survey(self, span: Span, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Topic -> ids of the schemas of its events in the span, the one of the newest event last."""
-        raw = batch.read_span(self.spark, self.options, _only(span, topics), group=self.group)
-        return batch.survey(raw).schemas
+        """Topic -> ids of the schemas of its events in the span, the one of the newest event last.
+
+        A topic without events is not in it, so the records are counted here as well. Raises SinkGap.
+        """
+        only = _part(span, frozenset(topics))
+        found = batch.survey(batch.read_span(self.spark, self.options, only, group=self.group))
+        batch.check_counts(found.records, only)
+        return found.schemas
 
     def rows(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, pa.Table]]:
         """Each topic with its `sinks.warehouse.changes.sequenced` rows, in order of `forms`.
@@ -67,16 +72,18 @@ class SpanReader:
     def _each(
         self, span: Span, reads: Mapping[str, Callable[[DataFrame], pa.Table]], *, headers: bool = False
     ) -> Iterator[tuple[str, pa.Table]]:
+        parts = _by_topic(span)
+
         def read(topic: str) -> pa.Table:
-            only = _only(span, [topic])
-            raw = batch.read_span(self.spark, self.options, only, group=self.group, headers=headers)
+            raw = batch.read_span(self.spark, self.options, parts[topic], group=self.group, headers=headers)
             return reads[topic](raw)
 
         futures = {topic: self._pool.submit(read, topic) for topic in reads}
         try:
             for topic in reads:
                 rows = futures.pop(topic).result()
-                batch.check_counts({(topic, index): count for index, count in sides.counts(rows).items()}, span, topic)
+                counts = {(topic, index): count for index, count in sides.counts(rows).items()}
+                batch.check_counts(counts, parts[topic])
                 yield topic, rows
         finally:
             for future in futures.values():
@@ -87,6 +94,14 @@ def _changes(raw: DataFrame, tables: Sequence[LakeTable]) -> pa.Table:
     return changes.sequenced(batch.parse(raw, tables), tables[-1]).toArrow()
 
 
-def _only(span: Span, topics: Sequence[str]) -> Span:
+def _part(span: Span, topics: Collection[str]) -> Span:
     accounts = {at: account for at, account in span.end.accounts.items() if at[0] in topics}
     return replace(span, end=replace(span.end, accounts=accounts))
+
+
+def _by_topic(span: Span) -> dict[str, Span]:
+    """The span of each topic, found in one pass: there may be thousands of topics."""
+    accounts: dict[str, dict[Partition, Account]] = {}
+    for at, account in span.end.accounts.items():
+        accounts.setdefault(at[0], {})[at] = account
+    return {topic: replace(span, end=replace(span.end, accounts=found)) for topic, found in accounts.items()}

@@ -31,6 +31,11 @@ def counts(rows: pa.Table) -> dict[int, int]:
     return {pair["values"]: pair["counts"] for pair in counted.to_pylist()}
 
 
+def has_strangers(rows: pa.Table, table: LakeTable) -> bool:
+    """Whether some record is of no form that it was parsed with."""
+    return bool((pc.max(rows[UNFIT]).as_py() or 0) > len(table.columns))
+
+
 def checked(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, frozenset[str]]:
     """The events without tombstones, and the columns that need values from before. Raises what `judge` raises."""
     unchanged = pc.unique(pc.list_flatten(rows["_unchanged"])).to_pylist()

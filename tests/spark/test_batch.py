@@ -285,6 +285,20 @@ def test_columns_to_be_filled_are_named(spark: SparkSession) -> None:
     assert check(changes, table) == {"a", "b"}
 
 
+@pytest.mark.parametrize(("part", "damaged"), [(b'"after":{"id":1}', b'"after":5'), (b'"ordinal":1', b'"ordinal":[]')])
+def test_event_with_a_damaged_part_is_refused(spark: SparkSession, part: bytes, damaged: bytes) -> None:
+    record = schema(ID)
+    whole, events = Events(record), Events(record)
+    whole.put("c", {"id": 1})
+    value = whole.rows[0][4] or b""
+    assert value.count(part) == 1
+    events.record_of(b'{"id":1}', value.replace(part, damaged))
+    table = lake_table(record)
+
+    with pytest.raises(SinkUnfit, match=r"no event of a known schema"):
+        check(parse(events.frame(spark), [table]), table)
+
+
 @pytest.mark.parametrize("value", [b"no json", b"{}", b'{"op":"c","after":{"id":1},"source":{"schema_id":"ffffffff"}}'])
 def test_record_of_somebody_else_is_refused(spark: SparkSession, value: bytes) -> None:
     record = schema(ID)

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from cdc.errors import SinkUnfit
+from sinks.warehouse.cutreader import read_schemas
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.pinned import pinned
 from tests.fixtures.lake import LakeSite, lake_site
@@ -153,6 +154,25 @@ def test_columns_that_come_and_go_and_change_their_type_or_name_are_followed(lak
 
     assert lake.differs("public.t", ["id", "a", "bb"]) == ""
     assert lake.columns("mirror/public.t") == ["id", "a", "bb"]
+
+
+def test_schema_that_came_without_a_row_is_found_with_its_first_row(lake: LakeSite) -> None:
+    """A TRUNCATE that is passed over has its table's new schema written, and nothing else."""
+    site = lake.capture
+    site.sql("create table t (id int primary key, a text)")
+    daemon = site.running({"source": {"on_truncate": "ignore"}})
+    driver = lake.driver()
+    site.sql("insert into t values (1, 'x')")
+    lake.settle(daemon, driver)
+    before = len(read_schemas(driver._parts.reader, site.name))
+    site.sql("delete from t", "alter table t add column c text", "truncate t")
+    lake.settle(daemon, driver)
+    assert len(read_schemas(driver._parts.reader, site.name)) == before + 1, "the test is weaker than it says"
+
+    site.sql("insert into t values (2, 'y', 'new')")
+    lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", ["id", "a", "c"]) == ""
 
 
 def test_added_column_leaves_the_files_of_a_table_as_they_are(lake: LakeSite) -> None:

@@ -11,6 +11,7 @@ from cdc.errors import SinkGap
 from sinks.warehouse.batch import check_counts, parse, read_span, survey
 from sinks.warehouse.columns import lake_table
 from sinks.warehouse.kafkaoptions import spark_options
+from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.span import START, Mark, Span, next_span
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
 from tests.fixtures.lakeevents import ID, Events, column, cut, rows_of, schema
@@ -97,13 +98,21 @@ def test_records_that_are_missing_or_too_many_are_a_gap() -> None:
         assert gap.value.facts["topic"] == "s.p.t"
 
 
-def test_one_topic_is_counted_alone() -> None:
-    accounts = {("s.p.t", 0): (9, 4), ("s.p.u", 0): (3, 3)}
-    span = Span(Mark(1, 1, 1, 0, {}, {}, 0), Mark(1, 2, 2, 1, accounts, {}, 0), 1)
+def test_topic_that_lost_every_record_is_a_gap_before_anything_is_known_of_its_rows(
+    spark: SparkSession, kafka: Broker, topic_prefix: str
+) -> None:
+    """Without a row there is no schema, and so no table to read it for."""
+    topic = create_topic(kafka, f"{topic_prefix}.public.orders", partitions=1)
+    with producing(kafka, topic_prefix) as producer:
+        ends = _publish(producer, topic, [[(b'{"id":1}', None, None)]])
+    span = Span(Mark(1, 1, 1, 0, {}, {}, 0), Mark(1, 2, 2, 1, {(topic, 0): (ends[f"{topic}-0"], 2)}, {}, 0), 1)
+    reader = SpanReader(spark, spark_options(settings_of(kafka)), f"{topic_prefix}.lake")
 
-    check_counts({("s.p.t", 0): 4}, span, "s.p.t")
-    with pytest.raises(SinkGap):
-        check_counts({}, span, "s.p.u")
+    with pytest.raises(SinkGap, match="1 records") as gap:
+        reader.survey(span, [topic])
+
+    reader.close()
+    assert gap.value.facts["topic"] == topic
 
 
 def test_span_without_counts_passes() -> None:
