@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cdc.model.names import TOPIC_LENGTH_MAX, cuts_topic, data_topic, escape, progress_topic, schema_topic
@@ -13,7 +13,11 @@ from tests.property.messages import texts
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _close = st.text(st.sampled_from("ab_-2e.h% é"), min_size=1, max_size=6)
-identifiers = st.one_of(_close, texts(min_size=1, max_size=20))
+_NAME_BYTES_MAX = 63  # NAMEDATALEN - 1: no identifier of PostgreSQL is longer
+_long = texts(min_size=1, max_size=_NAME_BYTES_MAX).map(
+    lambda name: name.encode()[:_NAME_BYTES_MAX].decode(errors="ignore")
+)
+identifiers = st.one_of(_close, _long.filter(bool))
 pairs = st.tuples(identifiers, identifiers)
 
 
@@ -40,13 +44,15 @@ def test_every_topic_name_is_legal_and_short_enough(table: tuple[str, str]) -> N
     assert _LEGAL.fullmatch(topic)
 
 
-@given(pairs)
-def test_no_table_takes_the_name_of_a_topic_of_ours(table: tuple[str, str]) -> None:
-    """Data topics have three parts, ours have two."""
-    topic = data_topic("shop", *table)
+@given(st.sampled_from(["shop", "s" * 40]), pairs)
+@example("s" * 40, ("-" * _NAME_BYTES_MAX, "t"))
+@example("s" * 40, ("é" * 31 + "-", "é" * 31))
+def test_no_table_takes_the_name_of_a_topic_of_ours(name: str, table: tuple[str, str]) -> None:
+    """Data topics have three parts, ours have two; also where a long name was cut."""
+    topic = data_topic(name, *table)
 
     assert topic.count(".") == 2
-    assert topic not in {progress_topic("shop"), cuts_topic("shop"), schema_topic("shop")}
+    assert topic not in {progress_topic(name), cuts_topic(name), schema_topic(name)}
 
 
 @given(identifiers, identifiers)
