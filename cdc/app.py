@@ -116,7 +116,6 @@ def run_sink(
     settings = sink_settings(config, name)
     from sinks.warehouse.start import start as start_lake
 
-    log.bind(sink=name)
     clock, daemon_metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
     catching_up_s = _SINK_CATCHING_UP_S + 2 * settings.interval_s
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)

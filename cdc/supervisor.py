@@ -26,9 +26,8 @@ END_DEADLINE_S: Final = 60.0
 """From SIGTERM to SIGKILL: a cut under way is finished first. A cut that is not is done again, nothing is lost."""
 
 RESTART_FIRST_S: Final = 1.0
-RESTART_MAX_S: Final = (
-    60.0  # a start costs a JVM, some seconds of two cores; what fails at once must not eat the machine
-)
+RESTART_MAX_S: Final = 60.0
+"""A start costs a JVM, some seconds of two cores: what fails at once must not eat the machine."""
 
 HEALTHY_S: Final = 60.0
 """A run this long was a good one: its end is the first failure again."""

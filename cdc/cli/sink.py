@@ -43,7 +43,8 @@ def run_command(name: str, master: str | None, json_logs: bool, until_eof: bool,
         with Bars() as told:
             run_sink(config, name, told, master=master, until_eof=until_eof)
 
-    return run_logged(work, "sink_stopped", as_json=as_json)
+    with log.bound(sink=name):
+        return run_logged(work, "sink_stopped", as_json=as_json)
 
 
 @group.command("list")

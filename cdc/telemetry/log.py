@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 import structlog
@@ -48,9 +49,9 @@ def get() -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
-def bind(**facts: str) -> None:
-    """Have `facts` in every event of this thread from now on: several processes may log to one place."""
-    structlog.contextvars.bind_contextvars(**facts)
+def bound(**facts: str) -> AbstractContextManager[None]:
+    """Have `facts` in every event of this thread meanwhile: several processes may log to one place."""
+    return structlog.contextvars.bound_contextvars(**facts)
 
 
 def error_fields(error: TailraceError) -> dict[str, object]:
