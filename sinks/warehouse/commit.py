@@ -97,11 +97,11 @@ class CutCommit:
 
         return self._write(table, _HISTORY, schema_id, write)
 
-    def reshape(self, table: str, rows: Rows, *, schema_id: str, sort_by: Sequence[str] = ()) -> int:
+    def reshape(self, table: str, rows: Rows, *, schema_id: str) -> int:
         """Write a table anew with other columns, from its rows at `version(table)`; first of what is done to it."""
 
         def write(base: int | None, txn: Txn) -> int:
-            return self._committer.overwrite(table, rows, base=base, txn=txn, sort_by=sort_by)
+            return self._committer.overwrite(table, rows, base=base, txn=txn)
 
         return self._write(table, _RESHAPE, schema_id, write)
 

@@ -70,7 +70,7 @@ class Committer(Protocol):
         """Add rows. New columns are added to the table; missing ones are null. Makes the table when it is absent."""
 
     def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
-        """Replace rows and columns. What the table was partitioned by stays. Parts are written as they come."""
+        """Replace rows and columns. What the table was partitioned by stays. Parts are not sorted."""
 
     def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""

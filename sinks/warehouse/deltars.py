@@ -261,9 +261,10 @@ class DeltaRs:
             self._create(table, _sorted(plain(whole), sort_by), properties, key=sort_by)
             return
         partitions = opened.metadata().partition_columns
+        finished = _each(rows, lambda part: _with_open(plain(part)) if OPEN in partitions else plain(part))
         write_deltalake(
             opened,
-            _each(rows, lambda part: _finished(part, sort_by, split=OPEN in partitions)),
+            _sorted(finished, sort_by) if isinstance(finished, pa.Table) else finished,
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=partitions or None,
@@ -396,11 +397,6 @@ def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> 
 
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in by]) if by else rows
-
-
-def _finished(rows: pa.Table, sort_by: Sequence[str], *, split: bool) -> pa.Table:
-    rows = _sorted(plain(rows), sort_by)
-    return _with_open(rows) if split else rows
 
 
 def _each(rows: Rows, change: Callable[[pa.Table], pa.Table]) -> Rows:

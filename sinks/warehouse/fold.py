@@ -143,7 +143,8 @@ class TableFold:
             return  # the next commit adds the columns, and readers take rows without them for null
         for name, own in ((names.mirror, MIRROR_COLUMNS), (names.history, HISTORY_COLUMNS)):
             if name:
-                self._rewrite(name, table, partial(_shaped, table=table, step=step, own=own), sort_by=table.key)
+                shape = partial(_shaped, table=table, step=step, own=own)
+                self._rewrite(name, table, shape, casts=any(source.cast for source in step.sources))
         # An archive keeps the columns that left; only a column that has another type now is written anew.
         cast = [
             column
@@ -151,21 +152,23 @@ class TableFold:
             if source.cast and source.name == column.name
         ]
         if cast:
-            self._rewrite(names.archive, table, partial(_retyped, table=table, columns=cast))
+            self._rewrite(names.archive, table, partial(_retyped, table=table, columns=cast), casts=True)
 
-    def _rewrite(
-        self, name: str, table: LakeTable, shape: Callable[[pa.Table], pa.Table], *, sort_by: Sequence[str] = ()
-    ) -> None:
-        """Write a lake table anew, some rows at a time: it may be larger than memory."""
+    def _rewrite(self, name: str, table: LakeTable, shape: Callable[[pa.Table], pa.Table], *, casts: bool) -> None:
+        """Write a lake table anew, some rows at a time: it may be larger than memory.
+
+        With `casts` it is read twice: what does not fit is refused before anything is written, and in our own words.
+        """
         version = self._commit.version(name)
         if version is None:
             return
         schema = shape(self._committer.schema(name, version).empty_table()).schema
-        for part in self._committer.parts(name, version):
-            shape(part)  # refuses what does not fit before anything is written, and with our own words
+        if casts:
+            for part in self._committer.parts(name, version):
+                shape(part)
         shaped = (batch for part in self._committer.parts(name, version) for batch in shape(part).to_batches())
         rows = pa.RecordBatchReader.from_batches(schema, shaped)
-        self._commit.reshape(name, rows, schema_id=table.schema_id, sort_by=sort_by)
+        self._commit.reshape(name, rows, schema_id=table.schema_id)
 
 
 def _schema(table: LakeTable, own: Sequence[str]) -> pa.Schema:
