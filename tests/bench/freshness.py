@@ -30,7 +30,8 @@ from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.span import is_data, partition_of
 from sinks.warehouse.start import start
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
-from tests.bench.lake import await_log, jvm_pid, lake_section, wal
+from tests.bench.lake import CAUGHT_UP_S, await_log, catch_up, jvm_pid, lake_section, wal
+from tests.fixtures.waiting import until
 
 _NAME: Final = "fresh"
 _TABLES: Final = 3
@@ -54,10 +55,12 @@ def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds:
         driver = start(load(config, {}), "lake", SystemClock(), machine=Machine.here(), progress=Silent())
         closing.callback(driver.close)
         began_s = time.monotonic()
-        while driver.mark.end_lsn < wal(sql):
-            driver.step()
+        catch_up(driver, wal(sql))
         loaded_s = time.monotonic() - began_s
-        published = _run(driver, stack, folder, rate, rows, seconds)
+        script = folder / "fresh.sql"
+        command = [str(stack.postgres.programs / "pgbench"), "-n", "-M", "simple", "-c", "8", "-j", "2"]
+        command += ["-R", str(rate), "-T", str(seconds + _WARM_UP_S), "-f", str(script), stack.postgres.dsn]
+        published = _run(driver, sql, command, script, rows)
         ages_s = _ages(config, published, seconds)
         memory = {"python": peak_rss_bytes("self"), "jvm": peak_rss_bytes(jvm_pid())}
     steps = [after - before for (_, before), (_, after) in itertools.pairwise(published)]
@@ -73,9 +76,10 @@ def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds:
     }
 
 
-def _run(driver: LakeDriver, stack: Stack, folder: Path, rate: int, rows: int, seconds: int) -> list[tuple[int, float]]:
+def _run(
+    driver: LakeDriver, sql: psycopg.Connection[Any], pgbench: list[str], script: Path, rows: int
+) -> list[tuple[int, float]]:
     """Let it run beside the writer; (end in the cut index, when it was published) of every cut."""
-    script = folder / "fresh.sql"
     script.write_text(
         f"\\set id random(1, {rows})\n\\set t random(0, {_TABLES - 1})\n"
         "update fresh_:t set total = total + 1, at = now() where id = :id;\n"
@@ -92,12 +96,13 @@ def _run(driver: LakeDriver, stack: Stack, folder: Path, rate: int, rows: int, s
     stop = threading.Event()
     runner = threading.Thread(target=driver.run, args=(stop,))
     runner.start()
-    command = [str(stack.postgres.programs / "pgbench"), "-n", "-M", "simple", "-c", "8", "-j", "2"]
-    more = ["-R", str(rate), "-T", str(seconds + _WARM_UP_S), "-f", str(script), stack.postgres.dsn]
-    subprocess.run([*command, *more], check=True, capture_output=True)
-    time.sleep(10)
-    stop.set()
-    runner.join()
+    try:
+        subprocess.run(pgbench, check=True, capture_output=True)
+        lsn = wal(sql)
+        until(lambda: driver.mark.end_lsn >= lsn, f"the lake at {lsn}", within_s=CAUGHT_UP_S)
+    finally:
+        stop.set()
+        runner.join()
     return published
 
 

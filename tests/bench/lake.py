@@ -31,10 +31,11 @@ from sinks.warehouse import session
 from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.start import start
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
+from tests.fixtures.waiting import until
 
 _NAME: Final = "lakebench"
 _PARTS: Final = ("append", "merge", "close_and_append", "overwrite")
-_CAUGHT_UP_S: Final = 300.0
+CAUGHT_UP_S: Final = 300.0
 _ROUNDS: Final = 4  # both JVMs still become faster in the first ones; the best of each is compared
 _ROW: Final = "md5(n::text), md5((n * 7)::text), n % 100, n * 1.5, now(), n % 2 = 0"
 _UPDATE: Final = b"update lake_rows set total = total + 1, a = b"
@@ -112,7 +113,17 @@ def await_log(config: Path, name: str, lsn: Lsn) -> None:
     """Wait until capture has everything before `lsn`."""
     loaded = load(config, {})
     with LogReader(loaded.kafka, client_id=f"{name}.bench") as reader:
-        wait_for_cut(reader, name, lsn, SystemClock(), timeout_s=_CAUGHT_UP_S)
+        wait_for_cut(reader, name, lsn, SystemClock(), timeout_s=CAUGHT_UP_S)
+
+
+def catch_up(driver: LakeDriver, lsn: Lsn) -> None:
+    """Make cuts until the lake has everything before `lsn`."""
+
+    def reached() -> bool:
+        driver.step()
+        return driver.mark.end_lsn >= lsn
+
+    until(reached, f"the lake at {lsn}", within_s=CAUGHT_UP_S)
 
 
 class _Streaming:
@@ -148,9 +159,7 @@ def _opened(config: Path, sink: str, closing: ExitStack) -> tuple[LakeDriver, fl
 def _cut(driver: LakeDriver, lsn: Lsn) -> tuple[float, dict[str, float]]:
     with _parts(driver) as parts:
         began_s = time.monotonic()
-        while driver.mark.end_lsn < lsn:
-            if not driver.step():
-                time.sleep(0.2)
+        catch_up(driver, lsn)
         return time.monotonic() - began_s, parts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.fixtures.commands import cdc
 from tests.fixtures.supervised import is_gone, supervised
 from tests.fixtures.waiting import until
+from tests.fixtures.web import ask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,10 +89,5 @@ def test_sink_that_is_not_configured_is_answered_with_those_that_are(capture: Ca
 
 
 def _ask(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+    code, _, body = ask("127.0.0.1", port, path)
+    return code, body.decode()

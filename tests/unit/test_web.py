@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status
 from cdc.web.server import WebServer
 from tests.fixtures.manual_clock import ManualClock
+from tests.fixtures.web import ask
 
 
 class Web:
@@ -28,13 +28,7 @@ class Web:
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, str, bytes]:
         """Status code, content type, body."""
-        connection = http.client.HTTPConnection(self.host, self.server.port, timeout=5)
-        try:
-            connection.request(method, path)
-            answer = connection.getresponse()
-            return answer.status, answer.headers.get("Content-Type", ""), answer.read()
-        finally:
-            connection.close()
+        return ask(self.host, self.server.port, path, method=method)
 
 
 @pytest.fixture(scope="module")

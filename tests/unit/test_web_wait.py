@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from cdc.web.server import WebServer
 from cdc.web.wait import TIMEOUT_MAX_S, WAITING_MAX, WaitRoute
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.waiting import until
+from tests.fixtures.web import ask
 
 
 class Lake:
@@ -158,13 +158,8 @@ class Web:
         return WAITING_MAX - self.server._waits._places._value
 
     def ask(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
+        code, _, body = ask("127.0.0.1", self.server.port, path)
+        return code, body
 
 
 @pytest.fixture(scope="module")
