@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer
+from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
 from cdc.model.relation import Relation
 
@@ -79,6 +80,9 @@ class Transcoding(Protocol):
     def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """A Delete message."""
 
+    def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
+        """Keys, as the topic has them in a partition, that a TRUNCATE removes; returns the bytes of the records."""
+
 
 class PlannedRelation(Protocol):
     """How the rows of one relation travel from now on."""
@@ -106,6 +110,16 @@ class RelationPlanner(Protocol):
         """
 
 
+class LiveKeys(Protocol):
+    """Which keys a compacted topic has."""
+
+    def of(self, topic: str) -> AbstractContextManager[Iterator[tuple[int, list[bytes]]]]:
+        """(partition, some keys that are not deleted), in order of the keys; everything we committed counts.
+
+        Memory does not depend on how many there are. Raises BrokerUnreachable, TopicMismatch.
+        """
+
+
 class BatchObserver(Protocol):
     """Told what happened; for metrics and status. Must not block or raise."""
 
@@ -114,3 +128,6 @@ class BatchObserver(Protocol):
 
     def caught_up(self) -> None:
         """Nothing more was readable."""
+
+    def truncated(self, topic: str, keys: int) -> None:
+        """A TRUNCATE removed so many keys from a topic."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import tenacity
 
 from cdc.clock import Clock
-from cdc.errors import BrokerError, DecodeError, PoisonedStream, SinkError, SlotHeld, TailraceError
+from cdc.errors import BrokerError, DecodeError, PoisonedStream, SinkError, SlotHeld, SpoolFailed, TailraceError
 from cdc.model.event import StreamPosition
 from cdc.model.state import State
 from cdc.telemetry import log
@@ -147,6 +147,8 @@ def _reason(error: TailraceError) -> str:
         return "slot"
     if isinstance(error, BrokerError):
         return "broker"
+    if isinstance(error, SpoolFailed):
+        return "disk"
     return "lake" if isinstance(error, SinkError) else "source"
 
 

@@ -21,6 +21,7 @@
     |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
     |- ProgressDamaged            the restart state cannot be trusted: MISCONFIGURED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
+    |- SpoolFailed                the temporary folder is full or cannot be written: wait and retry
     |- DecodeError                bytes that are not the protocol: the connection is made anew
     |- PoisonedStream             the same bytes each time: MISCONFIGURED
     |- SinkError                  a sink
@@ -210,6 +211,14 @@ class RowRefused(TailraceError):
     """A committed row cannot be published as it is; capture stops rather than leave it out."""
 
     state = "MISCONFIGURED"
+
+
+class SpoolFailed(TailraceError):
+    """The temporary folder of this machine cannot hold what is to be worked through."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
 
 
 class DecodeError(TailraceError):

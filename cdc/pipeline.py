@@ -17,10 +17,10 @@ from typing import Final
 
 from cdc.capture.assembler import Assembler
 from cdc.clock import Clock
-from cdc.contracts import BatchObserver, Publisher, RelationPlanner, ReplicationStream
+from cdc.contracts import BatchObserver, LiveKeys, PlannedRelation, Publisher, RelationPlanner, ReplicationStream
 from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, StreamPosition, TopicBuffer
+from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
 
 _WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
@@ -38,6 +38,7 @@ class Parts:
     publisher: Publisher
     assembler: Assembler
     planner: RelationPlanner
+    live_keys: LiveKeys
     observer: BatchObserver
     clock: Clock
     verified: Callable[[], Lsn]
@@ -50,6 +51,7 @@ class Pipeline:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._buffers: dict[str, TopicBuffer] = {}
+        self._planned: dict[int, PlannedRelation] = {}
         self._schemas: list[SchemaRecord] = []
         self._unwritten = (0, 0)
         self._batch_since_s: float | None = None
@@ -78,6 +80,8 @@ class Pipeline:
             at = self._feed(frames, at)
             if assembler.unplanned is not None:
                 self._plan()
+            elif assembler.truncated is not None:
+                self._truncate(assembler.truncated)
             elif assembler.due:
                 full = True
                 self._commit()
@@ -141,8 +145,30 @@ class Pipeline:
             self._parts.assembler.plan(relation, None)
             return
         self._buffers[planned.buffer.topic] = planned.buffer
+        self._planned[relation.oid] = planned
         self._schemas.extend(planned.schemas)
         self._parts.assembler.plan(relation, planned.transcoder)
+
+    def _truncate(self, truncation: Truncation) -> None:
+        """Delete every key that the log has of a truncated table, in Kafka transactions of the usual size.
+
+        All that came before is committed first, so it is the log that says which keys these are: after a crash in
+        the middle, those that are left.
+        """
+        parts, assembler = self._parts, self._parts.assembler
+        self._commit()
+        self._finish()
+        for oid in truncation.relations:
+            planned, count = self._planned[oid], 0
+            if not planned.buffer.compacted:
+                continue  # its records have no key that could be deleted
+            with parts.live_keys.of(planned.buffer.topic) as found:
+                for partition, keys in found:
+                    count += len(keys)
+                    if assembler.removed(len(keys), planned.transcoder.remove(partition, keys, truncation)):
+                        self._commit()
+            parts.observer.truncated(planned.buffer.topic, count)
+        assembler.pass_truncate()
 
     def _write_slice(self) -> None:
         """Hand over what was read, if it is enough and Kafka is not busy with the batch before."""

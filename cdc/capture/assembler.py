@@ -8,19 +8,21 @@ Positions come from Commit messages and from keepalives between transactions, ne
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from cdc.contracts import Transcoding
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
-from cdc.model.event import BatchStats, Stamp, StreamPosition
+from cdc.model.event import BatchStats, Stamp, StreamPosition, Truncation
 from cdc.model.relation import Relation
 from cdc.wire import frame as wire_frame
 from cdc.wire import pgoutput
 
 _ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for caps only
 _SKIP_ALL: Final = 1 << 62  # no transaction has as many rows
+_START: Final = struct.Struct(">Q").unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,11 @@ class Assembler:
         due: `feed` stopped because the batch is full; take it before feeding on.
         hasten: set by the caller to end the batch at the next commit.
         unplanned: a relation that must be given to `plan` before feeding goes on.
+        truncated: a TRUNCATE whose keys must be removed from the log (`removed`, then `pass_truncate`) before that.
     """
 
     def __init__(
-        self, start: StreamPosition, *, epoch: int, caps: Caps, on_truncate: Literal["stop", "ignore"]
+        self, start: StreamPosition, *, epoch: int, caps: Caps, on_truncate: Literal["delete", "stop", "ignore"]
     ) -> None:
         self.position = start
         self.row_count = 0
@@ -55,6 +58,8 @@ class Assembler:
         self.truncate_ignored_count = 0
         self.commit_us = 0
         self.unplanned: Relation | None = None
+        self.truncated: Truncation | None = None
+        self._removing = False
         self._epoch = epoch
         self._caps = caps
         self._on_truncate = on_truncate
@@ -100,7 +105,8 @@ class Assembler:
 
     def reach(self) -> StreamPosition:
         """How far the buffers reach, also inside a transaction, whose rest then is spread over later batches."""
-        if self._open is not None and self._ordinal > 0 and self._ordinal >= self._skip_below - 1:
+        begun = self._ordinal > 0 or self._removing
+        if self._open is not None and begun and self._ordinal >= self._skip_below - 1:
             self.position = StreamPosition(self.position.end_lsn, self._open.commit_lsn, self._ordinal + 1)
         return self.position
 
@@ -108,11 +114,24 @@ class Assembler:
         """The last row was refused and is in no buffer: what is before it can be taken."""
         self._ordinal -= 1
 
+    def removed(self, count: int, size: int) -> bool:
+        """So many keys of `truncated` are in the buffers now; returns whether the batch is full."""
+        self._removing = True
+        self.row_count += count
+        self.byte_count += size
+        return self.row_count >= self._caps.rows or self.byte_count >= self._caps.bytes
+
+    def pass_truncate(self) -> None:
+        """Every key of `truncated` is in the buffers or in the log."""
+        self._ordinal += 1
+        self.truncated, self._removing = None, False
+
     def feed(self, frames: list[bytes], at: int = 0) -> int:
         """Take frames from index `at` on; returns the index of the first one not taken.
 
-        Stops before a relation that is not planned (`unplanned`), after a commit when the batch is full (`due`),
-        and inside a transaction that alone is larger than twice the caps (`due` and `in_transaction`).
+        Stops before a relation that is not planned (`unplanned`), after a TRUNCATE (`truncated`), after a commit when
+        the batch is full (`due`), and inside a transaction that alone is larger than twice the caps (`due` and
+        `in_transaction`).
 
         Raises:
             DecodeError: bytes that are not the protocol.
@@ -150,6 +169,8 @@ class Assembler:
                 elif self._other(frame, tag):
                     if self.unplanned is not None:
                         return index
+                    if self.truncated is not None:
+                        return index + 1
                     if rows >= self._caps.rows or size >= self._caps.bytes or self.hasten:
                         self.due = True
                         return index + 1
@@ -181,7 +202,8 @@ class Assembler:
                 self.unplanned = message
                 return True
         elif isinstance(message, pgoutput.Truncate):
-            self._truncate(message)
+            self._truncate(message, *_START(frame, 1))
+            return self.truncated is not None
         return False
 
     def _keepalive(self, frame: bytes) -> bool:
@@ -227,8 +249,8 @@ class Assembler:
             self.position = StreamPosition(commit.end_lsn, commit.commit_lsn)
         self.transaction_count += 1
 
-    def _truncate(self, truncate: pgoutput.Truncate) -> None:
-        if self._open is None:
+    def _truncate(self, truncate: pgoutput.Truncate, lsn: int) -> None:
+        if self._open is None or self._stamp is None:
             raise DecodeError("T", 0, detail="stands outside of a transaction")
         self._ordinal += 1
         if self._ordinal < self._skip_below:
@@ -236,16 +258,21 @@ class Assembler:
         oids = [oid.to_bytes(4, "big") for oid in truncate.relation_oids]
         if not self._transcoders.keys() >= set(oids):
             raise DecodeError("T", 1, detail="names a relation that was not announced")
-        tables = [self._relations[oid].table for oid in oids if self._transcoders.get(oid) is not None]
-        if not tables:
+        ours = [self._relations[oid] for oid in oids if self._transcoders.get(oid) is not None]
+        if not ours:
+            return
+        if self._on_truncate == "delete":
+            self._ordinal -= 1  # until its keys are removed, nothing of it is in the log
+            self.truncated = Truncation(tuple(one.oid for one in ours), self._stamp, lsn, self._ordinal + 1)
             return
         if self._on_truncate == "ignore":
             self.truncate_ignored_count += 1
             return
+        tables = [one.table for one in ours]
         raise SourceRefused(
             f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
-            hint="empty it with DELETE instead, or accept that the old keys stay in the topic",
-            command='[source] on_truncate = "ignore"',
+            hint="have every key of the topic deleted, or ignore it and accept that the old keys stay in the topic",
+            command='[source] on_truncate = "delete"',
             tables=tables,
             commit_lsn=self._open.commit_lsn,
         )

@@ -49,9 +49,12 @@ class Source(Section, frozen=True):
         Meta(gt=0, le=86400, description="seconds to wait for open write transactions when the slot is created"),
     ] = 60.0
     on_truncate: Annotated[
-        Literal["stop", "ignore"],
-        Meta(description="TRUNCATE has no row events: stop capture before it, or go on and leave the old keys"),
-    ] = "stop"
+        Literal["delete", "stop", "ignore"],
+        Meta(
+            description="TRUNCATE has no row events: delete every key the topic has, stop capture before it, or go on "
+            "and leave the old keys"
+        ),
+    ] = "delete"
 
 
 class Kafka(Section, frozen=True):

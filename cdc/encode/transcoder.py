@@ -24,7 +24,7 @@ from cdc.encode.envelope import literal, member, source_head
 from cdc.encode.partition import SEED, partition_of
 from cdc.encode.schema import TableSchema
 from cdc.errors import DecodeError, InvariantError, RowRefused
-from cdc.model.event import Headers, Stamp, TopicBuffer
+from cdc.model.event import Headers, Stamp, TopicBuffer, Truncation
 from cdc.wire import pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 
@@ -142,6 +142,18 @@ class Transcoder:
             raise DecodeError("D", 5, detail=f"has only a key, and {self.schema.relation.table} has none")
         (lsn,) = _START(frame, 1)
         self._remove(self._key_bytes(old), old if kind == 79 else None, (stamp, lsn, ordinal), None)
+
+    def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
+        """See `cdc.contracts.Transcoding.remove`: an event and a tombstone for each key."""
+        records = self._partitions[partition]
+        around, stamp, lsn, ordinal = self._sparse.around, truncation.stamp, truncation.lsn, truncation.ordinal
+        size = 0
+        for key in keys:
+            value = around(key, stamp, lsn, ordinal)
+            size += 2 * len(key) + len(value)
+            records.append((key, value, None))
+            records.append((key, None, None))
+        return size
 
     def _row(self, frame: bytes, at: int, missing: Sequence[bytes] | None = None) -> tuple[list[bytes], int]:
         """Encoded column values of the tuple at `at`, and the offset after it.

@@ -61,6 +61,23 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
+class Truncation:
+    """A TRUNCATE whose keys the log still has.
+
+    Attributes:
+        relations: pg_class.oid of the captured tables it empties.
+        stamp: of its transaction.
+        lsn: of the message.
+        ordinal: its place in the transaction; every key that it removes has it.
+    """
+
+    relations: tuple[int, ...]
+    stamp: Stamp
+    lsn: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchStats:
     """Counts of one Kafka transaction, for metrics. `commit_us` is the commit time of its last source transaction."""
 

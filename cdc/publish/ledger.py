@@ -68,6 +68,10 @@ class Ledger:
         """Whether the account was opened."""
         return partition in self._accounts
 
+    def ends(self, topic: str) -> dict[Partition, int]:
+        """For each partition of a topic the offset after the last record we committed."""
+        return {at: account.next_offset for at, account in self._accounts.items() if at[0] == topic}
+
     def write(self, partition: Partition, records: list[Record]) -> None:
         """Note records handed to the producer in the open transaction."""
         account = self._accounts[partition]

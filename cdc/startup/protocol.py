@@ -16,6 +16,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 from cdc.capture.assembler import Assembler, Caps
@@ -31,6 +32,7 @@ from cdc.model.names import schema_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
 from cdc.progress.restore import Restored, recorded_keys, restore
+from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
 from cdc.replication import catalog
@@ -169,6 +171,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             publisher=publisher,
             assembler=_assembler(config, position, epoch),
             planner=planner,
+            live_keys=SpooledKeys(partial(LogReader, config.kafka), publisher.ledger),
             observer=status,
             clock=clock,
             verified=watch.verified,

@@ -51,6 +51,9 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.truncated_keys = Counter(
+            "cdc_truncated_keys_total", "Keys deleted from topics because of a TRUNCATE", registry=registry
+        )
         self.truncates_ignored = Counter(
             "cdc_truncates_ignored_total", "TRUNCATEs passed over because of source.on_truncate", registry=registry
         )

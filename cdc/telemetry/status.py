@@ -16,6 +16,7 @@ from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.state import State
+from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 
 _RATE_WINDOW_S: Final = 10.0
@@ -109,6 +110,11 @@ class Status:
     def caught_up(self) -> None:
         """See `cdc.contracts.BatchObserver`."""
         self._end_reached_s = self._clock.monotonic_s()
+
+    def truncated(self, topic: str, keys: int) -> None:
+        """See `cdc.contracts.BatchObserver`."""
+        self._metrics.truncated_keys.inc(keys)
+        log.get().info("truncated", topic=topic, keys=keys)
 
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""

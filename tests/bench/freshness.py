@@ -1,7 +1,8 @@
 """How old a change is when the lake shows it: from the commit of its Kafka transaction to the published cut.
 
-Three tables of a million rows each, with a mirror, and single-row updates of uniform keys at a steady rate; the lake
-runs as `cdc sink run` does, cut after cut.
+Three tables of a million rows each, with a mirror, and single-row updates at a steady rate; the lake runs as
+`cdc sink run` does, cut after cut. Twice: with keys from all over the tables, so that a cut touches every file of them,
+and with keys among the newest twentieth, as orders change while they are young.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from tests.fixtures.waiting import until
 _NAME: Final = "fresh"
 _TABLES: Final = 3
 _WARM_UP_S: Final = 20
+_NEWEST: Final = 20  # one row in so many
 _COLUMNS: Final = "id int primary key, a text, b text, kind int, total numeric(12,2), at timestamptz, ok boolean"
 _ROW: Final = "n, md5(n::text), md5((n * 7)::text), n % 100, n * 1.5, now(), n % 2 = 0"
 
 
 def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds: int) -> dict[str, object]:
-    """Quantiles in seconds over all changes of `seconds`, and how long a cut took."""
+    """Quantiles in seconds over all changes of the last `seconds`, and how long a cut took."""
     config = write_config(stack, folder, _NAME, "public.fresh_*")
     with config.open("a") as text:
         text.write(lake_section("lake", folder / "fresh"))
@@ -60,28 +62,36 @@ def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds:
         script = folder / "fresh.sql"
         command = [str(stack.postgres.programs / "pgbench"), "-n", "-M", "simple", "-c", "8", "-j", "2"]
         command += ["-R", str(rate), "-T", str(seconds + _WARM_UP_S), "-f", str(script), stack.postgres.dsn]
-        published = _run(driver, sql, command, script, rows)
-        ages_s = _ages(config, published, seconds)
+        figures = {}
+        for keys, first in (("all", 1), ("newest", rows - rows // _NEWEST + 1)):
+            published = _run(driver, sql, command, script, (first, rows))
+            figures[f"keys_{keys}"] = _figures(_ages(config, published, seconds), published, seconds)
         memory = {"python": peak_rss_bytes("self"), "jvm": peak_rss_bytes(jvm_pid())}
-    steps = [after - before for (_, before), (_, after) in itertools.pairwise(published)]
     return {
         "rows_of_each_table": rows,
         "load_seconds": round(loaded_s, 1),
+        **figures,
+        "peak_rss_bytes": memory,
+    }
+
+
+def _figures(ages_s: list[float], published: list[tuple[int, float]], seconds: int) -> dict[str, object]:
+    steps = [after - before for (_, before), (_, after) in itertools.pairwise(published)]
+    return {
         "changes_per_second": round(len(ages_s) / seconds),
         "cuts": len(published),
         "seconds_between_cuts": round(median(steps), 2),
         **{f"p{share}_seconds": round(ages_s[len(ages_s) * share // 100], 2) for share in (50, 95, 99)},
         "max_seconds": round(ages_s[-1], 2),
-        "peak_rss_bytes": memory,
     }
 
 
 def _run(
-    driver: LakeDriver, sql: psycopg.Connection[Any], pgbench: list[str], script: Path, rows: int
+    driver: LakeDriver, sql: psycopg.Connection[Any], pgbench: list[str], script: Path, ids: tuple[int, int]
 ) -> list[tuple[int, float]]:
     """Let it run beside the writer; (end in the cut index, when it was published) of every cut."""
     script.write_text(
-        f"\\set id random(1, {rows})\n\\set t random(0, {_TABLES - 1})\n"
+        f"\\set id random({ids[0]}, {ids[1]})\n\\set t random(0, {_TABLES - 1})\n"
         "update fresh_:t set total = total + 1, at = now() where id = :id;\n"
     )
     published: list[tuple[int, float]] = []
@@ -103,6 +113,7 @@ def _run(
     finally:
         stop.set()
         runner.join()
+        store.publish = publish
     return published
 
 

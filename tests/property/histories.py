@@ -60,15 +60,23 @@ class Source:
     after: tuple[int, ...]
 
     @property
+    def changes(self) -> list[tuple[int, int, Step]]:
+        """(commit_lsn, ordinal, change) of captured tables, in order."""
+        return [
+            (transaction.commit_lsn, ordinal, step)
+            for transaction in self.transactions
+            for ordinal, step in enumerate((step for step in transaction.steps if step.kind != "k"), 1)
+            if step.oid != LEFT_OUT
+        ]
+
+    @property
     def events(self) -> list[Event]:
         """Every event of captured tables, in order; truncates take an ordinal and are no event."""
         found = []
-        for transaction in self.transactions:
-            changes = [step for step in transaction.steps if step.kind != "k"]
-            for ordinal, step in enumerate(changes, 1):
-                message = change_of(step)
-                if step.oid != LEFT_OUT and not isinstance(message, Truncate):
-                    found.append(Event(transaction.commit_lsn, ordinal, message))
+        for commit_lsn, ordinal, step in self.changes:
+            message = change_of(step)
+            if not isinstance(message, Truncate):
+                found.append(Event(commit_lsn, ordinal, message))
         return found
 
     def first_to_send(self, lsn: int) -> int:

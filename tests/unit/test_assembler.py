@@ -28,7 +28,7 @@ class Feeder:
         start: StreamPosition,
         *,
         caps: Caps = Caps(1000, 1 << 30),  # noqa: B008 - frozen
-        on_truncate: Literal["stop", "ignore"] = "stop",
+        on_truncate: Literal["delete", "stop", "ignore"] = "stop",
     ) -> None:
         self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate=on_truncate)
         self.rows: list[Row] = []
@@ -40,7 +40,7 @@ class Feeder:
         return [(commit_lsn, ordinal) for commit_lsn, ordinal, _ in self.rows]
 
     def feed(self, *parts: Message | bytes) -> int:
-        """Feed until `due` or the end; returns how many frames were taken."""
+        """Feed until `due`, a TRUNCATE or the end; returns how many frames were taken."""
         frames = [part if isinstance(part, bytes) else server.frame(part) for part in parts]
         at = 0
         while at < len(frames):
@@ -50,7 +50,7 @@ class Feeder:
                 self.planned.append(relation.name)
                 transcoder = NotingTranscoder(self.rows, TopicBuffer(customers.TOPIC, 1))
                 self.assembler.plan(relation, None if relation.name == "left_out" else transcoder)
-            elif self.assembler.due:
+            elif self.assembler.due or self.assembler.truncated is not None:
                 break
         return at
 
@@ -229,6 +229,34 @@ def test_ignored_truncate_is_counted_and_takes_an_ordinal() -> None:
     assert feeder.assembler.truncate_ignored_count == 1
 
 
+def test_truncate_is_not_passed_before_its_keys_are_removed() -> None:
+    feeder = Feeder(_at(100), on_truncate="delete", caps=Caps(2, 1 << 30))
+    parts: list[Message] = [server.begin(100), customers.relation(), _TRUNCATE, _INSERT, server.commit(100, 110)]
+
+    taken = feeder.feed(*parts)
+    truncated, before = feeder.assembler.truncated, feeder.assembler.reach()
+    full = [feeder.assembler.removed(1, 10), feeder.assembler.removed(1, 10)]
+    within = feeder.assembler.reach()
+    feeder.assembler.pass_truncate()
+    behind = feeder.assembler.reach()
+    feeder.feed(*parts[taken:])
+
+    assert truncated is not None
+    assert (truncated.relations, truncated.ordinal, truncated.stamp.commit_lsn) == ((customers.OID,), 1, 100)
+    assert full == [False, True]
+    assert [before, within, behind] == [_at(100), _at(100, 100, 1), _at(100, 100, 2)]
+    assert feeder.ids == [(100, 2)]
+
+
+def test_truncate_that_was_not_passed_is_met_again() -> None:
+    feeder = Feeder(_at(100, 100, 2), on_truncate="delete")
+
+    feeder.feed(server.begin(100), customers.relation(), _INSERT, _TRUNCATE)
+
+    assert feeder.ids == []
+    assert feeder.assembler.truncated is not None
+
+
 def test_truncate_of_left_out_tables_is_no_concern_of_ours() -> None:
     feeder = Feeder(_at(100))
 
@@ -272,7 +300,7 @@ _TRUNCATE = Truncate((customers.OID,), cascade=False, restart_identity=False)
     ],
 )
 def test_stream_that_breaks_the_protocol_is_a_decode_error(parts: list[Message | bytes]) -> None:
-    for on_truncate in ("stop", "ignore"):
+    for on_truncate in ("delete", "stop", "ignore"):
         with pytest.raises(DecodeError):
             Feeder(_at(100), on_truncate=on_truncate).feed(*parts)
 

@@ -34,7 +34,7 @@ def test_everything_else_has_a_default() -> None:
 
     assert (config.slot, config.publication, config.transactional_id) == ("cdc_shop", "cdc_shop", "shop.capture")
     assert config.source.tables == ("public.*",)
-    assert config.source.on_truncate == "stop"
+    assert config.source.on_truncate == "delete"
     assert (config.kafka.partitions, config.kafka.replication_factor) == (4, 3)
     assert config.http.listen == "127.0.0.1:8087"
 

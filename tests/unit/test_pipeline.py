@@ -10,9 +10,12 @@ from cdc.capture.assembler import Caps
 from cdc.errors import DecodeError, OutcomeUnknown
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
+from cdc.wire.pgoutput import Truncate
 from tests.fixtures import customers
 from tests.fixtures import pgoutput as server
 from tests.fixtures.rig import INSERT, Rig, opening, transaction
+
+_TRUNCATE = Truncate((customers.OID,), cascade=False, restart_identity=False)
 
 
 def test_batch_is_committed_as_soon_as_nothing_more_is_readable() -> None:
@@ -407,3 +410,29 @@ def test_stop_waits_for_the_commit_under_way() -> None:
     rig.run_until_silent()
 
     assert rig.journal == ["write 1", "commit 110", "confirm 110"]
+
+
+def test_truncate_deletes_what_the_log_has_and_nothing_is_open_while_it_is_read() -> None:
+    rig = Rig(on_truncate="delete", caps=Caps(2, 1 << 30))
+    rig.live_keys.keys = {0: [b"a", b"b"], 1: [b"c"]}
+    rig.will_read(*opening(100), _TRUNCATE, INSERT, server.commit(100, 110))
+    rig.will_read()
+
+    rig.step(2)
+
+    assert rig.live_keys.asked == [[b"100.1"]]
+    assert rig.observer.truncations == [("shop.public.t", 3)]
+    assert rig.published == ["100.1", "100.2", "100.2", "100.2", "100.3"]
+    assert [position.next_ordinal for position in rig.publisher.positions] == [2, 2, 0]
+
+
+def test_truncate_of_a_table_without_a_key_passes() -> None:
+    rig = Rig(on_truncate="delete")
+    rig.planner.buffer.compacted = False
+    rig.will_read(*opening(100), _TRUNCATE, server.commit(100, 110))
+    rig.will_read()
+
+    rig.step(2)
+
+    assert rig.live_keys.asked == []
+    assert rig.published == ["100.1"]
