@@ -105,7 +105,7 @@ tables = [
 # slot = "cdc_{new.name}"
 # publication = "cdc_{new.name}"
 # create = true         # false: slot and publication are made by hand, see `cdc doctor --sql`
-# on_truncate = "stop"  # or "ignore"
+# on_truncate = "delete"  # every key the topic has; or "stop" before it, or "ignore" it
 
 [kafka]
 bootstrap = {toml_string(new.bootstrap)}

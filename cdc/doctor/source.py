@@ -73,7 +73,7 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
             )
     elif publication is not None:
         found.append(ok("publication", f"publication {name!r} has all {len(wanted)} tables"))
-    if publication is not None and not publication.truncate and config.source.on_truncate == "stop":
+    if publication is not None and not publication.truncate and config.source.on_truncate != "ignore":
         text = f"publication {name!r} leaves TRUNCATE out: one would go unseen, and its rows stay in the topics"
         sql = f"alter publication {ident(name)} set (publish = 'insert, update, delete, truncate');"
         found.append(warning("publication_truncate", text, sql))

@@ -36,13 +36,20 @@ class LogReader:
     when the client knows that its credentials are the reason).
     """
 
-    def __init__(self, kafka: Kafka, *, client_id: str = "tailrace-reader", clock: Clock | None = None) -> None:
-        """Raises ConfigError for options librdkafka does not take. No connection is made yet."""
+    def __init__(
+        self,
+        kafka: Kafka,
+        *,
+        client_id: str = "tailrace-reader",
+        clock: Clock | None = None,
+        ahead_bytes: int = options.READ_QUEUE_BYTES,
+    ) -> None:
+        """No connection is made yet; `ahead_bytes` are fetched ahead. Raises ConfigError for options nobody takes."""
         self._clock = clock or SystemClock()
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
         config: dict[str, object] = {
-            **options.consumer_options(kafka, client_id=client_id),
+            **options.consumer_options(kafka, client_id=client_id, ahead_bytes=ahead_bytes),
             "error_cb": self._events.on_error,
             "logger": self._events,
         }

@@ -109,13 +109,13 @@ def producer_options(kafka: Kafka, transactional_id: str, *, message_bytes_max: 
     }
 
 
-def consumer_options(kafka: Kafka, *, client_id: str) -> ClientOptions:
+def consumer_options(kafka: Kafka, *, client_id: str, ahead_bytes: int = READ_QUEUE_BYTES) -> ClientOptions:
     """Options of a reader that assigns partitions by itself: no group, no stored offsets, committed records only."""
     return {
         **_common(kafka, client_id=client_id),
-        "queued.max.messages.kbytes": str(READ_QUEUE_BYTES >> 10),
+        "queued.max.messages.kbytes": str(ahead_bytes >> 10),
         "queued.min.messages": "20000",
-        "fetch.max.bytes": str(FETCH_BYTES),
+        "fetch.max.bytes": str(min(FETCH_BYTES, ahead_bytes // 2)),
         "fetch.wait.max.ms": "100",  # the end of a log is announced this late, and progress is read at each start
         **_user_options(kafka.options, without=_PRODUCER_ONLY),
         "group.id": client_id,  # librdkafka wants one; nothing is ever committed under it

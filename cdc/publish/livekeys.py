@@ -1,7 +1,8 @@
 """The keys a compacted topic has, told by the topic itself and kept on disk meanwhile.
 
 Read committed from its beginning to the last record we committed: a record with a value makes its key live, a
-tombstone ends it. The set is a table of SQLite in a temporary folder, so that memory does not depend on its size.
+tombstone ends it. The set is a table of a temporary SQLite database, which goes to disk when it outgrows its cache, so
+memory does not depend on its size, and which the system deletes with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from pathlib import Path
 from typing import Final
 
 from cdc.errors import SpoolFailed
@@ -20,9 +20,7 @@ from cdc.publish.ledger import Ledger
 _KEYS_AT_ONCE: Final = 2_000
 _CACHE_KIB: Final = 16_384
 _SETTINGS: Final = (
-    "pragma journal_mode = off",  # thrown away with the process
-    "pragma synchronous = off",
-    "pragma locking_mode = exclusive",
+    "pragma journal_mode = off",
     f"pragma cache_size = -{_CACHE_KIB}",
     "create table live (partition int, key blob, primary key (partition, key)) without rowid",
 )
@@ -63,17 +61,14 @@ class SpooledKeys:
 @contextmanager
 def _spool(topic: str) -> Iterator[sqlite3.Connection]:
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="cdc-truncate-") as folder,
-            closing(sqlite3.connect(Path(folder) / "keys", isolation_level=None)) as spool,
-        ):
+        with closing(sqlite3.connect("", isolation_level=None)) as spool:
             for statement in _SETTINGS:
                 spool.execute(statement)
             yield spool
     except (sqlite3.Error, OSError) as error:
         raise SpoolFailed(
-            f"the keys of {topic} that a TRUNCATE removes cannot be kept in {tempfile.gettempdir()}: {error}",
-            hint="free space there, or have TMPDIR name another folder; about 100 bytes a key are needed",
+            f"the keys of {topic} that a TRUNCATE removes cannot be kept in the temporary folder: {error}",
+            hint="free space there, or have TMPDIR name another one; a hundred bytes or so are needed for each key",
             command=f"df -h {tempfile.gettempdir()}",
             topic=topic,
         ) from error

@@ -52,6 +52,7 @@ _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
 _SENTINEL_READS: Final = 100  # the marker of the sentinel's transaction is written a moment after its commit
 _SENTINEL_WAIT_S: Final = 0.05
 _FIRST_EPOCH: Final = 1
+_AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
 
 
 class RunningCapture:
@@ -171,7 +172,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             publisher=publisher,
             assembler=_assembler(config, position, epoch),
             planner=planner,
-            live_keys=SpooledKeys(partial(LogReader, config.kafka), publisher.ledger),
+            live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             observer=status,
             clock=clock,
             verified=watch.verified,

@@ -1,4 +1,4 @@
-"""Bad input and limits: rows too large, TRUNCATE, settings that are wrong, and an end in good order."""
+"""Bad input and limits: rows too large, settings that are wrong, and an end in good order."""
 
 from __future__ import annotations
 
@@ -81,29 +81,6 @@ def test_row_of_15_mb_is_captured_by_default(capture: CaptureSite) -> None:
 
     assert len(log.events[0].after["body"]) == 15_000_000
     assert log.events[1].after["list"] == ['"' * 5_000_000]
-
-
-def test_truncate_stops_capture_before_it(capture: CaptureSite) -> None:
-    capture.sql("create table t (id int primary key)")
-    daemon = capture.running()
-
-    capture.sql("insert into t values (1)", "truncate t", "insert into t values (2)")
-    stop = daemon.stopped_with()
-
-    assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
-    assert "public.t" in stop["message"]
-    assert "on_truncate" in stop["command"]
-    assert [event.after["id"] for event in capture.log().events] == [1]
-
-
-def test_truncate_is_passed_over_when_asked_and_counts_as_an_ordinal(capture: CaptureSite) -> None:
-    capture.sql("create table t (id int primary key)")
-    daemon = capture.running({"source": {"on_truncate": "ignore"}})
-
-    capture.transaction("insert into t values (1)", "truncate t", "insert into t values (2)")
-    log = capture.settled(daemon)
-
-    assert [(event.after["id"], event.source["ordinal"]) for event in log.events] == [(1, 1), (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,24 @@ def test_mirror_is_the_table_after_inserts_updates_deletes_and_key_changes(lake:
     assert lake.differs("public.t", columns) == ""
 
 
+def test_truncate_empties_the_mirror_and_ends_every_version(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table t (id int primary key, name text)")
+    daemon = site.running({"capture": {"batch_rows_max": 10}})
+    driver = lake.driver()
+    site.sql("insert into t select n, 'before' from generate_series(1, 60) n")
+    lake.settle(daemon, driver)
+
+    site.transaction("insert into t values (100, 'short')", "truncate t", "insert into t values (1, 'after')")
+    site.sql("update t set name = 'last'")
+    manifest = lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", ["id", "name"]) == ""
+    found = lake.rows("history/public.t", ["id", "name", "_valid_to_lsn"], manifest)
+    assert len(found) == 63
+    assert [row[:2] for row in found if row[2] is None] == [(1, "last")]
+
+
 def test_history_has_every_version_with_where_it_begins_and_ends(lake: LakeSite) -> None:
     site = lake.capture
     site.sql("create table t (id int primary key, name text)")

@@ -1,0 +1,64 @@
+"""Which keys a compacted topic has: read back from a real broker, up to our own last record and not further."""
+
+from __future__ import annotations
+
+import resource
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cdc.errors import SpoolFailed
+from cdc.kafka.consumer import LogReader
+from cdc.publish.ledger import Ledger
+from cdc.publish.livekeys import SpooledKeys
+from tests.contract.kafka_clients import Broker, create_topic, producing, publish, settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cdc.model.event import Record
+
+_DEAD: Final[list[Record]] = [(b"gone", b"v", None), (b"gone", None, None)]
+
+
+def test_keys_without_a_tombstone_are_live_in_order_and_per_partition(kafka: Broker, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=3)
+    with producing(kafka, topic_prefix) as producer:
+        ends = [
+            publish(producer, topic, 0, [*_DEAD, (b"b", b"v", None), (b"\xff", b"v", None), (b"a", b"v", None)]),
+            publish(producer, topic, 1, [(b"back", b"v", None), (b"back", None, None), (b"back", b"v", None)]),
+        ]
+        publish(producer, topic, 0, [(b"somebody else's", b"v", None)])
+    ledger = Ledger()
+    for index, end in enumerate([*ends, -1]):
+        ledger.open((topic, index), end_offset=end + 1, before=None)
+
+    with SpooledKeys(partial(LogReader, settings_of(kafka)), ledger).of(topic) as found:
+        assert list(found) == [(0, [b"a", b"b", b"\xff"]), (1, [b"back"])]
+
+
+def test_temporary_folder_that_is_full_is_named_and_waited_for(
+    kafka: Broker, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on the size of files stands in for a full disk: SQLite writes when its cache of 16 MiB is full."""
+    monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
+    topic = create_topic(kafka, topic_prefix)
+    records: list[Record] = [(b"%08d" % number * 120, b"v", None) for number in range(30_000)]
+    with producing(kafka, topic_prefix) as producer:
+        end = publish(producer, topic, 0, records)
+    ledger = Ledger()
+    ledger.open((topic, 0), end_offset=end + 1, before=None)
+    keys = SpooledKeys(partial(LogReader, settings_of(kafka)), ledger)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(SpoolFailed, match=topic), keys.of(topic):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with keys.of(topic) as found:
+        assert sum(len(chunk) for _, chunk in found) == len(records)
+    assert list(tmp_path.iterdir()) == []
