@@ -29,8 +29,8 @@ from cdc.replication.table import SourceTable
 class Catalog(Protocol):
     """What the catalog is asked for; see `cdc.replication.catalog`."""
 
-    def key_columns(self, oid: int) -> tuple[str, ...]:
-        """Columns of the key, in key order; empty when there is none."""
+    def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
+        """Columns of the key, in key order; empty when there is none, or not over those that are `wanted`."""
 
     def ancestors(self, oid: int) -> Sequence[str]:
         """``schema.table`` of every table this one is a partition of, directly or not."""
@@ -112,7 +112,7 @@ class TablePlanner:
             key = self._key(relation)
         if not key and not matches(relation.table, self._config.source.keyless):
             raise SourceRefused(
-                f"{relation.table} has no key: its rows could not be told apart in a compacted topic",
+                f"{relation.table} has no usable key: its rows could not be told apart in a compacted topic",
                 hint="add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless, "
                 f'or leave it out with "!{relation.table}" in source.tables',
                 command="cdc doctor",
@@ -134,12 +134,14 @@ class TablePlanner:
             )
 
     def _key(self, relation: Relation) -> Sequence[str]:
-        """The identity the stream names; with FULL, where every column is part of it, the primary key."""
+        """The identity the stream names; with FULL, where every column is part of it, what is configured or the primary key."""
+        wanted = self._config.source.keys.get(relation.table, ())
         if relation.replica_identity is ReplicaIdentity.NOTHING:
             return ()
         if relation.replica_identity is ReplicaIdentity.FULL:
-            return self._catalog.key_columns(relation.oid)
-        return [column.name for column in relation.columns if column.identity]
+            return self._catalog.key_columns(relation.oid, wanted)
+        shown = [column.name for column in relation.columns if column.identity]
+        return shown if not wanted or set(wanted) == set(shown) else ()
 
     def _types(self, oids: set[int]) -> dict[int, TypeFacts]:
         """Facts of all types that are not built in, and of those they stand on, level by level."""

@@ -174,6 +174,12 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: {pattern!r} in source.tables or source.keyless has no schema",
                 hint=f"write {'!' if pattern.startswith('!') else ''}public.{pattern.lstrip('!')}",
             )
+    for table, columns in config.source.keys.items():
+        if "." not in table or not columns or len(set(columns)) != len(columns):
+            raise ConfigError(
+                f"{where}: source.keys has {table!r} = {list(columns)}",
+                hint='it takes schema.table and at least one column, each once, as in "public.orders" = ["code"]',
+            )
     for sink in config.sinks:
         if _SINK_NAME.fullmatch(sink) is None:
             raise ConfigError(

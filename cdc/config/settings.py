@@ -38,6 +38,13 @@ class Source(Section, frozen=True):
             "compacted and its records have no key"
         ),
     ] = ()
+    keys: Annotated[
+        dict[str, tuple[str, ...]],
+        Meta(
+            description="schema.table -> key columns, where they are not those of the primary key: a unique index over "
+            "them must stand, and the table be REPLICA IDENTITY FULL"
+        ),
+    ] = {}
     slot: Annotated[str, Meta(description="replication slot; `cdc_<name>` when empty")] = ""
     publication: Annotated[str, Meta(description="publication; `cdc_<name>` when empty")] = ""
     create: Annotated[

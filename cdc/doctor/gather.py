@@ -62,7 +62,7 @@ def gather(config: Config) -> SourceFacts:
     try:
         identity = source_identity(connection)
         role, pooled = _role(connection)
-        tables = tables_matching(connection, config.source.tables, config.source.keyless)
+        tables = tables_matching(connection, config.source.tables, config.source.keyless, config.source.keys)
         with reading("count slots and senders"):
             used = connection.execute(_USED).fetchone()
         assert used is not None

@@ -8,7 +8,7 @@ https://www.postgresql.org/docs/18/catalogs.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -63,7 +63,7 @@ cross join lateral (
     join pg_attribute a on a.attrelid = x.indrelid and a.attnum = k.attnum
     where k.place <= x.indnkeyatts
 ) as k
-where x.indrelid = any(%(oids)s::oid[]) and (x.indisprimary or x.indisreplident) and x.indisunique
+where x.indrelid = any(%(oids)s::oid[]) and x.indisunique
   and x.indpred is null and x.indexprs is null and k.names is not null
 """
 
@@ -150,7 +150,12 @@ def wal_settings(connection: Connection) -> dict[str, str]:
         return dict(connection.execute(_SETTINGS, {"names": list(WAL_SETTINGS)}).fetchall())
 
 
-def tables_matching(connection: Connection, patterns: Sequence[str], keyless: Sequence[str] = ()) -> list[SourceTable]:
+def tables_matching(
+    connection: Connection,
+    patterns: Sequence[str],
+    keyless: Sequence[str] = (),
+    keys: Mapping[str, Sequence[str]] | None = None,
+) -> list[SourceTable]:
     """The tables that `patterns` select, by schema and name, also those that cannot be captured (they say why).
 
     A partition is left out when one above it is selected: its rows are published as rows of that one.
@@ -172,7 +177,7 @@ def tables_matching(connection: Connection, patterns: Sequence[str], keyless: Se
     for oid in roots:
         _, namespace, name, kind, persistence, letter, parent = rows[oid]
         identity = ReplicaIdentity(letter)
-        key = choose_key(identity, indexes.get(oid, ()))
+        key = choose_key(identity, indexes.get(oid, ()), (keys or {}).get(f"{namespace}.{name}", ()))
         tables.append(
             SourceTable(
                 oid=oid,
@@ -192,12 +197,12 @@ def tables_matching(connection: Connection, patterns: Sequence[str], keyless: Se
     return tables
 
 
-def key_columns(connection: Connection, oid: int) -> tuple[str, ...]:
-    """Key columns of a table in key order; empty when it has no usable key or is gone."""
+def key_columns(connection: Connection, oid: int, wanted: Sequence[str] = ()) -> tuple[str, ...]:
+    """Key columns of a table in key order; empty when it has no usable key, or not over `wanted`, or is gone."""
     with reading("read the key of a table"):
         row = connection.execute(_REPLICA_IDENTITY, {"oid": oid}).fetchone()
         indexes = _indexes(connection, [oid])
-    return () if row is None else choose_key(ReplicaIdentity(row[0]), indexes.get(oid, ())).columns
+    return () if row is None else choose_key(ReplicaIdentity(row[0]), indexes.get(oid, ()), wanted).columns
 
 
 def ancestors(connection: Connection, oid: int) -> list[str]:

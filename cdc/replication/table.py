@@ -1,8 +1,9 @@
 """A table as the catalog has it now, and the rule which columns are its key. Values only, no SQL.
 
 The rule (DESIGN section 4): an immediate unique index over NOT NULL columns that the stream also shows, which is the
-replica identity index, or the primary key when the identity is DEFAULT or FULL. No other unique index: which one
-counted would change when somebody makes or rebuilds one, and with it every key of the topic.
+replica identity index, or the primary key when the identity is DEFAULT or FULL, or the one over the columns that
+`source.keys` names. No other unique index: which one counted would change when somebody makes or rebuilds one, and with
+it every key of the topic.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A full unique index over plain columns that is the primary key or the replica identity."""
+    """A full unique index over plain columns."""
 
     name: str
     primary: bool
@@ -132,8 +133,25 @@ class SourceTable:
         return "" if self.key or self.keyless else self.key_problem
 
 
-def choose_key(identity: ReplicaIdentity, indexes: Sequence[Index]) -> Key:
-    """The key by the rule above."""
+def choose_key(identity: ReplicaIdentity, indexes: Sequence[Index], wanted: Sequence[str] = ()) -> Key:
+    """The key by the rule above; `wanted` are the columns that the configuration names."""
+    if wanted and identity is ReplicaIdentity.FULL:
+        return _usable_first([index for index in indexes if set(index.columns) == set(wanted)], wanted)
+    key = _key_of_identity(identity, indexes)
+    if wanted and key.columns and set(key.columns) != set(wanted):
+        shown = ", ".join(key.columns)
+        return Key(problem=f"source.keys names ({', '.join(wanted)}), and updates and deletes show ({shown}) only")
+    return key
+
+
+def _usable_first(indexes: Sequence[Index], wanted: Sequence[str]) -> Key:
+    if not indexes:
+        return Key(problem=f"source.keys names ({', '.join(wanted)}), and no unique index is over these columns alone")
+    keys = [_key_of(index) for index in sorted(indexes, key=lambda index: index.name)]
+    return next((key for key in keys if key.columns), keys[0])
+
+
+def _key_of_identity(identity: ReplicaIdentity, indexes: Sequence[Index]) -> Key:
     if identity is ReplicaIdentity.NOTHING:
         return Key(problem="its replica identity is NOTHING: updates and deletes show no key")
     if identity is ReplicaIdentity.INDEX:
@@ -144,6 +162,10 @@ def choose_key(identity: ReplicaIdentity, indexes: Sequence[Index]) -> Key:
         index = next((index for index in indexes if index.primary), None)
         if index is None:
             return Key(problem="it has no primary key")
+    return _key_of(index)
+
+
+def _key_of(index: Index) -> Key:
     what = "primary key" if index.primary else f"index {index.name}"
     if not index.immediate:
         return Key(problem=f"its {what} is deferrable: two rows may have the same key inside a transaction")

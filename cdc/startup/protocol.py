@@ -89,9 +89,9 @@ class _Catalog:
     def __init__(self, sql: Connection) -> None:
         self._sql = sql
 
-    def key_columns(self, oid: int) -> tuple[str, ...]:
+    def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
         with self._deadline():
-            return catalog.key_columns(self._sql, oid)
+            return catalog.key_columns(self._sql, oid, wanted)
 
     def ancestors(self, oid: int) -> list[str]:
         with self._deadline():

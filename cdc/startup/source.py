@@ -46,7 +46,7 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             hint="set it and restart PostgreSQL",
             command="alter system set wal_level = 'logical';",
         )
-    tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless))
+    tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys))
     return Source(sql, identity, tables)
 
 

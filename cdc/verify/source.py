@@ -56,7 +56,9 @@ class SourceRows:
     def __init__(self, config: Config, connection: Connection) -> None:
         self._config = config
         self._connection = connection
-        self.tables = catalog.tables_matching(connection, config.source.tables, config.source.keyless)
+        self.tables = catalog.tables_matching(
+            connection, config.source.tables, config.source.keyless, config.source.keys
+        )
 
     def rows(self, table: SourceTable) -> Iterator[list[Row]]:
         """All rows that are captured, in lists of at most BATCH_ROWS. Empty when the table is not published."""

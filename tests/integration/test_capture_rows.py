@@ -129,6 +129,35 @@ def test_replica_identity_index_is_the_key(capture: CaptureSite) -> None:
     assert log.faults() == []
 
 
+def test_configured_columns_are_the_key(capture: CaptureSite) -> None:
+    capture.sql(
+        "create table t (id int primary key, tenant int not null, code text not null, v int, unique (code, tenant))",
+        "alter table t replica identity full",
+    )
+    daemon = capture.running({"source": {"keys": {"public.t": ["tenant", "code"]}}})
+
+    capture.sql(
+        "insert into t values (1, 7, 'a', 0), (2, 7, 'b', 0)",
+        "update t set id = id + 10, v = 1",
+        "begin; update t set code = 'x' where code = 'a'; update t set code = 'a' where code = 'b';"
+        " update t set code = 'b' where code = 'x'; commit",
+        "delete from t where code = 'b'",
+    )
+    log = capture.settled(daemon)
+
+    assert log.fold(capture.topic("t")) == {b'{"tenant":7,"code":"a"}': {"id": 12, "tenant": 7, "code": "a", "v": 1}}
+    assert log.faults() == []
+
+
+def test_configured_columns_that_cannot_be_the_key_are_refused(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key, code text not null unique)")
+
+    stop = capture.daemon({"source": {"keys": {"public.t": ["code"]}}}).stopped_with()
+
+    assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
+    assert "updates and deletes show (id) only" in stop["message"]
+
+
 def test_keyless_table_is_captured_when_asked_and_keeps_every_record(capture: CaptureSite) -> None:
     capture.sql("create table history (n int, v text)", "alter table history replica identity full")
     daemon = capture.running({"source": {"keyless": ["public.history"]}})

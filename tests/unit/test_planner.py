@@ -46,7 +46,7 @@ class Planning:
     def ancestors(self, oid: int) -> Sequence[str]:
         return self.roots.get(oid, ())
 
-    def key_columns(self, oid: int) -> tuple[str, ...]:
+    def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
         return self._keys.get(oid, ())
 
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
@@ -102,7 +102,7 @@ def test_key_of_a_full_table_is_its_primary_key_and_not_every_column() -> None:
 
 @pytest.mark.parametrize("identity", [ReplicaIdentity.DEFAULT, ReplicaIdentity.NOTHING, ReplicaIdentity.FULL])
 def test_table_without_a_key_is_refused_with_what_to_do(identity: ReplicaIdentity) -> None:
-    with pytest.raises(SourceRefused, match=r"public\.orders has no key") as caught:
+    with pytest.raises(SourceRefused, match=r"public\.orders has no usable key") as caught:
         Planning().planner.plan(_relation(identity=identity, key=()), _AT)
 
     assert '"!public.orders"' in caught.value.hint

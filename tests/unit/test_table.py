@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cdc.errors import SourceRefused
@@ -60,6 +62,44 @@ def test_table_without_a_usable_key_says_why(identity: ReplicaIdentity, indexes:
 
     assert key.columns == ()
     assert words in key.problem
+
+
+UNIQUE = index("u", "c", "d", primary=False)
+
+
+@pytest.mark.parametrize(
+    ("identity", "wanted", "columns"),
+    [
+        (ReplicaIdentity.FULL, ("d", "c"), ("c", "d")),
+        (ReplicaIdentity.FULL, ("a", "b"), ("b", "a")),
+        (ReplicaIdentity.DEFAULT, ("a", "b"), ("b", "a")),
+        (ReplicaIdentity.INDEX, ("c",), ("c",)),
+    ],
+)
+def test_key_is_what_the_configuration_names(
+    identity: ReplicaIdentity, wanted: tuple[str, ...], columns: tuple[str, ...]
+) -> None:
+    assert choose_key(identity, [PRIMARY, IDENTITY, UNIQUE], wanted).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("identity", "indexes", "wanted", "words"),
+    [
+        (ReplicaIdentity.DEFAULT, [PRIMARY, UNIQUE], ("c", "d"), r"show \(b, a\) only"),
+        (ReplicaIdentity.INDEX, [IDENTITY, UNIQUE], ("c", "d"), r"show \(c\) only"),
+        (ReplicaIdentity.FULL, [PRIMARY, UNIQUE], ("c",), "no unique index is over these columns"),
+        (ReplicaIdentity.FULL, [index("u", "c", primary=False, immediate=False)], ("c",), "index u is deferrable"),
+        (ReplicaIdentity.FULL, [index("u", "c", primary=False, not_null=False)], ("c",), "may be null"),
+        (ReplicaIdentity.NOTHING, [PRIMARY], ("b", "a"), "NOTHING"),
+    ],
+)
+def test_key_that_the_configuration_names_and_that_cannot_be_says_why(
+    identity: ReplicaIdentity, indexes: list[Index], wanted: tuple[str, ...], words: str
+) -> None:
+    key = choose_key(identity, indexes, wanted)
+
+    assert key.columns == ()
+    assert re.search(words, key.problem)
 
 
 @pytest.mark.parametrize(
