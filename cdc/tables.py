@@ -134,7 +134,7 @@ class TablePlanner:
             )
 
     def _key(self, relation: Relation) -> Sequence[str]:
-        """The identity the stream names; with FULL, where every column is part of it, what is configured or the primary key."""
+        """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""
         wanted = self._config.source.keys.get(relation.table, ())
         if relation.replica_identity is ReplicaIdentity.NOTHING:
             return ()
