@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.fixtures.servers import KafkaServer
 
 _ROOT: Final = Path(__file__).parents[2]
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PRELUDE: Final = """
 import json, os, sys, threading, time
 from pathlib import Path
@@ -207,7 +208,13 @@ def run(
     done = subprocess.run(
         [*program, str(script), str(folder / "scratch")],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": str(_ROOT), "PYSPARK_PYTHON": sys.executable, **(environ or {})},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(_ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_SUBMIT_OPTS": _SHORT_LIVED,  # of JVMs that others start
+            **(environ or {}),
+        },
         capture_output=True,
         text=True,
         timeout=240,
