@@ -11,7 +11,7 @@ Everything it touches is a contract, so that the simulation drives this very cod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,7 @@ class Parts:
     clock: Clock
     verified: Callable[[], Lsn]
     batch_age_max_s: float
+    beside: Sequence[TopicBuffer] = ()
 
 
 class Pipeline:
@@ -50,7 +51,7 @@ class Pipeline:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._buffers: dict[str, TopicBuffer] = {}
+        self._buffers = {buffer.topic: buffer for buffer in parts.beside}
         self._planned: dict[int, PlannedRelation] = {}
         self._schemas: list[SchemaRecord] = []
         self._unwritten = (0, 0)
@@ -64,7 +65,7 @@ class Pipeline:
         """Capture until `stop`. Complete transactions read so far are published before it returns."""
         while not stop.is_set():
             self.step()
-        if not self._parts.assembler.in_transaction and self._parts.assembler.row_count:
+        if not self._parts.assembler.in_transaction and self._parts.assembler.filled:
             self._commit()
         self._finish()
         self._confirm()
@@ -72,7 +73,7 @@ class Pipeline:
     def step(self) -> None:
         """Take what is readable now, or wait a moment; commit when there is reason to."""
         parts, assembler = self._parts, self._parts.assembler
-        ready = assembler.row_count > 0 and not assembler.in_transaction
+        ready = assembler.filled and not assembler.in_transaction
         frames = parts.stream.read(0.0 if ready or self._submitted else _WAIT_S)
         rows_before, full = assembler.row_count, False
         at = 0
@@ -80,7 +81,7 @@ class Pipeline:
             at = self._feed(frames, at)
             if assembler.unplanned is not None:
                 self._plan()
-            elif assembler.truncated is not None:
+            elif assembler.truncated:
                 self._truncate(assembler.truncated)
             elif assembler.due:
                 full = True
@@ -109,7 +110,7 @@ class Pipeline:
         Keepalives can come without end, so nothing here waits for silence alone.
         """
         assembler, now_s = self._parts.assembler, self._parts.clock.monotonic_s()
-        pending = assembler.row_count > 0 or bool(self._schemas)
+        pending = assembler.filled or bool(self._schemas)
         if not pending:
             self._batch_since_s = None
         elif self._batch_since_s is None:
@@ -149,8 +150,8 @@ class Pipeline:
         self._schemas.extend(planned.schemas)
         self._parts.assembler.plan(relation, planned.transcoder)
 
-    def _truncate(self, truncation: Truncation) -> None:
-        """Delete every key that the log has of a truncated table, in Kafka transactions of the usual size.
+    def _truncate(self, truncated: Sequence[Truncation]) -> None:
+        """Delete every key that the log has of truncated tables, in Kafka transactions of the usual size.
 
         All that came before is committed first, so it is the log that says which keys these are: after a crash in
         the middle, those that are left.
@@ -158,8 +159,8 @@ class Pipeline:
         parts, assembler = self._parts, self._parts.assembler
         self._commit()
         self._finish()
-        for oid in truncation.relations:
-            planned, count = self._planned[oid], 0
+        for truncation in truncated:
+            planned, count = self._planned[truncation.relation], 0
             if not planned.buffer.compacted:
                 continue  # its records have no key that could be deleted
             with parts.live_keys.of(planned.buffer.topic) as found:
@@ -192,10 +193,9 @@ class Pipeline:
         self._finish()
         parts, assembler = self._parts, self._parts.assembler
         began_s = parts.clock.monotonic_s()
-        stats = assembler.stats()
-        if assembler.row_count or self._schemas:
+        stats, position = assembler.stats(), assembler.reach()
+        if assembler.filled or self._schemas:
             self._write()
-        position = assembler.reach()
         parts.publisher.submit(position, parts.verified())
         self._submitted = (stats, position, began_s)
         assembler.taken()

@@ -12,9 +12,11 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from cdc.capture.beside import BesideTables
 from cdc.contracts import Transcoding
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
+from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, Stamp, StreamPosition, Truncation
 from cdc.model.relation import Relation
 from cdc.wire import frame as wire_frame
@@ -45,11 +47,17 @@ class Assembler:
         due: `feed` stopped because the batch is full; take it before feeding on.
         hasten: set by the caller to end the batch at the next commit.
         unplanned: a relation that must be given to `plan` before feeding goes on.
-        truncated: a TRUNCATE whose keys must be removed from the log (`removed`, then `pass_truncate`) before that.
+        truncated: tables whose keys must be removed from the log (`removed`, then `pass_truncate`) before that.
     """
 
     def __init__(
-        self, start: StreamPosition, *, epoch: int, caps: Caps, on_truncate: Literal["delete", "stop", "ignore"]
+        self,
+        start: StreamPosition,
+        *,
+        epoch: int,
+        caps: Caps,
+        on_truncate: Literal["delete", "stop", "ignore"],
+        beside: BesideTables | None = None,
     ) -> None:
         self.position = start
         self.row_count = 0
@@ -58,11 +66,13 @@ class Assembler:
         self.truncate_ignored_count = 0
         self.commit_us = 0
         self.unplanned: Relation | None = None
-        self.truncated: Truncation | None = None
+        self.truncated: tuple[Truncation, ...] = ()
         self._removing = False
         self._epoch = epoch
         self._caps = caps
         self._on_truncate = on_truncate
+        self._beside = beside
+        self._numbers = beside if beside is not None and beside.numbers else None
         self._start = start
         self._taken = start
         self._transcoders: dict[bytes, Transcoding | None] = {}
@@ -78,6 +88,11 @@ class Assembler:
     def in_transaction(self) -> bool:
         """Whether a source transaction is half read."""
         return self._open is not None
+
+    @property
+    def filled(self) -> bool:
+        """Whether a buffer has something that was not taken."""
+        return self.row_count > 0 or (self._beside is not None and self._beside.count > 0)
 
     @property
     def advanced(self) -> bool:
@@ -102,12 +117,16 @@ class Assembler:
         self._taken = self.position
         self.row_count = self.byte_count = self.transaction_count = self.truncate_ignored_count = 0
         self.due = self.hasten = False
+        if self._beside is not None:
+            self._beside.count = 0
 
     def reach(self) -> StreamPosition:
         """How far the buffers reach, also inside a transaction, whose rest then is spread over later batches."""
         begun = self._ordinal > 0 or self._removing
         if self._open is not None and begun and self._ordinal >= self._skip_below - 1:
             self.position = StreamPosition(self.position.end_lsn, self._open.commit_lsn, self._ordinal + 1)
+            if self._beside is not None:
+                self._beside.opened()
         return self.position
 
     def step_back(self) -> None:
@@ -124,7 +143,9 @@ class Assembler:
     def pass_truncate(self) -> None:
         """Every key of `truncated` is in the buffers or in the log."""
         self._ordinal += 1
-        self.truncated, self._removing = None, False
+        for one in self.truncated:
+            self._tell_truncate(one)
+        self.truncated, self._removing = (), False
 
     def feed(self, frames: list[bytes], at: int = 0) -> int:
         """Take frames from index `at` on; returns the index of the first one not taken.
@@ -138,7 +159,7 @@ class Assembler:
             RowRefused: a row that cannot be published.
             SourceRefused: a TRUNCATE that must not be passed over.
         """
-        transcoders = self._transcoders
+        transcoders, numbers = self._transcoders, self._numbers
         rows, size = self.row_count, self.byte_count
         rows_spread, size_spread = 2 * self._caps.rows, 2 * self._caps.bytes
         index = at
@@ -148,13 +169,17 @@ class Assembler:
                 tag = frame[25] if len(frame) > 25 and frame[0] == 119 else 0
                 if tag == 73 or tag == 85 or tag == 68:
                     self._ordinal = ordinal = self._ordinal + 1
-                    if ordinal < self._skip_below:
-                        continue
                     transcoder = transcoders.get(frame[26:30])
+                    if ordinal < self._skip_below:
+                        if numbers is not None and transcoder is not None:
+                            numbers.passed(self._relations[frame[26:30]])
+                        continue
                     stamp = self._stamp
                     if transcoder is None or stamp is None:
                         self._not_ours(frame)
                         continue
+                    if numbers is not None:
+                        stamp = numbers.numbered(stamp, self._relations[frame[26:30]])
                     if tag == 73:
                         transcoder.insert(frame, stamp, ordinal)
                     elif tag == 85:
@@ -169,7 +194,7 @@ class Assembler:
                 elif self._other(frame, tag):
                     if self.unplanned is not None:
                         return index
-                    if self.truncated is not None:
+                    if self.truncated:
                         return index + 1
                     if rows >= self._caps.rows or size >= self._caps.bytes or self.hasten:
                         self.due = True
@@ -203,7 +228,10 @@ class Assembler:
                 return True
         elif isinstance(message, pgoutput.Truncate):
             self._truncate(message, *_START(frame, 1))
-            return self.truncated is not None
+            return bool(self.truncated)
+        elif isinstance(message, pgoutput.LogicalMessage):
+            self._message(message, *_START(frame, 1))
+            return self._open is None
         return False
 
     def _keepalive(self, frame: bytes) -> bool:
@@ -236,11 +264,15 @@ class Assembler:
             self._skip_below = start.next_ordinal
         else:
             self._skip_below = 0
+        if self._beside is not None:
+            self._beside.begin(begin, told=self._skip_below > 0)
 
     def _commit(self, commit: pgoutput.Commit) -> None:
         begin = self._open
         if begin is None or begin.commit_lsn != commit.commit_lsn:
             raise DecodeError("C", 0, detail="does not belong to the open transaction")
+        if self._beside is not None and self._skip_below < _SKIP_ALL:
+            self._beside.end()
         self._open = None
         self._stamp = None
         self._skip_below = 0
@@ -253,26 +285,57 @@ class Assembler:
         if self._open is None or self._stamp is None:
             raise DecodeError("T", 0, detail="stands outside of a transaction")
         self._ordinal += 1
-        if self._ordinal < self._skip_below:
-            return
         oids = [oid.to_bytes(4, "big") for oid in truncate.relation_oids]
-        if not self._transcoders.keys() >= set(oids):
+        passed = self._ordinal < self._skip_below
+        if not passed and not self._transcoders.keys() >= set(oids):
             raise DecodeError("T", 1, detail="names a relation that was not announced")
         ours = [self._relations[oid] for oid in oids if self._transcoders.get(oid) is not None]
-        if not ours:
+        events = [self._truncation(relation, self._stamp, lsn) for relation in ours]
+        if passed or not ours:
             return
         if self._on_truncate == "delete":
             self._ordinal -= 1  # until its keys are removed, nothing of it is in the log
-            self.truncated = Truncation(tuple(one.oid for one in ours), self._stamp, lsn, self._ordinal + 1)
-            return
-        if self._on_truncate == "ignore":
+            self.truncated = tuple(events)
+        elif self._on_truncate == "ignore":
             self.truncate_ignored_count += 1
+            for event in events:
+                self._tell_truncate(event)
+        else:
+            tables = [relation.table for relation in ours]
+            raise SourceRefused(
+                f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
+                hint="have every key of the topic deleted, or ignore it and accept that the old keys stay in the topic",
+                command='[source] on_truncate = "delete"',
+                tables=tables,
+                commit_lsn=self._open.commit_lsn,
+            )
+
+    def _truncation(self, relation: Relation, stamp: Stamp, lsn: int) -> Truncation:
+        if self._numbers is not None:
+            stamp = self._numbers.numbered(stamp, relation)
+        return Truncation(relation.oid, stamp, lsn, self._ordinal)
+
+    def _tell_truncate(self, event: Truncation) -> None:
+        if self._beside is not None:
+            relation = self._relations[event.relation.to_bytes(4, "big")]
+            self._beside.truncate(relation, event.stamp, event.lsn, event.ordinal)
+
+    def _message(self, message: pgoutput.LogicalMessage, lsn: int) -> None:
+        """A logical message has an ordinal whether anybody wants it or not, so that wanting it moves no row's.
+
+        One outside of transactions is a point in the WAL of its own: the position moves behind the beginning of its
+        record, where the server does not send it again.
+        """
+        if message.transactional is not (self._open is not None):
+            raise DecodeError("M", 1, detail="is of a transaction and stands outside of one, or the other way round")
+        if self._open is not None:
+            self._ordinal += 1
+            if self._ordinal >= self._skip_below and self._beside is not None and self._stamp is not None:
+                self.byte_count += self._beside.message(message, self._stamp, lsn, self._ordinal)
             return
-        tables = [one.table for one in ours]
-        raise SourceRefused(
-            f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
-            hint="have every key of the topic deleted, or ignore it and accept that the old keys stay in the topic",
-            command='[source] on_truncate = "delete"',
-            tables=tables,
-            commit_lsn=self._open.commit_lsn,
-        )
+        if self._beside is None or message.lsn < self.position.end_lsn or self.position.next_ordinal:
+            return
+        size = self._beside.message(message, make_stamp(pgoutput.Begin(message.lsn, 0, 0), self._epoch), lsn, 1)
+        if size:
+            self.byte_count += size
+            self.position = StreamPosition(Lsn(message.lsn + 1), self.position.commit_lsn)

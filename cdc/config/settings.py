@@ -112,6 +112,14 @@ class Capture(Section, frozen=True):
             description="largest record we publish; also `max.message.bytes` of our topics",
         ),
     ] = 16 << 20
+    transactions: Annotated[
+        bool,
+        Meta(
+            description="write beginning and end of each source transaction to `<name>.transaction`, and into each "
+            "event its place in it; Debezium's provide.transaction.metadata"
+        ),
+    ] = False
+    messages: Annotated[bool, Meta(description="write messages of pg_logical_emit_message to `<name>.message`")] = False
     catalog_check_s: Annotated[
         float,
         Meta(

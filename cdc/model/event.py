@@ -62,16 +62,16 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A TRUNCATE whose keys the log still has.
+    """A TRUNCATE of a captured table, whose keys the log still has.
 
     Attributes:
-        relations: pg_class.oid of the captured tables it empties.
+        relation: pg_class.oid of the table.
         stamp: of its transaction.
         lsn: of the message.
         ordinal: its place in the transaction; every key that it removes has it.
     """
 
-    relations: tuple[int, ...]
+    relation: int
     stamp: Stamp
     lsn: int
     ordinal: int

@@ -40,6 +40,16 @@ def cuts_topic(name: str) -> str:
     return f"{name}.__cuts"
 
 
+def transaction_topic(name: str) -> str:
+    """Which source transactions there were, when that is asked for."""
+    return f"{name}.transaction"
+
+
+def message_topic(name: str) -> str:
+    """Logical messages, when they are asked for."""
+    return f"{name}.message"
+
+
 def schema_topic(name: str) -> str:
     """Every schema a row was ever encoded with; compacted."""
     return f"{name}.__schema"

@@ -78,6 +78,12 @@ def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool =
     )
 
 
+def beside_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
+    """``<name>.transaction`` or ``.message``: one partition, so that its records have one order."""
+    size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
+    return _want(TopicKind.KEYLESS, topic, kafka, {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size})
+
+
 def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicWant]:
     """``<name>.__progress``, ``.__cuts`` and ``.__schema``."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}

@@ -80,7 +80,7 @@ class ReplicationSession:
         A position below the slot's confirmed_flush_lsn is silently moved up by the server, so look at that first.
         """
         quoted = '"' + publication.replace('"', '""') + '"'
-        options = "proto_version '1', publication_names '{}'".format(quoted.replace("'", "''"))
+        options = "proto_version '1', messages 'true', publication_names '{}'".format(quoted.replace("'", "''"))
         command = f'START_REPLICATION SLOT "{slot}" LOGICAL {at} ({options})'
         result = self._pg.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:

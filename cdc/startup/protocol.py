@@ -20,15 +20,17 @@ from functools import partial
 from typing import Final
 
 from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.beside import BesideTables
 from cdc.clock import Clock
 from cdc.config.settings import Config
+from cdc.encode.beside import Beside
 from cdc.errors import OutcomeUnknown, ProducerFenced, ProgressDamaged
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
-from cdc.model.event import StreamPosition
-from cdc.model.names import schema_topic
+from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
 from cdc.progress.restore import Restored, recorded_keys, restore
@@ -42,7 +44,7 @@ from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
-from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans
+from cdc.startup.topics import Accounts, beside_topics, control_topics, data_topics, refuse_orphans
 from cdc.tables import TablePlanner
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
@@ -167,16 +169,18 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             tables=len(source.tables),
             first_start=restored.progress is None,
         )
+        beside = _beside(config, database)
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch),
+            assembler=_assembler(config, position, epoch, beside),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             observer=status,
             clock=clock,
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
+            beside=beside.buffers,
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
@@ -188,9 +192,23 @@ def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
-def _assembler(config: Config, position: StreamPosition, epoch: int) -> Assembler:
+def _assembler(config: Config, position: StreamPosition, epoch: int, beside: BesideTables) -> Assembler:
     caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
-    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate)
+    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate, beside=beside)
+
+
+def _beside(config: Config, database: str) -> BesideTables:
+    asked = beside_topics(config)
+
+    def buffer(topic: str) -> TopicBuffer | None:
+        return TopicBuffer(topic, 1, compacted=False) if topic in asked else None
+
+    return BesideTables(
+        Beside(config.name, database),
+        transactions=buffer(transaction_topic(config.name)),
+        messages=buffer(message_topic(config.name)),
+        row_bytes_max=config.capture.row_bytes_max,
+    )
 
 
 def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:

@@ -9,11 +9,11 @@ from cdc.errors import ProgressDamaged
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import TopicFacts
-from cdc.model.names import data_topic
+from cdc.model.names import data_topic, message_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.publish.ledger import Ledger
-from cdc.publish.topic_rules import control_wants, data_want
+from cdc.publish.topic_rules import beside_want, control_wants, data_want
 from cdc.publish.topics import ensure_topics
 from cdc.replication.table import SourceTable
 
@@ -33,7 +33,7 @@ def control_topics(config: Config, admin: TopicAdmin) -> dict[str, TopicFacts]:
 def data_topics(
     config: Config, admin: TopicAdmin, tables: list[SourceTable], recorded: Identity | None
 ) -> dict[str, TopicFacts]:
-    """The topics of all tables, made or checked against what is recorded of them."""
+    """The topics of all tables and those beside them, made or checked against what is recorded of them."""
     wants = [
         data_want(
             data_topic(config.name, table.namespace, table.name),
@@ -43,6 +43,9 @@ def data_topics(
         )
         for table in tables
     ]
+    wants += [
+        beside_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in beside_topics(config)
+    ]
     return ensure_topics(
         admin,
         wants,
@@ -51,6 +54,15 @@ def data_topics(
         recorded_partitions=recorded.partitions if recorded else {},
         recorded_topic_ids=recorded.topic_ids if recorded else {},
     )
+
+
+def beside_topics(config: Config) -> list[str]:
+    """Topics of transactions and messages, as far as they are asked for."""
+    asked = {
+        transaction_topic(config.name): config.capture.transactions,
+        message_topic(config.name): config.capture.messages,
+    }
+    return [topic for topic, wanted in asked.items() if wanted]
 
 
 def refuse_orphans(restored: Restored, reader: LogReader, data: Mapping[str, TopicFacts]) -> None:

@@ -24,6 +24,8 @@ from hypothesis.stateful import (
 )
 
 from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.beside import BesideTables
+from cdc.encode.beside import Beside
 from cdc.encode.schema import table_schema
 from cdc.encode.transcoder import TranscodeOptions, Transcoder
 from cdc.encode.values import EncodeOptions
@@ -45,6 +47,7 @@ from tests.fixtures.memory_log import MemoryLog, MemoryProducer
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Source, Step, Transaction
 
 _TOPICS = {"shop.public.t1": 2, "shop.public.t2": 3}
+_TRANSACTIONS = "shop.transaction"
 _IDENTITY = Identity(
     system_identifier="1",
     timeline=1,
@@ -97,11 +100,14 @@ class _Capture:
         publisher.plant(b"nonce")
         restored = restore(log, "shop")
         self.start = restored.position or first
-        for (topic, index), (_, high) in log.end_offsets([*_TOPICS, "shop.__schema"]).items():
+        beside = BesideTables(
+            Beside("shop", "d"), transactions=TopicBuffer(_TRANSACTIONS, 1), messages=None, row_bytes_max=1 << 20
+        )
+        for (topic, index), (_, high) in log.end_offsets([*_TOPICS, _TRANSACTIONS, "shop.__schema"]).items():
             publisher.ledger.open((topic, index), end_offset=high, before=restored.accounts.get(f"{topic}-{index}"))
         publisher.introduce(_IDENTITY, restored.since_lsn)
         publisher.commit(self.start, Lsn(1 << 40))
-        assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete")
+        assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete", beside=beside)
         self.publisher = publisher
         self.pipeline = Pipeline(
             Parts(
@@ -114,6 +120,7 @@ class _Capture:
                 clock=clock,
                 verified=lambda: Lsn(1 << 40),
                 batch_age_max_s=1.0,
+                beside=beside.buffers,
             )
         )
         self.assembler = assembler
@@ -220,6 +227,7 @@ class CrashMachine(RuleBasedStateMachine):
             self.sent += len(frames)
             self._step(frames, seconds=1.0)
         assert self._found() == self._wanted()
+        assert self._told() == self._to_be_told()
         assert self.confirmed >= max((t.end_lsn for t in self.transactions), default=0)
 
     def _start(self, *, earlier: int) -> None:
@@ -262,6 +270,28 @@ class CrashMachine(RuleBasedStateMachine):
             wanted += [(commit_lsn, ordinal, topic, key) for key in keys]
             live[topic] = live[topic] - set(keys) if step.kind in "TD" else live[topic] | set(keys)
         return wanted
+
+    def _told(self) -> list[tuple[str, int, int | None]]:
+        """What the topic of transactions says: (status, commit_lsn, events)."""
+        told = []
+        for stored in self.log.records(_TRANSACTIONS):
+            value = json.loads(stored.value or b"")
+            if value.get("op") == "t":
+                told.append(("TRUNCATE", value["source"]["commit_lsn"], value["transaction"]["total_order"]))
+            else:
+                told.append((value["status"], int(value["id"].partition(":")[2]), value["event_count"]))
+        return told
+
+    def _to_be_told(self) -> list[tuple[str, int, int | None]]:
+        told: list[tuple[str, int, int | None]] = []
+        changes = Source(tuple(self.transactions), ()).changes
+        for transaction in self.transactions:
+            kinds = [step.kind for commit_lsn, _, step in changes if commit_lsn == transaction.commit_lsn]
+            truncates = [("TRUNCATE", transaction.commit_lsn, n) for n, kind in enumerate(kinds, 1) if kind == "T"]
+            if kinds:
+                told += [("BEGIN", transaction.commit_lsn, None), *truncates]
+                told.append(("END", transaction.commit_lsn, len(kinds)))
+        return told
 
     def _found(self) -> list[EventId]:
         """Events of the log in total order; per partition they must already be in it."""

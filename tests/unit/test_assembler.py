@@ -50,7 +50,7 @@ class Feeder:
                 self.planned.append(relation.name)
                 transcoder = NotingTranscoder(self.rows, TopicBuffer(customers.TOPIC, 1))
                 self.assembler.plan(relation, None if relation.name == "left_out" else transcoder)
-            elif self.assembler.due or self.assembler.truncated is not None:
+            elif self.assembler.due or self.assembler.truncated:
                 break
         return at
 
@@ -241,8 +241,7 @@ def test_truncate_is_not_passed_before_its_keys_are_removed() -> None:
     behind = feeder.assembler.reach()
     feeder.feed(*parts[taken:])
 
-    assert truncated is not None
-    assert (truncated.relations, truncated.ordinal, truncated.stamp.commit_lsn) == ((customers.OID,), 1, 100)
+    assert [(one.relation, one.ordinal, one.stamp.commit_lsn) for one in truncated] == [(customers.OID, 1, 100)]
     assert full == [False, True]
     assert [before, within, behind] == [_at(100), _at(100, 100, 1), _at(100, 100, 2)]
     assert feeder.ids == [(100, 2)]
@@ -254,7 +253,7 @@ def test_truncate_that_was_not_passed_is_met_again() -> None:
     feeder.feed(server.begin(100), customers.relation(), _INSERT, _TRUNCATE)
 
     assert feeder.ids == []
-    assert feeder.assembler.truncated is not None
+    assert feeder.assembler.truncated
 
 
 def test_truncate_of_left_out_tables_is_no_concern_of_ours() -> None:

@@ -1,0 +1,59 @@
+"""Records beside the tables' topics, as Debezium has them: transactions, TRUNCATE, logical messages. Pure.
+
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html (transaction metadata, message events)
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+import msgspec
+
+from cdc.encode.envelope import VERSION
+from cdc.model.event import Record, Stamp
+from cdc.wire.pgoutput import LogicalMessage
+
+_json = msgspec.json.encode
+
+
+class Beside:
+    """Makes the records of one pipeline."""
+
+    def __init__(self, name: str, database: str) -> None:
+        self._name = name
+        self._database = database
+
+    def begin(self, transaction: str, ts_ms: int) -> Record:
+        """A transaction that has events."""
+        return self._status(transaction, "BEGIN", ts_ms, None, None)
+
+    def end(self, transaction: str, ts_ms: int, counts: Mapping[str, int]) -> Record:
+        """Its end, with the number of events of each ``schema.table``."""
+        collections = [{"data_collection": table, "event_count": count} for table, count in sorted(counts.items())]
+        return self._status(transaction, "END", ts_ms, sum(counts.values()), collections)
+
+    def truncate(self, transaction: str, table: tuple[str, str], stamp: Stamp, lsn: int, ordinal: int) -> Record:
+        """A TRUNCATE of (schema, table)."""
+        source = self._source(*table, stamp, lsn, ordinal)
+        return _json({"id": transaction}), b'{"before":null,"after":null,%b,"op":"t",%b' % (source, stamp.tail), None
+
+    def message(self, message: LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> Record:
+        """A message of pg_logical_emit_message: any bytes, in base64."""
+        content = base64.b64encode(message.content)
+        value = b'{"op":"m",%b,"message":{"prefix":%b,"content":"%b"},%b' % (
+            self._source("", "", stamp, lsn, ordinal),
+            _json(message.prefix),
+            content,
+            stamp.tail,
+        )
+        return _json({"prefix": message.prefix}), value, None
+
+    def _status(self, transaction: str, status: str, ts_ms: int, count: int | None, collections: object) -> Record:
+        value = {"status": status, "id": transaction, "ts_ms": ts_ms, "event_count": count}
+        return _json({"id": transaction}), _json({**value, "data_collections": collections}), None
+
+    def _source(self, namespace: str, table: str, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
+        fields = {"version": VERSION, "connector": "postgresql", "name": self._name, "db": self._database}
+        head = _json({**fields, "schema": namespace, "table": table})[:-1]
+        return b'"source":%b,%b%d\\"]","lsn":%d,"ordinal":%d}' % (head, stamp.source, lsn, lsn, ordinal)
