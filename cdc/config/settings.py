@@ -51,6 +51,13 @@ class Source(Section, frozen=True):
         bool,
         Meta(description="create slot and publication, and add tables to the publication; false: made by hand"),
     ] = True
+    origin: Annotated[
+        Literal["any", "none"],
+        Meta(
+            description="none: leave out what logical replication or another program with a replication origin wrote "
+            "here, so that two databases that feed each other make no loop (PostgreSQL 16 or later)"
+        ),
+    ] = "any"
     slot_create_timeout_s: Annotated[
         float,
         Meta(gt=0, le=86400, description="seconds to wait for open write transactions when the slot is created"),

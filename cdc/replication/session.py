@@ -15,7 +15,7 @@ import select
 import struct
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import psycopg
 from psycopg import pq
@@ -74,13 +74,17 @@ class ReplicationSession:
             self._connection.close()
             raise
 
-    def start(self, slot: str, publication: str, at: Lsn) -> None:
+    def start(self, slot: str, publication: str, at: Lsn, *, origin: Literal["any", "none"] = "any") -> None:
         """Begin to stream from `at`. The slot is the lock: raises SlotHeld when another process streams from it.
+
+        With `origin` none, changes that have a replication origin are left out; servers before 16 refuse that.
 
         A position below the slot's confirmed_flush_lsn is silently moved up by the server, so look at that first.
         """
         quoted = '"' + publication.replace('"', '""') + '"'
         options = "proto_version '1', messages 'true', publication_names '{}'".format(quoted.replace("'", "''"))
+        if origin != "any":
+            options += f", origin '{origin}'"
         command = f'START_REPLICATION SLOT "{slot}" LOGICAL {at} ({options})'
         result = self._pg.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:

@@ -135,7 +135,8 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
 
         session = ReplicationSession(config.source.dsn, application_name="cdc", clock=clock)  # 2
         closing.callback(session.close)
-        session.start(config.slot, config.publication, _position(before, slot).end_lsn)
+        at = _position(before, slot).end_lsn
+        session.start(config.slot, config.publication, at, origin=config.source.origin)
 
         epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
         publisher = _publisher(config, clock, epoch)

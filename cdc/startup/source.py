@@ -26,6 +26,8 @@ from cdc.telemetry import log
 
 _ANEW: Final = "the range cannot be had from the WAL any more; under another `name` capture starts anew"
 
+_ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
+
 
 @dataclass(slots=True)
 class Source:
@@ -45,6 +47,11 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             f"wal_level is {wal_level!r}; logical decoding needs 'logical'",
             hint="set it and restart PostgreSQL",
             command="alter system set wal_level = 'logical';",
+        )
+    if config.source.origin != "any" and identity.server_version_num < _ORIGINS_SINCE:
+        raise SourceRefused(
+            f"PostgreSQL {identity.server_version_num // 10000} cannot leave out what has an origin",
+            hint='it can from 16 on; take the line source.origin = "none" out of the configuration',
         )
     tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys))
     return Source(sql, identity, tables)

@@ -52,6 +52,22 @@ def test_prepared_transaction_is_seen_when_committed_and_never_when_rolled_back(
     assert after.faults() == []
 
 
+def test_what_replication_wrote_is_left_out_when_asked(capture: CaptureSite) -> None:
+    origin = f"other_{capture.name}"
+    replicated = (
+        f"select pg_replication_origin_create('{origin}')",
+        f"select pg_replication_origin_session_setup('{origin}')",
+        "insert into t values (2)",
+    )
+    capture.sql("create table t (id int primary key)")
+    daemon = capture.running({"source": {"origin": "none"}})
+
+    capture.sql("insert into t values (1)", *replicated)
+    capture.sql("insert into t values (3)", f"select pg_replication_origin_drop('{origin}')")
+
+    assert [event.after["id"] for event in capture.settled(daemon).events] == [1, 3]
+
+
 def test_interleaved_transactions_come_in_commit_order(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key, v text)")
     oracle = capture.oracle()
