@@ -7,7 +7,7 @@ are not built in, and the primary key of a table whose identity is FULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -92,11 +92,16 @@ class TablePlanner:
             self._buffers[topic] = buffer
         return Planned(buffer, Transcoder(schema, buffer, self._transcode), self._new(schema, topic, at))
 
-    def introduce(self, tables: Sequence[SourceTable], at: Lsn) -> list[SchemaRecord]:
-        """Schema records of tables as the catalog has them at a start, before any row of them is seen."""
+    def introduce(
+        self, tables: Sequence[SourceTable], published: Mapping[int, Collection[str]], at: Lsn
+    ) -> list[SchemaRecord]:
+        """Schema records of tables as the catalog has them at a start, before any row of them is seen.
+
+        `published` are the columns of each table, by its oid, that the publication has.
+        """
         records = []
         for table in tables:
-            schema = self._schema(_relation_of(table), table.key)
+            schema = self._schema(_relation_of(table, published.get(table.oid)), table.key)
             records += self._new(schema, data_topic(self._config.name, table.namespace, table.name), at)
         return records
 
@@ -162,12 +167,12 @@ def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:
     return ordered + sorted(names.difference(ordered))
 
 
-def _relation_of(table: SourceTable) -> Relation:
+def _relation_of(table: SourceTable, published: Collection[str] | None) -> Relation:
     """The Relation message the stream would send for a table as it is now."""
     full = table.replica_identity is ReplicaIdentity.FULL
     columns = tuple(
         Column(column.name, column.type_oid, column.type_modifier, full or column.name in table.key)
         for column in table.columns
-        if not column.generated
+        if (not column.generated if published is None else column.name in published)
     )
     return Relation(table.oid, table.namespace, table.name, table.replica_identity, columns)

@@ -32,7 +32,9 @@ where p.pubname = %(name)s
 """
 
 _TABLES: Final = """
-select g.relid::int8, g.qual is not null, coalesce(r.oid::int8, 0)
+select g.relid::int8, g.qual is not null, coalesce(r.oid::int8, 0),
+       (select array_agg(a.attname::text) from pg_attribute a
+        where a.attrelid = g.relid and a.attnum = any(g.attrs::int2[]))
 from pg_publication p
 cross join lateral pg_get_publication_tables(p.pubname) g
 left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = g.relid
@@ -49,6 +51,7 @@ class PublicationFacts:
             their pg_publication_rel row, which is another one after a table was taken out and put back (0: in it by
             schema or FOR ALL TABLES).
         filtered: those of them with a WHERE clause.
+        columns: of each the columns it publishes.
     """
 
     name: str
@@ -63,6 +66,7 @@ class PublicationFacts:
     owned: bool
     tables: Mapping[int, int]
     filtered: frozenset[int]
+    columns: Mapping[int, frozenset[str]]
 
     @property
     def complete(self) -> bool:
@@ -102,8 +106,9 @@ def publication_facts(connection: Connection, name: str) -> PublicationFacts | N
         truncate=truncate,
         owner=owner,
         owned=bool(owned),
-        tables={relid: member for relid, _, member in published},
-        filtered=frozenset(relid for relid, has_filter, _ in published if has_filter),
+        tables={relid: member for relid, _, member, _ in published},
+        filtered=frozenset(relid for relid, has_filter, _, _ in published if has_filter),
+        columns={relid: frozenset(names or ()) for relid, _, _, names in published},
     )
 
 

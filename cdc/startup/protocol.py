@@ -158,7 +158,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         planner = TablePlanner(config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys)
         publisher.tables = {table.table: "complete" for table in source.tables}
         publisher.introduce(identity, restored.since_lsn)
-        publisher.write([], planner.introduce(source.tables, position.end_lsn))
+        publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
         publisher.commit(position, watch.verified())  # 6
         status.reached(position)
         log.get().info(

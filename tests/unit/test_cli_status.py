@@ -67,6 +67,7 @@ PUBLICATION = PublicationFacts(
     owned=True,
     tables={},
     filtered=frozenset(),
+    columns={},
 )
 SOURCE = SourceView(1.0, SourceIdentity("7", 1, False, "shop", 5, 180006), "18.6", Lsn(0x1100), SLOT, PUBLICATION)
 LOG = LogView(Progress(epoch=1, end_lsn=0x1000, commit_lsn=0xF00), IDENTITY, 1_700_000_000_000)

@@ -184,14 +184,16 @@ def test_settings_reach_the_encoding() -> None:
     assert planned.transcoder.schema.encodings[2].encoding == "decimal_number"
 
 
-def test_schema_of_the_catalog_is_the_schema_of_the_stream() -> None:
+@pytest.mark.parametrize("listed", [False, True])
+def test_schema_of_the_catalog_is_the_schema_of_the_stream(listed: bool) -> None:
     """Or a start would announce ids that no row ever names."""
     planning = Planning()
     source = table("orders")
-    columns = tuple(Column(c.name, c.type_oid, c.type_modifier, c.name in source.key) for c in source.columns)
+    shown = source.columns[: 1 + len(source.columns) // 2] if listed else source.columns
+    columns = tuple(Column(c.name, c.type_oid, c.type_modifier, c.name in source.key) for c in shown)
     streamed = Relation(source.oid, "public", "orders", ReplicaIdentity.DEFAULT, columns)
 
-    introduced = planning.planner.introduce([source], _AT)
+    introduced = planning.planner.introduce([source], {source.oid: {c.name for c in shown}}, _AT)
     planned = planning.planner.plan(streamed, _AT)
 
     assert planned is not None
