@@ -71,7 +71,16 @@ class TablePlanner:
         self._catalog = catalog
         self._open_topic = open_topic
         self._epoch = epoch
-        self._encode = EncodeOptions(config.encode.numeric, config.encode.int64)
+        encode = config.encode
+        self._encode = EncodeOptions(
+            numeric=encode.numeric,
+            int64=encode.int64,
+            time=encode.time,
+            bytea=encode.bytea,
+            interval=encode.interval,
+            json=encode.json,
+            hstore=encode.hstore,
+        )
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
         self._buffers: dict[str, TopicBuffer] = {}
         self._written: set[tuple[str, str]] = set()

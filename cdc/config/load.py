@@ -14,6 +14,7 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
+from cdc.config.debezium import translated
 from cdc.config.secret import Secret
 from cdc.config.settings import Config, Section
 from cdc.errors import ConfigError
@@ -50,6 +51,8 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from error
+    if isinstance(raw.get("encode"), dict):
+        raw["encode"] = translated(raw["encode"], where)
     _overlay(raw, environ)
     kafka = raw.get("kafka")
     if isinstance(kafka, dict) and isinstance(kafka.get("options"), dict):

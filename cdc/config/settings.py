@@ -139,12 +139,31 @@ class Capture(Section, frozen=True):
 
 
 class Encode(Section, frozen=True):
-    """How values look in JSON."""
+    """How values look in JSON. Debezium's names are taken too, see types.md."""
 
     numeric: Annotated[Literal["string", "number"], Meta(description="numeric and decimal")] = "string"
     int64: Annotated[Literal["number", "string"], Meta(description="bigint; JavaScript is exact to 2^53 only")] = (
         "number"
     )
+    time: Annotated[
+        Literal["iso", "micros"],
+        Meta(
+            description="date, time, timestamp: ISO 8601, or days since 1970-01-01, microseconds since midnight, "
+            "microseconds since 1970-01-01; those with a time zone are ISO 8601 always"
+        ),
+    ] = "iso"
+    bytea: Annotated[
+        Literal["hex", "base64", "base64url"], Meta(description="bytea; hex as PostgreSQL prints it, with `\\x`")
+    ] = "hex"
+    interval: Annotated[
+        Literal["iso", "parts"],
+        Meta(description="ISO 8601, or an object of `months`, `days` and `micros`, which PostgreSQL keeps apart"),
+    ] = "iso"
+    json: Annotated[
+        Literal["string", "value"],
+        Meta(description="json and jsonb: a string that holds their text, or the value itself"),
+    ] = "string"
+    hstore: Annotated[Literal["text", "json"], Meta(description="as PostgreSQL prints it, or an object")] = "text"
 
 
 class Toast(Section, frozen=True):

@@ -60,7 +60,7 @@ def array_encoder(element: Callable[[bytes], bytes] | None, delimiter: bytes = b
             elif piece == delimiter:
                 out.append(b",")
             elif match[1] is not None:
-                value = _unescaped(match[1])
+                value = unescaped(match[1])
                 out.append(value if element is None else element(value))
             elif piece == b"NULL":
                 out.append(b"null")
@@ -73,6 +73,6 @@ def array_encoder(element: Callable[[bytes], bytes] | None, delimiter: bytes = b
     return encode
 
 
-def _unescaped(text: bytes) -> bytes:
+def unescaped(text: bytes) -> bytes:
     r"""Text without its escapes; ``\\`` is split off first, so every other backslash only protects what follows."""
     return b"\\".join(part.replace(b"\\", b"") for part in text.split(b"\\\\"))

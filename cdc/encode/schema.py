@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,8 @@ from cdc.lsn import Lsn
 from cdc.model.progress import SchemaColumn, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
+
+_LATER_OPTIONS: Final = ("time", "bytea", "interval", "json", "hstore")  # in the order in which they came
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,18 @@ def table_schema(
         )
     key = tuple(names.index(name) for name in key_columns)
     encodings = tuple(resolve(column.type_oid, types, options) for column in relation.columns)
-    return TableSchema(relation, key, encodings, _schema_id(relation, key, options))
+    return TableSchema(relation, key, encodings, _schema_id(relation, key, encodings, options))
 
 
-def _schema_id(relation: Relation, key: tuple[int, ...], options: EncodeOptions) -> str:
+def _schema_id(
+    relation: Relation, key: tuple[int, ...], encodings: Sequence[TypeEncoding], options: EncodeOptions
+) -> str:
+    """What came later stands behind the rest, and only where it changes the bytes: so older ids stay as they are."""
+    chosen = options.chosen()
+    later: list[object] = [[name, chosen[name]] for name in _LATER_OPTIONS if name in chosen]
+    forgotten = [index for index, encoding in enumerate(encodings) if not encoding.known]
+    if forgotten:
+        later.append(["forgotten", forgotten])
     canonical = msgspec.json.encode(
         [
             relation.namespace,
@@ -86,6 +97,7 @@ def _schema_id(relation: Relation, key: tuple[int, ...], options: EncodeOptions)
             [[column.name, column.type_oid, column.type_modifier] for column in relation.columns],
             key,
             [options.numeric, options.int64],
+            *later,
         ]
     )
     return hashlib.sha256(canonical).hexdigest()[:8]

@@ -3,36 +3,53 @@
 The rule, so that nobody needs a table to know it: **a value is what `to_jsonb(value)` shows**, with three
 exceptions that keep it exact in every language: `numeric` is a string (or a number, by choice), `bigint` is a
 number (or a string, by choice), and `json`/`jsonb` are a string that holds their text, because a nested null could
-not be told from a missing value. Composite types and types nobody heard of are their text.
+not be told from a missing value. Composite types and types nobody heard of are their text: the stream does not say
+what fields a composite had when the row was written, and the catalog's of now may be others. `EncodeOptions` has
+more forms to choose from.
 
 The session settings are `cdc.replication.connect.SESSION_SETTINGS`.
 """
 
 from __future__ import annotations
 
+from binascii import Error as BinasciiError
+from binascii import a2b_hex, b2a_base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from cdc.encode.arrays import array_encoder
 from cdc.encode.builtin import ARRAYS, SCALARS, SEMICOLON_ARRAYS
+from cdc.encode.hstore import hstore_object
+from cdc.encode.temporal import day_micros, epoch_days, epoch_micros, interval_parts
+from cdc.errors import DecodeError
 from cdc.model.types import TypeFacts
 
 Encode: TypeAlias = Callable[[bytes], bytes] | None
 """Text to JSON; None when the text already is JSON."""
 
 _DOMAIN_DEPTH_MAX: Final = 32  # domains over domains; PostgreSQL has no limit, nobody has more
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _json_text: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """What an operator may choose. Part of every schema_id, because it changes the bytes."""
+    """What an operator may choose; see `cdc.config.settings.Encode`. It changes the bytes, so every schema_id too."""
 
     numeric: Literal["string", "number"] = "string"
     int64: Literal["number", "string"] = "number"
+    time: Literal["iso", "micros"] = "iso"
+    bytea: Literal["hex", "base64", "base64url"] = "hex"
+    interval: Literal["iso", "parts"] = "iso"
+    json: Literal["string", "value"] = "string"
+    hstore: Literal["text", "json"] = "text"
+
+    def chosen(self) -> dict[str, str]:
+        """Option -> value, of those that are not what they are by default."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +60,13 @@ class TypeEncoding:
         name: the PostgreSQL type, for the schema record.
         encoding: name of the form: integer, boolean, string, float, decimal, timestamp, ..., array<...>.
         encode: the encoder.
+        known: False when the catalog has forgotten the type, or one it is made of, and its text stands in.
     """
 
     name: str
     encoding: str
     encode: Encode
+    known: bool = True
 
 
 def string(text: bytes) -> bytes:
@@ -74,6 +93,28 @@ def hexadecimal(text: bytes) -> bytes:
     return b'"\\%b"' % text
 
 
+def base64(text: bytes) -> bytes:
+    """Bytea in hex form as base64 (RFC 4648, padded). Raises DecodeError."""
+    if text[:2] != b"\\x":
+        raise DecodeError("bytea", 0, detail="does not begin as its hex form does")
+    try:
+        return b'"%b"' % b2a_base64(a2b_hex(text[2:]), newline=False)
+    except BinasciiError:
+        raise DecodeError("bytea", 2, detail="has something that is no hex digit") from None
+
+
+def base64url(text: bytes) -> bytes:
+    """As `base64`, in the alphabet for URLs and file names."""
+    return base64(text).translate(_URL_SAFE)
+
+
+def nested(text: bytes) -> bytes:
+    """Text that is JSON already, and still must be UTF-8, which an SQL_ASCII database does not see to."""
+    if not text.isascii():
+        text.decode()
+    return text
+
+
 def timestamp(text: bytes) -> bytes:
     """ISO 8601 with a T; infinity stays a word."""
     return b'"%b"' % text.replace(b" ", b"T", 1)
@@ -98,6 +139,8 @@ _BY_NAME: Final[dict[str, tuple[str, Encode]]] = {
     "bool": ("boolean", boolean),
     "int2": ("integer", None),
     "int4": ("integer", None),
+    "int8": ("integer", None),
+    "numeric": ("decimal", quoted),
     "float4": ("float", number),
     "float8": ("float", number),
     "date": ("date", quoted),
@@ -114,6 +157,21 @@ _BY_NAME: Final[dict[str, tuple[str, Encode]]] = {
     "int2vector": ("array<integer>", vector),
     "oidvector": ("array<string>", quoted_vector),
 }
+
+_BY_CHOICE: Final[dict[tuple[str, str], dict[str, tuple[str, Encode]]]] = {
+    ("numeric", "number"): {"numeric": ("decimal_number", number)},
+    ("int64", "string"): {"int8": ("integer_string", quoted)},
+    ("time", "micros"): {
+        "date": ("epoch_days", epoch_days),
+        "time": ("day_micros", day_micros),
+        "timestamp": ("epoch_micros", epoch_micros),
+    },
+    ("bytea", "base64"): {"bytea": ("base64", base64)},
+    ("bytea", "base64url"): {"bytea": ("base64url", base64url)},
+    ("interval", "parts"): {"interval": ("interval_parts", interval_parts)},
+    ("json", "value"): {"json": ("json_value", nested), "jsonb": ("json_value", nested)},
+}
+"""(option, value) -> what it changes of `_BY_NAME`. `hstore` has no oid of its own, see `_resolve`."""
 
 
 def resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions) -> TypeEncoding:
@@ -136,24 +194,26 @@ def _resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions, d
         return _array(_resolve(element, types, options, depth + 1), b";" if oid in SEMICOLON_ARRAYS else b",", None)
     facts = types.get(oid)
     if facts is None or depth > _DOMAIN_DEPTH_MAX:
-        return TypeEncoding(f"oid {oid}", "text", string)
+        return TypeEncoding(f"oid {oid}", "text", string, known=False)
     if facts.kind == "d" and facts.base_oid:
         base = _resolve(facts.base_oid, types, options, depth + 1)
-        return TypeEncoding(facts.name, base.encoding, base.encode)
+        return TypeEncoding(facts.name, base.encoding, base.encode, base.known)
     if facts.element_oid:
         inner = _resolve(facts.element_oid, types, options, depth + 1)
         return _array(inner, facts.delimiter.encode(), facts.name)
+    if facts.extension == "hstore" and options.hstore == "json":
+        return TypeEncoding(facts.name, "hstore_json", hstore_object)
     return TypeEncoding(facts.name, "string" if facts.kind == "e" else "text", string)
 
 
 def _scalar(name: str, options: EncodeOptions) -> tuple[str, Encode]:
-    if name == "numeric":
-        return ("decimal", quoted) if options.numeric == "string" else ("decimal_number", number)
-    if name == "int8":
-        return ("integer", None) if options.int64 == "number" else ("integer_string", quoted)
+    for choice in options.chosen().items():
+        found = _BY_CHOICE.get(choice, {}).get(name)
+        if found is not None:
+            return found
     return _BY_NAME.get(name, ("string", string))
 
 
 def _array(element: TypeEncoding, delimiter: bytes, name: str | None) -> TypeEncoding:
     encode = array_encoder(element.encode, delimiter)
-    return TypeEncoding(name or f"{element.name}[]", f"array<{element.encoding}>", encode)
+    return TypeEncoding(name or f"{element.name}[]", f"array<{element.encoding}>", encode, element.known)

@@ -16,6 +16,7 @@ class TypeFacts:
         element_oid: of a true array the type of its elements, else 0.
         base_oid: of a domain the type it stands on, else 0.
         delimiter: between array elements of this type, nearly always ``,``.
+        extension: that brought it, empty for none.
     """
 
     oid: int
@@ -24,3 +25,4 @@ class TypeFacts:
     element_oid: int = 0
     base_oid: int = 0
     delimiter: str = ","
+    extension: str = ""

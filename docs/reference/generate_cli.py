@@ -7,14 +7,18 @@ tests/tidy/test_docs.py fails while they differ from what this would write.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args, get_type_hints
 
 import click
+import msgspec
 
 from cdc.cli.main import cli
+from cdc.config.debezium import CHOICES
+from cdc.config.settings import Encode
 from cdc.encode.builtin import SCALARS
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.model.types import TypeFacts
@@ -28,20 +32,33 @@ _WIDTH: Final = 100
 _EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "boolean": ("bool", "t"),
     "integer": ("int8", "9007199254740993"),
+    "integer_string": ("int8", "9007199254740993"),
     "float": ("float8", "0.1"),
     "decimal": ("numeric", "12.50"),
+    "decimal_number": ("numeric", "12.50"),
     "string": ("text", 'say "hi"'),
-    "hexadecimal": ("bytea", "\\x00ff"),
+    "hexadecimal": ("bytea", "\\xfbff"),
+    "base64": ("bytea", "\\xfbff"),
+    "base64url": ("bytea", "\\xfbff"),
     "date": ("date", "2026-11-21"),
+    "epoch_days": ("date", "2026-11-21"),
     "time": ("timetz", "16:52:38.25+00"),
+    "day_micros": ("time", "16:52:38.25"),
     "timestamp": ("timestamp", "2026-11-21 16:52:38.25"),
+    "epoch_micros": ("timestamp", "2026-11-21 16:52:38.25"),
     "timestamp_utc": ("timestamptz", "2026-11-21 16:52:38.25+00"),
-    "interval": ("interval", "P1DT2H"),
+    "interval": ("interval", "P1Y2M-3DT4H"),
+    "interval_parts": ("interval", "P1Y2M-3DT4H"),
     "uuid": ("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
     "json": ("jsonb", '{"a": null}'),
+    "json_value": ("jsonb", '{"a": null}'),
+    "text": ("hstore", '"a"=>"1", "b"=>NULL'),
+    "hstore_json": ("hstore", '"a"=>"1", "b"=>NULL'),
     "array<integer>": ("int2vector", "1 2"),
     "array<string>": ("oidvector", "23 25"),
 }
+_HSTORE: Final = 1 << 31  # an oid for it, which every database chooses for itself
+_EXTENSION_TYPES: Final = {_HSTORE: TypeFacts(_HSTORE, "hstore", "b", extension="hstore")}
 _TYPES_PAGE: Final = """\
 # Types
 
@@ -49,21 +66,62 @@ _TYPES_PAGE: Final = """\
 
 A value is what `to_jsonb(value)` shows in PostgreSQL, with three exceptions that keep it exact in every language:
 
-- `numeric` is a string; a number with `encode.numeric = "number"` (NaN and the infinities stay strings).
-- `bigint` is a number; a string with `encode.int64 = "string"`, for JavaScript, which is exact up to 2^53.
+- `numeric` is a string.
+- `bigint` is a number: JavaScript, which is exact up to 2^53, wants `encode.int64 = "string"`.
 - `json` and `jsonb` are a string that holds their text: a nested null could not be told from a missing value.
 
-A null is null. The encoding's name stands in the schema record of the table.
+A null is null. The encoding's name stands in the schema record of the table. What an operator may choose is below.
 
 | Encoding | Types | Text in PostgreSQL | JSON |
 |---|---|---|---|
 {rows}
 
-Arrays of anything, in any dimension, are JSON arrays of the encoded elements: encoding `array<...>`. A domain has the
-encoding of its base type. An enum is a string. Composite types, ranges you made and types of extensions are their text:
-encoding `text`. No column is ever left out because its type is unknown.
+Arrays of anything, in any dimension, are JSON arrays of the encoded elements: encoding `array<...>`. Lower bounds are
+not shown, as `to_jsonb` does not. A domain has the encoding of its base type. An enum is a string: the label it had
+when the row was written. No column is ever left out because its type is unknown.
+
+Composite types, ranges you made and types of extensions (`citext`, `ltree`, `vector`, `geometry`, ...) are their
+text: encoding `text`. The stream does not say which fields a composite type had when a row was written, and the
+catalog's of today may be others, so its text is not taken apart. A type that is dropped before its rows are read
+leaves their text, too, under a `schema_id` of its own.
 
 Dates and times are ISO 8601, intervals too; `infinity`, `-infinity` and years BC stay as PostgreSQL prints them.
+
+`COPY` gives the same texts as the stream under our session settings, so one set of encoders serves both
+(`tests/integration/test_copy_text.py`).
+
+## Other forms
+
+`[encode]` chooses them for a whole pipeline, arrays and domains included, keys too. Each has a name of its own in the
+schema record, and what is chosen is part of `schema_id`. Sinks read every form into the same types of their own.
+
+| Option | Encoding | Types | Text in PostgreSQL | JSON |
+|---|---|---|---|---|
+{choices}
+
+- `numeric = "number"`: NaN and the infinities stay strings. Many readers make a double of it.
+- `time = "micros"`: days since 1970-01-01, microseconds since midnight, microseconds since 1970-01-01 00:00. A value
+  that has no such number stays the string it is otherwise: `infinity`, `-infinity`, a timestamp after 294247-01-10.
+  BC is negative. Numbers beyond 2^53 are those before 1684 and after 2255. `timestamptz` and `timetz` are ISO 8601 in
+  every form, as they are in Debezium: the zone is part of what they say.
+- `bytea`: base64 is that of RFC 4648 with padding and without line breaks.
+- `interval = "parts"`: months, days and microseconds, which PostgreSQL keeps apart because a month has no fixed
+  length; each has a sign of its own. There is no form as one number: it could not be exact.
+- `json = "value"`: the JSON itself, byte for byte as PostgreSQL prints it. Lost is the difference between the value
+  `null` and SQL's null. `json`, unlike `jsonb`, may hold what some readers refuse (a key twice, half a surrogate
+  pair) or round (1e400). The lake reads numbers exactly up to 38 digits, and refuses a key twice.
+- `hstore = "json"`: an object of strings and nulls, as `hstore_to_jsonb` shows.
+
+## Debezium's names
+
+`[encode]` also takes Debezium's options, as `"decimal.handling.mode" = "string"`, where a reader of Debezium's JSON
+without Connect schemas finds the same values. What would be others is refused, with the reason:
+
+| Debezium | Here |
+|---|---|
+{debezium}
+
+Infinite timestamps are strings here, where Debezium has two numbers for them.
 """
 
 
@@ -90,15 +148,42 @@ def cli_page() -> str:
 
 
 def types_page() -> str:
-    """What becomes of each type PostgreSQL ships."""
+    """What becomes of each type PostgreSQL ships, by default and by choice."""
+    default = EncodeOptions()
     by_encoding: dict[str, list[tuple[int, str]]] = {}
     for oid, name in SCALARS.items():
-        by_encoding.setdefault(resolve(oid, _NO_TYPES, EncodeOptions()).encoding, []).append((oid, name))
-    rows = [_row(encoding, types) for encoding, types in sorted(by_encoding.items())]
-    return _TYPES_PAGE.format(notice=_NOTICE.format(source="cdc/encode/values.py"), rows="\n".join(rows))
+        by_encoding.setdefault(resolve(oid, _EXTENSION_TYPES, default).encoding, []).append((oid, name))
+    by_encoding["text"] = [(_HSTORE, "hstore")]
+    rows = [_row(encoding, types, default) for encoding, types in sorted(by_encoding.items())]
+    return _TYPES_PAGE.format(
+        notice=_NOTICE.format(source="cdc/encode/values.py and cdc/config/debezium.py"),
+        rows="\n".join(rows),
+        choices="\n".join(_choices()),
+        debezium="\n".join(_debezium()),
+    )
 
 
-_NO_TYPES: Final[dict[int, TypeFacts]] = {}
+def _choices() -> Iterator[str]:
+    """A row for each encoding that only an option brings."""
+    for field in msgspec.structs.fields(Encode):
+        _, *others = get_args(get_args(get_type_hints(Encode, include_extras=True)[field.name])[0])
+        for value in others:
+            options = dataclasses.replace(EncodeOptions(), **{field.name: value})
+            by_encoding: dict[str, list[tuple[int, str]]] = {}
+            for oid, name in (*SCALARS.items(), (_HSTORE, "hstore")):
+                encoding = resolve(oid, _EXTENSION_TYPES, options).encoding
+                if encoding != resolve(oid, _EXTENSION_TYPES, EncodeOptions()).encoding:
+                    by_encoding.setdefault(encoding, []).append((oid, name))
+            for encoding, types in by_encoding.items():
+                yield f'| `{field.name} = "{value}"` {_row(encoding, types, options)}'
+
+
+def _debezium() -> Iterator[str]:
+    for name, choice in CHOICES.items():
+        for value, ours in choice.same.items():
+            yield f'| `"{name}" = "{value}"` | `{choice.key} = "{ours}"` |'
+        for value, why in choice.other.items():
+            yield f'| `"{name}" = "{value}"` | refused: {why} |'
 
 
 def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -111,10 +196,10 @@ def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Co
             yield from _commands(f"{path} {name}", inner)
 
 
-def _row(encoding: str, types: list[tuple[int, str]]) -> str:
+def _row(encoding: str, types: list[tuple[int, str]], options: EncodeOptions) -> str:
     name, text = _EXAMPLES[encoding]
     oid = next(oid for oid, found in types if found == name)
-    encode = resolve(oid, _NO_TYPES, EncodeOptions()).encode
+    encode = resolve(oid, _EXTENSION_TYPES, options).encode
     shown = (text.encode() if encode is None else encode(text.encode())).decode()
     names = ", ".join(f"`{found}`" for _, found in sorted(types, key=lambda pair: pair[1]))
     return f"| {encoding} | {names} | `{text}` | `{shown}` |"

@@ -58,9 +58,24 @@ def test_key_and_options_are_part_of_the_schema() -> None:
         _id(key=()),
         _id(options=EncodeOptions(numeric="number")),
         _id(options=EncodeOptions(int64="string")),
+        _id(options=EncodeOptions(time="micros")),
+        _id(options=EncodeOptions(bytea="base64")),
+        _id(options=EncodeOptions(bytea="base64url")),
+        _id(options=EncodeOptions(bytea="base64", time="micros")),
+        _id(options=EncodeOptions(interval="parts")),
+        _id(options=EncodeOptions(json="value")),
+        _id(options=EncodeOptions(hstore="json")),
     }
 
-    assert len(ids) == 6
+    assert len(ids) == 13
+
+
+def test_type_that_the_catalog_has_forgotten_is_another_schema() -> None:
+    """Its rows look otherwise than they did, so the record that explains them must not take the place of the former."""
+    forgotten = table_schema(_RELATION, ("id",), {}, EncodeOptions())
+
+    assert forgotten.encodings[2].encoding == "text"
+    assert forgotten.schema_id != _id()
 
 
 def test_record_explains_the_id_to_consumers() -> None:

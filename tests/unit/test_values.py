@@ -12,6 +12,7 @@ import pytest
 
 from cdc.encode.builtin import ARRAYS, SCALARS, SEMICOLON_ARRAYS
 from cdc.encode.values import EncodeOptions, TypeEncoding, resolve, unknown_types
+from cdc.errors import DecodeError
 from cdc.model.types import TypeFacts
 
 _OIDS = {name: oid for oid, name in SCALARS.items()}
@@ -107,6 +108,106 @@ def test_value_of_a_built_in_type_has_its_one_encoding(name: str, text: str, wan
 def test_array_of_a_built_in_type_has_its_one_encoding(oid: int, text: str, wanted: str) -> None:
     assert _encoded(_resolved(oid), text) == wanted
     json.loads(wanted)
+
+
+MICROS = EncodeOptions(time="micros")
+PARTS = EncodeOptions(interval="parts")
+VALUE = EncodeOptions(json="value")
+
+CHOICE_TABLE = [
+    ("date", MICROS, "1970-01-01", "0"),
+    ("date", MICROS, "2026-11-21", "20778"),
+    ("date", MICROS, "1969-12-31", "-1"),
+    ("date", MICROS, "0044-03-15 BC", "-735160"),
+    ("date", MICROS, "4714-11-24 BC", "-2440588"),
+    ("date", MICROS, "5874897-12-31", "2145042905"),
+    ("date", MICROS, "-infinity", '"-infinity"'),
+    ("time", MICROS, "00:00:00", "0"),
+    ("time", MICROS, "24:00:00", "86400000000"),
+    ("time", MICROS, "23:59:59.999999", "86399999999"),
+    ("time", MICROS, "00:00:00.5", "500000"),
+    ("timetz", MICROS, "12:00:00+02", '"12:00:00+02"'),
+    ("timestamp", MICROS, "1970-01-01 00:00:00.000001", "1"),
+    ("timestamp", MICROS, "1969-12-31 23:59:59.999999", "-1"),
+    ("timestamp", MICROS, "0044-03-15 01:02:03 BC", "-63517820277000000"),
+    ("timestamp", MICROS, "294247-01-10 04:00:54.775807", "9223372036854775807"),
+    ("timestamp", MICROS, "294247-01-10 04:00:54.775808", '"294247-01-10T04:00:54.775808"'),
+    ("timestamp", MICROS, "infinity", '"infinity"'),
+    ("timestamptz", MICROS, "2026-11-21 16:52:38+00", '"2026-11-21T16:52:38+00:00"'),
+    ("bytea", EncodeOptions(bytea="base64"), "\\x", '""'),
+    ("bytea", EncodeOptions(bytea="base64"), "\\xfbff", '"+/8="'),
+    ("bytea", EncodeOptions(bytea="base64url"), "\\xfbff", '"-_8="'),
+    ("interval", PARTS, "PT0S", '{"months":0,"days":0,"micros":0}'),
+    ("interval", PARTS, "P1Y2M-3DT4H5M6.789S", '{"months":14,"days":-3,"micros":14706789000}'),
+    ("interval", PARTS, "P-1Y-2MT-0.5S", '{"months":-14,"days":0,"micros":-500000}'),
+    ("interval", PARTS, "PT-1H-1M-1.000001S", '{"months":0,"days":0,"micros":-3661000001}'),
+    ("interval", PARTS, "infinity", '"infinity"'),
+    ("json", VALUE, ' {"a" : null, "b": 1e400}', ' {"a" : null, "b": 1e400}'),
+    ("jsonb", VALUE, '"é"', '"é"'),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "text", "wanted"), CHOICE_TABLE)
+def test_operator_chooses_how_a_value_looks(name: str, options: EncodeOptions, text: str, wanted: str) -> None:
+    assert _encoded(_resolved(_OIDS[name], options=options), text) == wanted
+    json.loads(wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("date", MICROS, "2026-02-30"),
+        ("date", MICROS, "2026-02"),
+        ("time", MICROS, "16:52"),
+        ("timestamp", MICROS, "2026-11-21T00:00:00"),
+        ("timestamp", MICROS, "2026-11-21 00:00:00.1234567"),
+        ("bytea", EncodeOptions(bytea="base64"), "00ff"),
+        ("bytea", EncodeOptions(bytea="base64url"), "\\x0"),
+        ("interval", PARTS, "P"),
+        ("interval", PARTS, "P1DT"),
+        ("interval", PARTS, "1 day"),
+    ],
+)
+def test_text_that_no_session_of_ours_prints_is_a_decode_error(name: str, options: EncodeOptions, text: str) -> None:
+    with pytest.raises(DecodeError):
+        _encoded(_resolved(_OIDS[name], options=options), text)
+
+
+def test_json_that_is_not_utf8_is_refused_also_when_it_is_passed_through() -> None:
+    encode = _resolved(_OIDS["json"], options=VALUE).encode
+    assert encode is not None
+
+    with pytest.raises(UnicodeDecodeError):
+        encode(b'"\xff"')
+
+
+def test_hstore_is_an_object_by_choice_and_only_that_of_the_extension() -> None:
+    types = {
+        20000: TypeFacts(20000, "public.hstore", "b", extension="hstore"),
+        20001: TypeFacts(20001, "public.hstore[]", "b", element_oid=20000),
+        20002: TypeFacts(20002, "mine.hstore", "c"),
+    }
+    options = EncodeOptions(hstore="json")
+
+    assert _encoded(_resolved(20000, types, options), '"a"=>"1", "b"=>NULL') == '{"a":"1","b":null}'
+    assert _encoded(_resolved(20001, types, options), '{"\\"a\\"=>\\"1\\"",NULL,""}') == '[{"a":"1"},null,{}]'
+    assert _resolved(20001, types, options).encoding == "array<hstore_json>"
+    assert _resolved(20002, types, options).encoding == "text"
+    assert _encoded(_resolved(20000, types), '"a"=>NULL') == '"\\"a\\"=>NULL"'
+
+
+def test_choice_reaches_arrays_and_domains() -> None:
+    types = {20000: TypeFacts(20000, "day", "d", base_oid=1082), 20001: TypeFacts(20001, "days", "d", base_oid=1182)}
+
+    assert _encoded(_resolved(20000, types, MICROS), "1970-01-02") == "1"
+    assert _encoded(_resolved(20001, types, MICROS), "[0:1]={1970-01-02,infinity}") == '[1,"infinity"]'
+    assert _resolved(1001, options=EncodeOptions(bytea="base64")).encoding == "array<base64>"
+
+
+def test_type_that_is_made_of_a_forgotten_one_is_marked() -> None:
+    types = {20000: TypeFacts(20000, "d", "d", base_oid=20009), 20001: TypeFacts(20001, "d[]", "b", element_oid=20000)}
+
+    assert [_resolved(oid, types).known for oid in (23, 1007, 20009, 20000, 20001)] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(

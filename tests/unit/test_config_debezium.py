@@ -1,0 +1,77 @@
+"""Debezium's names in `[encode]`: taken where the JSON is the same, refused with a reason where it is not."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from cdc.config.debezium import CHOICES
+from cdc.config.load import parse
+from cdc.config.settings import Encode
+from cdc.errors import ConfigError
+
+_MINIMAL = 'name = "shop"\n[source]\ndsn = "dbname=shop"\n[kafka]\nbootstrap = "localhost:9092"\n[encode]\n'
+_SAME = [(name, value, choice.key, ours) for name, choice in CHOICES.items() for value, ours in choice.same.items()]
+_OTHER = [(name, value, why) for name, choice in CHOICES.items() for value, why in choice.other.items()]
+
+
+def encode(text: str, **environ: str) -> Encode:
+    return parse(_MINIMAL + text, environ).encode
+
+
+@pytest.mark.parametrize(("name", "value", "key", "ours"), _SAME)
+def test_option_that_is_the_same_is_taken(name: str, value: str, key: str, ours: str) -> None:
+    assert getattr(encode(f'"{name}" = "{value}"'), key) == ours
+    assert getattr(encode(f'{name} = "{value.upper()}"'), key) == ours  # a table in a table, without the quotes
+
+
+@pytest.mark.parametrize(("name", "value", "why"), _OTHER)
+def test_option_that_is_not_the_same_says_what_there_is_instead(name: str, value: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)) as caught:
+        encode(f'"{name}" = "{value}"')
+
+    assert caught.value.exit_code == 2
+    assert f"encode.{name}" in caught.value.message
+
+
+def test_every_form_that_is_named_is_one() -> None:
+    texts = [why for _, _, why in _OTHER]
+    named = {pair for text in texts for pair in re.findall(r'(\w+) = "(\w+)"', text)}
+    named |= {(key, ours) for _, _, key, ours in _SAME}
+
+    for key, value in named:
+        assert getattr(msgspec.convert({key: value}, Encode), key) == value
+    assert {name for name, _, _ in _OTHER} == set(CHOICES)
+    assert [text for text in texts if not re.search(r'\w+ = "\w+"', text)] == []
+
+
+@pytest.mark.parametrize("ours", ['"string"', '"number"'])
+def test_both_names_must_say_the_same(ours: str) -> None:
+    text = f'numeric = {ours}\n"decimal.handling.mode" = "string"'
+    if ours == '"string"':
+        assert encode(text).numeric == "string"
+        return
+    with pytest.raises(ConfigError, match=r'means numeric = "string", and encode\.numeric is "number"') as caught:
+        encode(text)
+
+    assert caught.value.hint == "remove one of them"
+
+
+def test_environment_wins_over_a_name_of_debezium() -> None:
+    assert encode('"binary.handling.mode" = "base64"', TAILRACE_ENCODE_BYTEA="hex").bytea == "hex"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"binary.handling.mode" = "utf8"', 'encode.binary.handling.mode is "utf8"; Debezium has "bytes", "base64"'),
+        ('"binary.handling.mode" = 5', "encode.binary.handling.mode is 5;"),
+        ('"money.fraction.digits" = 2', "unknown key encode.money.fraction.digits"),
+        ('interval = "micros"', "encode.interval: "),
+    ],
+)
+def test_what_nobody_has_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        encode(text)
