@@ -1,0 +1,63 @@
+r"""Lines of ``COPY … TO STDOUT`` in text format, as texts of the columns: what pgoutput sends of the same row. Pure.
+
+Implements https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS as far as the server writes it
+(CopyAttributeOutText in src/backend/commands/copyto.c): a tab between columns, ``\N`` for null, a newline at the end,
+and ``\`` before itself, before the letters of ``\b \f \n \r \t \v``. It never writes octal or hex.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdc.errors import DecodeError
+
+_TAG: Final = "COPY"
+_NULL: Final = b"\\N"
+_PLAIN: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_RAW: Final = (b"\b", b"\f", b"\n", b"\r", b"\v")  # never stand for themselves; a tab ends a column
+
+
+def texts(line: bytes, column_count: int) -> list[bytes | None]:
+    """Column texts of one CopyData message, None for null.
+
+    Args:
+        line: with its newline.
+        column_count: of the statement; 0 gives an empty line.
+
+    Raises:
+        DecodeError: the server writes no such line.
+    """
+    if line[-1:] != b"\n":
+        raise DecodeError(_TAG, len(line), detail="has a line without its end")
+    body = line[:-1]
+    if column_count == 0 and not body:
+        return []
+    for raw in _RAW:
+        if raw in body:
+            raise DecodeError(_TAG, body.index(raw), detail="has a control character that is not escaped")
+    found: list[bytes | None] = body.split(b"\t")  # type: ignore[assignment]
+    if len(found) != column_count:
+        raise DecodeError(_TAG, 0, detail=f"has {len(found)} columns, the statement {column_count}")
+    if b"\\" in body:
+        for index, text in enumerate(found):
+            if text is not None and b"\\" in text:
+                found[index] = None if text == _NULL else _unescaped(text)
+    return found
+
+
+def _unescaped(text: bytes) -> bytes:
+    r"""Text without its escapes. ``\\`` is split off first, so every other backslash begins an escape by itself."""
+    return b"\\".join(_letters(part) for part in text.split(b"\\\\"))
+
+
+def _letters(text: bytes) -> bytes:
+    first, *rest = text.split(b"\\")
+    if not rest:
+        return text
+    pieces = [first]
+    for piece in rest:
+        character = _PLAIN.get(piece[:1])
+        if character is None:
+            raise DecodeError(_TAG, 0, detail="has an escape that the server does not write")
+        pieces += (character, piece[1:])
+    return b"".join(pieces)
