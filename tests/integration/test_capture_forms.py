@@ -1,0 +1,121 @@
+"""Every form an operator may choose says what the server says of the value: `extract`, `encode`, casts (B2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from psycopg import sql
+
+from tests.fixtures.typesamples import SAMPLES
+from tests.fixtures.typetables import array_inputs, create, exact, fill, set_up
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.typetables import Columns, Session
+
+ALL: Final = {"time": "micros", "bytea": "base64", "interval": "parts", "json": "value", "hstore": "json"}
+URL: Final = {"bytea": "base64url", "binary.handling.mode": "base64-url-safe", "time.precision.mode": "microseconds"}
+_HSTORES: Final = ('"a"=>"1", "b"=>NULL', "", '"q\\"uote"=>"back\\\\slash", "=>"=>", "')
+_BYTES: Final = (*SAMPLES["bytea"], "\\x" + "fbff3e" * 60)  # longer than a line of base64
+_JSON: Final = tuple(value for value in SAMPLES["json"] if value != "null")  # the null that is lost, see below
+
+# Not `extract(epoch from x)`: within 30 years of its end it has 16 digits only.
+_MICROS: Final = (
+    "((x::date - date '1970-01-01') * 86400000000::numeric + extract(epoch from x - date_trunc('day', x)) * 1000000)"
+)
+# What x must be in the log, in the server's words.
+_SAID: Final = {
+    "date": "case when isfinite(x) then to_jsonb(x - date '1970-01-01') else to_jsonb(x) end",
+    "time": "to_jsonb(extract(epoch from x) * 1000000)",
+    "timestamp": f"case when isfinite(x) and {_MICROS} < 2::numeric ^ 63 then to_jsonb({_MICROS}) else to_jsonb(x) end",
+    "bytea": "to_jsonb(replace(encode(x, 'base64'), e'\\n', ''))",
+    "interval": "case when isfinite(x) then jsonb_build_object("
+    "'months', extract(year from x) * 12 + extract(month from x), 'days', extract(day from x),"
+    "'micros', extract(epoch from x - date_trunc('day', x)) * 1000000) else to_jsonb(x) end",
+    "json": "to_jsonb(x)",
+    "jsonb": "x",
+    "public.hstore": "public.hstore_to_jsonb(x)",
+}
+_URL_SAFE: Final = "to_jsonb(translate(replace(encode(x, 'base64'), e'\\n', ''), '+/', '-_'))"
+
+
+def columns() -> Columns:
+    """A column of each type with its array and a domain over each."""
+    samples = {**{kind: SAMPLES[kind] for kind in _SAID if kind in SAMPLES}, "hstore": _HSTORES}
+    samples |= {"bytea": _BYTES, "json": _JSON, "jsonb": ('{"b": 1, "a": {"c": null, "e": []}}', '"text ☃"', "1.00")}
+    samples["timestamp"] += ("294247-01-10 04:00:54.775807", "294247-01-10 04:00:54.775808", "1969-12-31 23:59:59.9")
+    made: dict[str, tuple[str, tuple[str, ...], str]] = {}
+    for kind, values in samples.items():
+        arrays = array_inputs(kind, values)
+        made[kind] = (kind, values, "")
+        made[f"{kind}[]"] = (f"{kind}[]", arrays, "")
+        made[f"my_{kind}"] = (f"my_{kind}", values, "")
+        made[f"my_{kind}[]"] = (f"my_{kind}[]", arrays, "")
+    return made
+
+
+@pytest.mark.parametrize("encode", [ALL, URL], ids=["all", "debezium"])
+def test_chosen_forms_are_what_the_server_says(capture: CaptureSite, encode: dict[str, str]) -> None:
+    wanted = columns()
+    capture.sql(
+        "create extension hstore",
+        *[f"create domain my_{kind} as {kind}" for kind in wanted if "_" not in kind and "[" not in kind],
+    )
+    with capture.connect() as session:
+        create(session, wanted)
+    daemon = capture.running({"encode": encode})
+    with capture.connect() as session:
+        row_count = fill(session, wanted)
+        said = said_by_server(session, wanted, encode)
+    events = capture.settled(daemon).events
+
+    assert len(events) == row_count
+    wrong = []
+    for event in events:
+        assert event.value is not None
+        after = exact(event.value)["after"]
+        for name in wanted:
+            flat = leaves(after[name]) if name.endswith("[]") else after[name]
+            if flat != said[after["id"]].get(name, flat):
+                wrong.append(f"{name}: published {flat!r}, the server says {said[after['id']][name]!r}")
+    assert wrong == []
+    assert {name for row in said.values() for name in row} >= {"bytea[]", "my_date[]"}
+
+
+def test_json_null_is_lost_by_choice_only(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key, j jsonb)")
+    daemon = capture.running({"encode": {"json": "value"}})
+
+    capture.sql("""insert into t values (1, 'null'), (2, null), (3, '{"a": null}')""")
+
+    assert [event.after["j"] for event in capture.settled(daemon).events] == [None, None, {"a": None}]
+
+
+def said_by_server(session: Session, wanted: Columns, encode: dict[str, str]) -> dict[int, dict[str, Any]]:
+    """id -> column -> JSON value, of an array its elements in order; only of columns that `encode` changes."""
+    said = dict(_SAID)
+    if encode is URL:
+        said = {"bytea": _URL_SAFE, **{kind: said[kind] for kind in ("date", "time", "timestamp")}}
+    set_up(session)
+    found: dict[int, dict[str, Any]] = {}
+    for name in wanted:
+        kind = name.removeprefix("my_").removesuffix("[]")
+        value = said.get(kind) or said.get(f"public.{kind}")
+        if value is None:
+            continue
+        query = "select id, ({})::text from (select id, {} as x from public.t) r"
+        if name.endswith("[]"):
+            value = f"select coalesce(jsonb_agg({value} order by o), '[]') from unnest(a) with ordinality u (x, o)"
+            query = "select id, case when a is not null then ({}) end::text from (select id, {} as a from public.t) r"
+        rows = session.execute(sql.SQL(query).format(sql.SQL(value), sql.Identifier(name)), prepare=False)
+        for number, text in rows.fetchall():
+            found.setdefault(number, {})[name] = None if text is None else exact(text)
+    return found
+
+
+def leaves(value: Any) -> Any:
+    """The elements of an array of any dimension in order; null stays null."""
+    if not isinstance(value, list):
+        return value
+    return [leaf for element in value for leaf in (leaves(element) if isinstance(element, list) else [element])]
