@@ -1,13 +1,15 @@
 """The tables as PostgreSQL has them: which columns are captured, and every row with the server's own view of it.
 
-What a value must look like in the log is asked of the server, never of our encoders: `to_jsonb`, and the text of
-what the log has as text. One REPEATABLE READ transaction, so that all tables are of one moment.
+What a value must look like in the log is asked of the server, never of our encoders: `to_jsonb`, the text of what the
+log has as text, and what `cdc.verify.forms` has for an operator's choices. One REPEATABLE READ transaction, so that all
+tables are of one moment.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
@@ -18,6 +20,7 @@ from cdc.replication import catalog
 from cdc.replication.connect import Connection, connect
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
+from cdc.verify.forms import chosen_form, reshaped
 from cdc.verify.rows import Row, row_of
 
 BATCH_ROWS: Final = 500  # rows handed on at a time; one `in (…)` of the fold
@@ -25,7 +28,7 @@ _FETCH_ROWS: Final = 5000
 
 # Columns as the publication shows them; of each the type at the end of domains and arrays, and whether it is one that
 # the log has as its text: a composite, or none of the server's own (FirstNormalObjectId is 16384), which to_jsonb would
-# send through a cast to json if it has one.
+# send through a cast to json if it has one. And the extension that brought it.
 _COLUMNS: Final = """
 with recursive published as (
     select unnest(attnames)::text as name, rowfilter
@@ -43,7 +46,10 @@ with recursive published as (
     join pg_catalog.pg_type t
       on t.oid = case when c.typtype = 'd' then c.typbasetype when c.typcategory = 'A' then c.typelem end
 )
-select name, oid::regtype::text, typtype = 'c' or oid >= 16384, is_array, rowfilter
+select name, oid::regtype::text, typtype = 'c' or oid >= 16384, is_array, rowfilter,
+       (select x.extname from pg_catalog.pg_depend d join pg_catalog.pg_extension x on x.oid = d.refobjid
+        where d.classid = 'pg_catalog.pg_type'::regclass and d.objid = types.oid and d.deptype = 'e'
+          and d.refclassid = 'pg_catalog.pg_extension'::regclass)
 from types
 where typtype <> 'd' and typcategory <> 'A'
 order by attnum
@@ -67,16 +73,16 @@ class SourceRows:
             return
         with catalog.reading(f"read {table.table}"), self._connection.cursor("cdc_verify") as cursor:
             cursor.itersize = _FETCH_ROWS
-            cursor.execute(query)
+            cursor.execute(query.text)
             while found := cursor.fetchmany(_FETCH_ROWS):
                 for at in range(0, len(found), BATCH_ROWS):
-                    yield [row_of(text) for (text,) in found[at : at + BATCH_ROWS]]
+                    yield [query.row(text) for (text,) in found[at : at + BATCH_ROWS]]
 
     def published(self, table: SourceTable) -> bool:
         """Whether the publication has the table."""
         return self._query(table) is not None
 
-    def _query(self, table: SourceTable) -> sql.Composed | None:
+    def _query(self, table: SourceTable) -> _Query | None:
         about = {
             "publication": self._config.publication,
             "namespace": table.namespace,
@@ -87,23 +93,48 @@ class SourceRows:
             columns = self._connection.execute(_COLUMNS, about).fetchall()
         if not columns:
             return None
-        shown = sql.SQL(", ").join(self._shown(*column[:4]) for column in columns)
-        query = sql.SQL("select pg_catalog.to_jsonb(r)::text from (select {} from {}{}) r")
+        chosen = [chosen_form(self._config.encode, kind, extension or "") for _, kind, *_, extension in columns]
+        shown = [
+            self._shown(name, kind, foreign, is_array) if form is None else form.shown(name, is_array=is_array)
+            for (name, kind, foreign, is_array, *_), form in zip(columns, chosen, strict=True)
+        ]
+        # to_jsonb would refuse what only json can hold, as an escaped zero byte.
+        whole = "json" if self._config.encode.json == "value" else "jsonb"
+        query = sql.SQL("select pg_catalog.to_{}(r)::text from (select {} from {}{}) r")
         # The catalog's own text of an expression, with every name qualified (connect.SESSION has no search_path).
         where = sql.SQL(f" where {columns[0][4]}") if columns[0][4] else sql.SQL("")
-        return query.format(shown, sql.Identifier(table.namespace, table.name), where)
+        text = query.format(
+            sql.SQL(whole), sql.SQL(", ").join(shown), sql.Identifier(table.namespace, table.name), where
+        )
+        arrays = [column[0] for column, form in zip(columns, chosen, strict=True) if form is not None and column[3]]
+        return _Query(text, tuple(arrays))
 
     def _shown(self, name: str, kind: str, foreign: bool, is_array: bool) -> sql.Composed:  # noqa: FBT001 - a row of the catalog
         """A column, cast to text where the log has text that to_jsonb would not show so."""
         encode = self._config.encode
         as_text = (
-            kind in {"json", "jsonb"}
+            (kind in {"json", "jsonb"} and encode.json == "string")
             or foreign
             or (kind == "numeric" and encode.numeric == "string")
             or (kind == "bigint" and encode.int64 == "string")
         )
         cast = sql.SQL("" if not as_text else "::text[]" if is_array else "::text")
         return sql.SQL("{}{}").format(sql.Identifier(name), cast)
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """Asks for the rows of a table; `arrays` are columns that come as `cdc.verify.forms.Form.shown` says."""
+
+    text: sql.Composed
+    arrays: tuple[str, ...]
+
+    def row(self, text: str) -> Row:
+        """A row as the log must have it."""
+        row = row_of(text)
+        for name in self.arrays:
+            row[name] = reshaped(row[name])
+        return row
 
 
 @contextlib.contextmanager

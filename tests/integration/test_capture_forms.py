@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from psycopg import sql
 
-from tests.fixtures.typesamples import SAMPLES
-from tests.fixtures.typetables import array_inputs, create, exact, fill, set_up
+from tests.fixtures.typeforms import ALL, URL, columns, made_domains
+from tests.fixtures.typetables import create, exact, fill, set_up
 
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
     from tests.fixtures.typetables import Columns, Session
-
-ALL: Final = {"time": "micros", "bytea": "base64", "interval": "parts", "json": "value", "hstore": "json"}
-URL: Final = {"bytea": "base64url", "binary.handling.mode": "base64-url-safe", "time.precision.mode": "microseconds"}
-_HSTORES: Final = ('"a"=>"1", "b"=>NULL', "", '"q\\"uote"=>"back\\\\slash", "=>"=>", "')
-_BYTES: Final = (*SAMPLES["bytea"], "\\x" + "fbff3e" * 60)  # longer than a line of base64
-_JSON: Final = tuple(value for value in SAMPLES["json"] if value != "null")  # the null that is lost, see below
 
 # Not `extract(epoch from x)`: within 30 years of its end it has 16 digits only.
 _MICROS: Final = (
@@ -40,28 +34,10 @@ _SAID: Final = {
 _URL_SAFE: Final = "to_jsonb(translate(replace(encode(x, 'base64'), e'\\n', ''), '+/', '-_'))"
 
 
-def columns() -> Columns:
-    """A column of each type with its array and a domain over each."""
-    samples = {**{kind: SAMPLES[kind] for kind in _SAID if kind in SAMPLES}, "hstore": _HSTORES}
-    samples |= {"bytea": _BYTES, "json": _JSON, "jsonb": ('{"b": 1, "a": {"c": null, "e": []}}', '"text ☃"', "1.00")}
-    samples["timestamp"] += ("294247-01-10 04:00:54.775807", "294247-01-10 04:00:54.775808", "1969-12-31 23:59:59.9")
-    made: dict[str, tuple[str, tuple[str, ...], str]] = {}
-    for kind, values in samples.items():
-        arrays = array_inputs(kind, values)
-        made[kind] = (kind, values, "")
-        made[f"{kind}[]"] = (f"{kind}[]", arrays, "")
-        made[f"my_{kind}"] = (f"my_{kind}", values, "")
-        made[f"my_{kind}[]"] = (f"my_{kind}[]", arrays, "")
-    return made
-
-
 @pytest.mark.parametrize("encode", [ALL, URL], ids=["all", "debezium"])
 def test_chosen_forms_are_what_the_server_says(capture: CaptureSite, encode: dict[str, str]) -> None:
     wanted = columns()
-    capture.sql(
-        "create extension hstore",
-        *[f"create domain my_{kind} as {kind}" for kind in wanted if "_" not in kind and "[" not in kind],
-    )
+    capture.sql("create extension hstore", *made_domains())
     with capture.connect() as session:
         create(session, wanted)
     daemon = capture.running({"encode": encode})

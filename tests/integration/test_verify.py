@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from cdc.config.load import load
 from cdc.errors import CutNotReached
 from cdc.verify.compare import fold_and_compare
+from tests.fixtures.typeforms import ALL, URL, columns, made_domains
+from tests.fixtures.typetables import create, fill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +81,34 @@ def test_numbers_by_choice_agree_too(capture: CaptureSite) -> None:
     capture.sql(FILL_KINDS)
 
     assert verified(capture).ok
+
+
+@pytest.mark.parametrize("encode", [ALL, URL], ids=["all", "debezium"])
+def test_forms_by_choice_agree_too_in_keys_and_arrays(capture: CaptureSite, encode: dict[str, str]) -> None:
+    capture.sql("create extension hstore", *made_domains(), KINDS)
+    with capture.connect() as session:
+        create(session, columns(), "forms")
+        session.execute(
+            "create table keys (d date, b bytea, t time, at timestamp, i interval, j jsonb, v int,"
+            " primary key (d, b, t, at, i, j))"
+        )
+    capture.running({"encode": encode})
+    with capture.connect() as session:
+        fill(session, columns(), "forms")
+    capture.sql(
+        FILL_KINDS,
+        """insert into keys values
+        ('2026-11-21', '\\xfbff', '24:00', '2026-11-21 16:52:38.25', '1 year -3 days', '{"a": null}'),
+        ('infinity', '', '00:00', '-infinity', '-1 mon 0.5 s', '"text"')""",
+        "update keys set v = 1",
+        "update keys set d = '0044-03-15 BC' where d = 'infinity'",
+    )
+
+    report = verified(capture)
+
+    assert report.ok, report
+    assert table_of(report, "keys").tombstone_count == 1
+    assert table_of(report, "forms").differences.compared > 5
 
 
 def test_changes_of_every_kind_fold_to_the_tables(capture: CaptureSite) -> None:
