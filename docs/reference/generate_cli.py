@@ -109,7 +109,9 @@ schema record, and what is chosen is part of `schema_id`. Sinks read every form 
   length; each has a sign of its own. There is no form as one number: it could not be exact.
 - `json = "value"`: the JSON itself, byte for byte as PostgreSQL prints it. Lost is the difference between the value
   `null` and SQL's null. `json`, unlike `jsonb`, may hold what some readers refuse (a key twice, half a surrogate
-  pair) or round (1e400). The lake reads numbers exactly up to 38 digits, and refuses a key twice.
+  pair) or round (1e400). The lake reads
+  such JSON by value: numbers exactly up to 38 digits without an exponent, names in another order, and it refuses a
+  key twice.
 - `hstore = "json"`: an object of strings and nulls, as `hstore_to_jsonb` shows.
 
 ## Debezium's names

@@ -29,17 +29,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import (
     ArrayType,
-    DataType,
     IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
-    VariantType,
 )
 
 from cdc.errors import SinkGap, SinkUnfit
-from sinks.warehouse.columns import LakeColumn, LakeTable, compose, decimal_of, evolve
+from sinks.warehouse import decoding
+from sinks.warehouse.columns import LakeTable, compose, evolve
+from sinks.warehouse.decoding import as_text, reading
 from sinks.warehouse.span import Partition, Span
 
 ROW: Final = "row"
@@ -53,9 +53,7 @@ _FETCHING: Final = {
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
-_DATES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _DELETE: Final = '"op":"d"'  # as capture writes it; inside of a value the quotes are escaped
-_BC: Final = " BC"  # Spark takes the rest of such a date for one of our era
 _SOURCE: Final = StructType(
     [
         StructField("schema_id", StringType()),
@@ -166,7 +164,7 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
     """
     newest = tables[-1]
     names = tuple(dict.fromkeys(column.name for table in tables for column in table.columns))
-    image = StructType([StructField(name, _reading(tables, name)) for name in names])
+    image = StructType([StructField(name, reading(tables, name)) for name in names])
     keyless = [] if newest.key else [StructField("before", image)]
     envelope = StructType(
         [
@@ -195,9 +193,13 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
     flat = parsed.select("_partition", "_offset", "tombstone", corrupt, "j.op", "j.source", "j.after.*", old).toDF(
         *_PLAIN, *places.values(), *[f"o{index}" for index in range(len(names))]
     )
+    schema_id = fn.col("source")["schema_id"]
     merged = flat.select(
         *_PLAIN,
-        *[_image(at, f"o{at[1:]}", keyed=bool(newest.key)).cast("string").alias(at) for at in places.values()],
+        *[
+            as_text(_image(at, f"o{at[1:]}", keyed=bool(newest.key)), tables, name, schema_id).alias(at)
+            for name, at in places.items()
+        ],
     )
     return _typed(merged, tables, places)
 
@@ -256,7 +258,13 @@ def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, s
     picked = texts.select(*_PLAIN, *[_pick(schema_id, forms, places, index).alias(f"t{index}") for index, _ in columns])
     rewritten = schema_id != newest.schema_id if len(forms) > 1 else None
     cast = picked.select(
-        "*", *[_cast(fn.col(f"t{index}"), column, rewritten).alias(f"c{index}") for index, column in columns]
+        "*",
+        *[
+            decoding.cast(fn.col(f"t{index}"), column, _encodings(tables, forms, index), schema_id, rewritten).alias(
+                f"c{index}"
+            )
+            for index, column in columns
+        ],
     )
     # Nulls are subtracted and not compared: without branches Spark computes each cast once.
     misfits = [
@@ -293,6 +301,19 @@ def _forms(tables: Sequence[LakeTable]) -> dict[str, tuple[str | None, ...]]:
     return forms
 
 
+def _encodings(
+    tables: Sequence[LakeTable], forms: Mapping[str, tuple[str | None, ...]], index: int
+) -> dict[str, list[str]]:
+    """Encoding -> ids of the schemas that have it for a column of the newest form."""
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        name = forms[table.schema_id][index]
+        column = None if name is None else table.column(name)
+        if column is not None:
+            found.setdefault(column.encoding, []).append(table.schema_id)
+    return found
+
+
 def _pick(
     schema_id: Column, forms: Mapping[str, tuple[str | None, ...]], places: Mapping[str, str], index: int
 ) -> Column:
@@ -310,27 +331,6 @@ def _at(places: Mapping[str, str], name: str | None) -> Column:
     return fn.lit(None).cast("string") if name is None else fn.col(places[name])
 
 
-def _cast(text: Column, column: LakeColumn, rewritten: Column | None) -> Column:
-    """The value; null when the type cannot hold it.
-
-    `rewritten`: the row is of an older form, and PostgreSQL rounded what it had when it took the newest.
-    """
-    decimal = decimal_of(column.type)
-    if column.type == "string":
-        return text
-    if column.type == "binary":
-        return fn.unhex(fn.substr(text, fn.lit(3))) if column.encoding == "hexadecimal" else text.cast("binary")
-    if column.type in _DATES:
-        return fn.when(~fn.endswith(text, fn.lit(_BC)), text).try_cast(column.type)
-    if decimal is None:
-        return text.try_cast(column.type)
-    # A cast rounds silently. An override can name a scale that the values do not keep to.
-    point = fn.instr(text, ".")
-    digits = fn.when(point == 0, 0).otherwise(fn.length(fn.rtrim(text, fn.lit("0"))) - point)
-    fits = digits <= decimal[1]
-    return fn.when(fits if rewritten is None else fits | rewritten, text.try_cast(column.type))
-
-
 def _unchanged(source: Column, newest: LakeTable, forms: Mapping[str, tuple[str | None, ...]]) -> Column:
     """Names of columns that do not have the row's own value, as the newest form has them."""
     names = fn.concat(fn.coalesce(source["unchanged"], fn.array()), fn.coalesce(source["reselected"], fn.array()))
@@ -346,18 +346,6 @@ def _unchanged(source: Column, newest: LakeTable, forms: Mapping[str, tuple[str 
 
 def _translated(names: Column, spelled: Column) -> Column:
     return fn.transform(names, lambda name: fn.coalesce(spelled[name], name))
-
-
-def _reading(tables: Sequence[LakeTable], name: str) -> DataType:
-    """How a column is read: as text, which keeps it as it stands.
-
-    A JSON number that is no integer passes through a double on its way to text, which is right for floats. Numerics
-    written as numbers are read as variants, which are exact up to 38 digits. Integers and booleans as such would not
-    be read faster (3.2 to 3.9 s of 300,000 rows either way, 2026-11-22).
-    """
-    columns = [column for table in tables for column in table.columns if column.name == name]
-    exact = any("decimal_number" in column.encoding for column in columns)
-    return VariantType() if exact else StringType()
 
 
 def _quoted_after(text: Column, field: str) -> Column:

@@ -34,9 +34,13 @@ _INTEGERS: Final = {"int2": "smallint", "int4": "int", "int8": "bigint"}
 _BY_ENCODING: Final = {
     "boolean": "boolean",
     "date": "date",
+    "epoch_days": "date",
     "timestamp": "timestamp_ntz",
+    "epoch_micros": "timestamp_ntz",
     "timestamp_utc": "timestamp",
     "hexadecimal": "binary",
+    "base64": "binary",
+    "base64url": "binary",
     "integer_string": "bigint",
 }
 _PLAIN: Final = frozenset({"smallint", "int", "bigint", "float", "double", "boolean", "date", "timestamp"}) | {

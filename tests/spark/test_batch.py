@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cdc.errors import SinkUnfit
-from cdc.model.progress import SchemaColumn
+from cdc.model.progress import SchemaColumn, SchemaRecord
 from sinks.warehouse.batch import check, parse, survey
 from sinks.warehouse.columns import LakeTable, lake_table
 from tests.fixtures.lakeevents import COMMIT_US, ID, Events, column, rows_of, schema
@@ -55,6 +55,25 @@ VALUES: Final[list[tuple[SchemaColumn, bytes, object]]] = [
         b'"1883-11-21T16:52:38.123456+00:00"',
         dt.datetime(1883, 11, 21, 16, 52, 38, 123456, dt.UTC),
     ),
+    (column("v", "bytea", "base64"), b'"+/8="', b"\xfb\xff"),
+    (column("v", "bytea", "base64"), b'""', b""),
+    (column("v", "bytea", "base64url"), b'"-_8="', b"\xfb\xff"),
+    (column("v", "date", "epoch_days"), b"20778", dt.date(2026, 11, 21)),
+    (column("v", "date", "epoch_days"), b"-719162", dt.date(1, 1, 1)),
+    (column("v", "timestamp", "epoch_micros"), b"1795279958250000", dt.datetime(2026, 11, 21, 16, 52, 38, 250000)),  # noqa: DTZ001
+    (column("v", "timestamp", "epoch_micros"), b"-62135596800000000", dt.datetime(1, 1, 1)),  # noqa: DTZ001
+    (column("v", "time", "day_micros"), b"60758250000", "16:52:38.25"),
+    (column("v", "time", "day_micros"), b"86400000000", "24:00:00"),
+    (column("v", "time", "day_micros"), b"1", "00:00:00.000001"),
+    (column("v", "time", "day_micros"), b"null", None),
+    (column("v", "interval", "interval_parts"), b'{"months":14,"days":-3}', '{"months":14,"days":-3}'),
+    (column("v", "hstore", "hstore_json"), b'{"a":"1","b":null}', '{"a":"1","b":null}'),
+    (column("v", "jsonb", "json_value"), b'{"a": null}', '{"a":null}'),
+    (column("v", "jsonb", "json_value"), b'[12345678901234567890.10, "1"]', '[12345678901234567890.1,"1"]'),
+    (column("v", "jsonb", "json_value"), b'"text"', '"text"'),
+    (column("v", "jsonb", "json_value"), b"true", "true"),
+    (column("v", "jsonb", "json_value"), b"null", None),
+    (column("v", "_jsonb", "array<json_value>"), b'[{"a":1.5},null]', '[{"a":1.5},null]'),
     (column("v", "jsonb", "json"), b'"{\\"a\\": null}"', '{"a": null}'),
     (column("v", "_int4", "array<integer>"), b'[1,[2,null],"x"]', '[1,[2,null],"x"]'),
     (column("v", "_numeric", "array<decimal>"), b'["1.10","NaN"]', '["1.10","NaN"]'),
@@ -71,6 +90,12 @@ UNFIT: Final[list[tuple[SchemaColumn, bytes, str | None]]] = [
     (column("v", "date", "date"), b'"infinity"', None),
     (column("v", "date", "date"), b'"0044-03-15 BC"', None),
     (column("v", "timestamp", "timestamp"), b'"-infinity"', None),
+    (column("v", "date", "epoch_days"), b'"infinity"', None),
+    (column("v", "date", "epoch_days"), b"-719163", None),
+    (column("v", "timestamp", "epoch_micros"), b'"-infinity"', None),
+    (column("v", "timestamp", "epoch_micros"), b"-62135596800000001", None),
+    (column("v", "timestamp", "epoch_micros"), b'"294276-12-31T23:59:59"', None),
+    (column("v", "bytea", "base64"), b'"***"', None),
     (column("v", "timestamp", "timestamp"), b'"0044-03-15T00:00:00 BC"', None),
     (column("v", "timestamptz", "timestamp_utc"), b'"0044-03-15T00:00:00+00:00 BC"', None),
     (column("v", "timestamptz", "timestamp_utc"), b'"294276-12-31T23:59:59+00:00"', None),
@@ -134,6 +159,37 @@ def test_delete_has_the_key(spark: SparkSession) -> None:
     (row,) = _rows(spark, events, lake_table(record))
 
     assert (row["_op"], row["row"]) == ("d", {"id": 7, "name": None, "part": 12345678901234567})
+
+
+def test_rows_of_former_choices_are_read_as_they_were_written(spark: SparkSession) -> None:
+    """An operator changed `[encode]`: rows of both forms are in one span, and become the same values."""
+
+    def form(schema_id: str, *encodings: str) -> SchemaRecord:
+        kinds = zip(("bytea", "date", "timestamp", "time", "jsonb"), encodings, strict=True)
+        return schema(ID, *[column(kind, kind, encoding) for kind, encoding in kinds], schema_id=schema_id)
+
+    old = form("00000001", "hexadecimal", "date", "timestamp", "time", "json")
+    new = form("00000002", "base64", "epoch_days", "epoch_micros", "day_micros", "json_value")
+    events = Events(old)
+    events.put(
+        "c",
+        b'{"id":1,"bytea":"\\\\xfbff","date":"2026-11-21","timestamp":"2026-11-21T16:52:38.25","time":"16:52:38.25",'
+        b'"jsonb":"\\"1\\""}',
+    )
+    events.record = new
+    events.put("c", b'{"id":2,"bytea":"+/8=","date":20778,"timestamp":1795279958250000,"time":60758250000,"jsonb":"1"}')
+
+    first, second = _rows(spark, events, lake_table(old), lake_table(new))
+
+    assert {**first["row"], "id": 2} == second["row"]
+    assert second["row"] == {
+        "id": 2,
+        "bytea": b"\xfb\xff",
+        "date": dt.date(2026, 11, 21),
+        "timestamp": dt.datetime(2026, 11, 21, 16, 52, 38, 250000),  # noqa: DTZ001
+        "time": "16:52:38.25",
+        "jsonb": '"1"',
+    }
 
 
 def test_tombstone_has_its_place_only(spark: SparkSession) -> None:
