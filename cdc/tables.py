@@ -20,7 +20,7 @@ from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
-from cdc.model.progress import SchemaRecord
+from cdc.model.progress import KeyForm, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
@@ -63,9 +63,9 @@ class TablePlanner:
         open_topic: OpenTopic,
         *,
         epoch: int,
-        keys: Mapping[str, tuple[str, ...]],
+        keys: Mapping[str, KeyForm],
     ) -> None:
-        """`keys` are the key columns that the topics have so far, by table."""
+        """`keys` are the keys that the topics have so far, by table."""
         self._config = config
         self._keys = dict(keys)
         self._catalog = catalog
@@ -133,19 +133,32 @@ class TablePlanner:
                 table=relation.table,
             )
         key = tuple(_in_column_order(relation, key))
-        self._same_key(relation.table, key)
         types = self._types({column.type_oid for column in relation.columns})
-        return table_schema(relation, key, types, self._encode)
+        schema = table_schema(relation, key, types, self._encode)
+        self._same_key(relation.table, schema.key_form)
+        return schema
 
-    def _same_key(self, table: str, key: tuple[str, ...]) -> None:
+    def _same_key(self, table: str, key: KeyForm) -> None:
         """Rows under a former key would stay in the compacted topic for ever, as its truth."""
-        before = self._keys.setdefault(table, key)
-        if before != key:
+        former = self._keys.get(table, key)
+        names, before = ([column.name for column in form] for form in (key, former))
+        if before != names:
             raise SourceRefused(
-                f"the key of {table} is ({', '.join(key)}) now; its topic has rows under ({', '.join(before)})",
+                f"the key of {table} is ({', '.join(names)}) now; its topic has rows under ({', '.join(before)})",
                 hint="take the former key back, or leave the table out; under another `name` capture starts anew",
                 table=table,
             )
+        # Another type is a rewrite of the table, which cannot be seen here.
+        for column, old in zip(key, former, strict=True):
+            if column.type == old.type and column.encoding != old.encoding:
+                raise SourceRefused(
+                    f"key column {column.name!r} of {table} would be written as {column.encoding} now; its topic has "
+                    f"rows under keys written as {old.encoding}",
+                    hint="take the former value in [encode] back; under another `name` capture starts anew",
+                    table=table,
+                    column=column.name,
+                )
+        self._keys[table] = key
 
     def _key(self, relation: Relation) -> Sequence[str]:
         """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""

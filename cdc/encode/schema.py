@@ -12,7 +12,7 @@ import msgspec
 from cdc.encode.values import EncodeOptions, TypeEncoding, resolve
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.progress import SchemaColumn, SchemaRecord
+from cdc.model.progress import KeyColumn, KeyForm, SchemaColumn, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
 
@@ -33,6 +33,14 @@ class TableSchema:
     key: tuple[int, ...]
     encodings: tuple[TypeEncoding, ...]
     schema_id: str
+
+    @property
+    def key_form(self) -> KeyForm:
+        """The key columns in key order."""
+        return tuple(
+            KeyColumn(self.relation.columns[index].name, self.encodings[index].name, self.encodings[index].encoding)
+            for index in self.key
+        )
 
     def record(self, topic: str, epoch: int, lsn: Lsn) -> SchemaRecord:
         """The record that explains `schema_id` to consumers."""

@@ -6,7 +6,7 @@ reader refuses what it does not know.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -94,6 +94,18 @@ class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True):
     key: bool
 
 
+class KeyColumn(NamedTuple):
+    """A key column: its type by name, and what JSON it becomes."""
+
+    name: str
+    type: str
+    encoding: str
+
+
+KeyForm: TypeAlias = tuple[KeyColumn, ...]
+"""What keys of a table look like; empty for a table without one."""
+
+
 class SchemaKey(msgspec.Struct, frozen=True):
     """Key of a schema record."""
 
@@ -115,3 +127,8 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     replica_identity: str
     key: tuple[str, ...]
     columns: tuple[SchemaColumn, ...]
+
+    @property
+    def key_form(self) -> KeyForm:
+        """The key columns, in the order of the table."""
+        return tuple(KeyColumn(column.name, column.type, column.encoding) for column in self.columns if column.key)

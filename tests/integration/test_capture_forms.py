@@ -68,6 +68,18 @@ def test_json_null_is_lost_by_choice_only(capture: CaptureSite) -> None:
     assert [event.after["j"] for event in capture.settled(daemon).events] == [None, None, {"a": None}]
 
 
+def test_form_of_a_key_is_not_changed_under_the_rows_that_have_it(capture: CaptureSite) -> None:
+    """They would stay in the compacted topic for ever: `{"id":1}` beside `{"id":"1"}`."""
+    capture.sql("create table t (id int8 primary key, n int8)")
+    capture.running().stop()
+
+    stopped = capture.daemon({"encode": {"int64": "string"}}).stopped_with()
+
+    assert (stopped["exit_code"], stopped["state"]) == (3, "MISCONFIGURED")
+    assert "key column 'id' of public.t would be written as integer_string now" in stopped["message"]
+    assert capture.running().stop() == 0
+
+
 def said_by_server(session: Session, wanted: Columns, encode: dict[str, str]) -> dict[int, dict[str, Any]]:
     """id -> column -> JSON value, of an array its elements in order; only of columns that `encode` changes."""
     said = dict(_SAID)

@@ -9,6 +9,7 @@ import pytest
 from cdc.config.load import parse
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
+from cdc.model.progress import KeyColumn, KeyForm
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.tables import TablePlanner
@@ -35,13 +36,14 @@ class Planning:
         keys: Mapping[int, tuple[str, ...]] | None = None,
         types: Mapping[int, TypeFacts] | None = None,
         config: str = _CONFIG,
+        recorded: Mapping[str, KeyForm] | None = None,
     ) -> None:
         self._keys = keys or {}
         self._types = types or {}
         self.roots: dict[int, Sequence[str]] = {}
         self.asked: list[list[int]] = []
         self.topics: list[tuple[str, bool]] = []
-        self.planner = TablePlanner(parse(config, {}), "shop_db", self, self._open, epoch=2, keys={})
+        self.planner = TablePlanner(parse(config, {}), "shop_db", self, self._open, epoch=2, keys=recorded or {})
 
     def ancestors(self, oid: int) -> Sequence[str]:
         return self.roots.get(oid, ())
@@ -118,6 +120,28 @@ def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
     assert planned.transcoder.schema.key == ()
     assert planning.topics == [("shop.public.log", False)]
     assert not planned.buffer.compacted
+
+
+@pytest.mark.parametrize(
+    ("former", "message"),
+    [
+        ((KeyColumn("id", "int4", "integer"),), ""),
+        ((KeyColumn("id", "numeric", "decimal"),), ""),  # the column has another type now
+        (
+            (KeyColumn("id", "int4", "integer_string"),),
+            r"key column 'id' .* would be written as integer now",
+        ),
+        ((KeyColumn("region", "int4", "integer"),), r"the key of public\.orders is \(id\) now"),
+    ],
+)
+def test_rows_under_keys_that_looked_otherwise_are_not_left_behind(former: KeyForm, message: str) -> None:
+    planning = Planning(recorded={"public.orders": former})
+
+    if not message:
+        assert planning.planner.plan(_relation(), _AT) is not None
+        return
+    with pytest.raises(SourceRefused, match=message):
+        planning.planner.plan(_relation(), _AT)
 
 
 def test_topic_is_opened_once_and_its_buffer_stays_when_the_shape_changes() -> None:
