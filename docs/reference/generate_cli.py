@@ -93,9 +93,10 @@ Dates and times are ISO 8601, intervals too; `infinity`, `-infinity` and years B
 ## Other forms
 
 `[encode]` chooses them for a whole pipeline, arrays and domains included, keys too. Each has a name of its own in the
-schema record, and what is chosen is part of `schema_id`. Sinks read every form into the same types of their own; arrays,
-intervals, JSON and hstore are text there, in the form of the log. A choice may change later, but not under a table whose
-key it changes: capture then stops before it, because rows under the former keys would stay in the compacted topic.
+schema record, and what is chosen is part of `schema_id`. Sinks read every form into the same types of their own;
+arrays, intervals, JSON and hstore are text there, in the form of the log. A choice may change later, but not under a
+table whose key it changes: capture then stops before it, because rows under the former keys would stay in the compacted
+topic.
 
 | Option | Encoding | Types | Text in PostgreSQL | JSON |
 |---|---|---|---|---|
