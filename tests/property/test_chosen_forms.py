@@ -25,6 +25,8 @@ _ENCODERS = (epoch_days, day_micros, epoch_micros, interval_parts, base64, base6
 def test_timestamps_dates_and_times_are_counted_from_their_beginnings(moment: dt.datetime) -> None:
     since = moment - _EPOCH
     text = moment.isoformat(" ").encode()
+    if moment.microsecond:
+        text = text.rstrip(b"0")  # as PostgreSQL prints it
     micros = (since.days * 86400 + since.seconds) * 10**6 + since.microseconds
 
     assert int(epoch_micros(text)) == micros
@@ -37,7 +39,7 @@ def test_bytes_survive(value: bytes) -> None:
     text = b"\\x" + value.hex().encode()
 
     assert rfc4648.b64decode(json.loads(base64(text)), validate=True) == value
-    assert rfc4648.b64decode(json.loads(base64url(text)), altchars=b"-_", validate=True) == value
+    assert json.loads(base64url(text)) == rfc4648.urlsafe_b64encode(value).decode()
 
 
 @given(st.dictionaries(texts(), st.one_of(st.none(), texts()), max_size=4))
