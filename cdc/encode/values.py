@@ -7,7 +7,7 @@ not be told from a missing value. Composite types and types nobody heard of are 
 what fields a composite had when the row was written, and the catalog's of now may be others. `EncodeOptions` has
 more forms to choose from.
 
-The session settings are `cdc.replication.connect.SESSION_SETTINGS`.
+The session settings are `cdc.replication.connect.SESSION`.
 """
 
 from __future__ import annotations
