@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
@@ -74,8 +75,8 @@ class Transcoding(Protocol):
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """An Insert message."""
 
-    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """An Update message."""
+    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
+        """An Update message. Returns how many bytes `Reselect` is expected to add to its record."""
 
     def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """A Delete message."""
@@ -118,6 +119,33 @@ class LiveKeys(Protocol):
 
         Memory does not depend on how many there are. Raises BrokerUnreachable, TopicMismatch.
         """
+
+
+class Reselect(Protocol):
+    """Completes buffered records with values that the stream does not have, by reading them from the tables."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a buffered record lacks something; then none may be handed to the publisher."""
+
+    def fill(self) -> bool:
+        """Complete all of them; what is not in its table any more stays out, a later event says so.
+
+        Waits while a transaction of theirs is not visible yet, so no Kafka transaction may be open meanwhile. Returns
+        False when told to stop while it waited: then nothing may be published, and nothing is lost.
+
+        Raises SourceRefused when the role may not read a table, SourceUnreachable, RowRefused.
+        """
+
+
+class ReselectObserver(Protocol):
+    """Told what was read again; for metrics and status. Must not block or raise."""
+
+    def reselected(self, *, row_count: int, gone_count: int, query_count: int) -> None:
+        """So many rows lacked values, so many of them are not in their tables any more."""
+
+    def reselect_waits(self, cause: TailraceError | None) -> None:
+        """It has waited for some seconds; None: it goes on."""
 
 
 class BatchObserver(Protocol):

@@ -183,7 +183,7 @@ class Assembler:
                     if tag == 73:
                         transcoder.insert(frame, stamp, ordinal)
                     elif tag == 85:
-                        transcoder.update(frame, stamp, ordinal)
+                        size += transcoder.update(frame, stamp, ordinal)
                     else:
                         transcoder.delete(frame, stamp, ordinal)
                     rows += 1

@@ -29,7 +29,7 @@ def stamp(begin: Begin, epoch: int) -> Stamp:
         b'"snapshot":"false","ts_ms":%d,"ts_us":%d,"txId":%d,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
         % (ts_ms, begin.commit_us, begin.xid, epoch, begin.commit_lsn, begin.commit_lsn)
     )
-    return Stamp(begin.commit_lsn, source, b'"ts_ms":%d,"transaction":null}' % ts_ms)
+    return Stamp(begin.commit_lsn, source, b'"ts_ms":%d,"transaction":null}' % ts_ms, begin.xid)
 
 
 def source_head(name: str, database: str, relation: Relation, schema_id: str) -> bytes:

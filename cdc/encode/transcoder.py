@@ -5,7 +5,8 @@ per column (None where the text already is JSON). Per row there is one list of c
 one for the key, one hash for the partition; no object, no dict.
 
 What is rare (TOAST, oversize, a message that is broken) leaves this path: unchanged columns and oversize rows are
-built by `_Sparse`, broken bytes are given to `cdc.wire.pgoutput`, which says what is wrong.
+built by `_Sparse`, what an unchanged column lacks is noted as a `cdc.model.hole.Hole`, broken bytes are given to
+`cdc.wire.pgoutput`, which says what is wrong.
 
 Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first tuple, 31 its column count.
 """
@@ -13,8 +14,9 @@ Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first tuple, 31 it
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Final, Literal, NoReturn
 
@@ -24,7 +26,8 @@ from cdc.encode.envelope import literal, member, source_head
 from cdc.encode.partition import SEED, partition_of
 from cdc.encode.schema import TableSchema
 from cdc.errors import DecodeError, InvariantError, RowRefused
-from cdc.model.event import Headers, Stamp, TopicBuffer, Truncation
+from cdc.model.event import Headers, Record, Stamp, TopicBuffer, Truncation
+from cdc.model.hole import Found, Hole, Holes
 from cdc.wire import pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 
@@ -68,6 +71,7 @@ class Transcoder:
         "_column_count",
         "_create",
         "_encoders",
+        "_holes",
         "_key",
         "_key_format",
         "_limit",
@@ -80,8 +84,12 @@ class Transcoder:
         "schema",
     )
 
-    def __init__(self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions) -> None:
+    def __init__(
+        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
+    ) -> None:
+        """Without `holes` what the stream does not have stays out of the records."""
         relation = schema.relation
+        self._holes = holes
         self.schema = schema
         self._buffer = buffer
         self._options = options
@@ -120,12 +128,14 @@ class Transcoder:
         key = self._key_format % key_of(values)
         self._partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % self._partition_count].append((key, value, None))
 
-    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """An Update message. A changed key becomes a delete with its tombstone, and a create."""
+    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
+        """An Update message. A changed key becomes a delete with its tombstone, and a create.
+
+        Returns how many bytes are expected to come when its hole is filled, 0 without one.
+        """
         if len(frame) > _TUPLE_AT and frame[30] == 78:
-            self._update_in_place(frame, stamp, ordinal)
-        else:
-            self._update_with_old(frame, stamp, ordinal)
+            return self._update_in_place(frame, stamp, ordinal)
+        return self._update_with_old(frame, stamp, ordinal)
 
     def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """A Delete message: the event, then a tombstone."""
@@ -184,34 +194,40 @@ class Transcoder:
                 raise IndexError
         return values, at
 
-    def _update_in_place(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+    def _update_in_place(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
         (lsn,) = _START(frame, 1)
         try:
             values, end = self._row(frame, _TUPLE_AT)
         except _UnchangedValue:
-            values, end = self._guarded(frame, _TUPLE_AT, [_NOT_SENT] * len(self._names))
-            self._checked_end(frame, end)
-            if any(values[index] == _NOT_SENT for index in self.schema.key):
-                raise DecodeError("U", 5, detail="has an unchanged key column and no old key") from None
-            value = self._sparse.build(b"u", None, values, stamp, lsn, ordinal)
+            return self._update_without(frame, (stamp, lsn, ordinal))
         except (IndexError, struct.error):
             self._broken(frame)
         except UnicodeDecodeError:
             self._not_text(frame)
-        else:
-            if end != len(frame):
-                self._broken(frame)
-            value = self._update % (*values, stamp.source, lsn, lsn, ordinal, stamp.tail)
+        if end != len(frame):
+            self._broken(frame)
+        value = self._update % (*values, stamp.source, lsn, lsn, ordinal, stamp.tail)
         if len(value) > self._limit:
             value = self._smaller(b"u", None, values, (stamp, lsn, ordinal), len(value))
         key_of = self._key
         if key_of is None:
             self._append_keyless(value, stamp)
-            return
+            return 0
         key = self._key_format % key_of(values)
         self._partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % self._partition_count].append((key, value, None))
+        return 0
 
-    def _update_with_old(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+    def _update_without(self, frame: bytes, row: tuple[Stamp, int, int]) -> int:
+        """Columns were not sent, and there is no old row to take them from."""
+        values, end = self._guarded(frame, _TUPLE_AT, [_NOT_SENT] * len(self._names))
+        self._checked_end(frame, end)
+        if any(values[index] == _NOT_SENT for index in self.schema.key):
+            raise DecodeError("U", 5, detail="has an unchanged key column and no old key")
+        key = self._key_bytes(values)
+        self._put(key, self._built(b"u", None, values, row), row[0], None)
+        return self._note_hole(frame, key, b"u", values, row)
+
+    def _update_with_old(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
         """The old row (FULL) or old key came too: see whether the key changed, fill what was not sent."""
         kind = frame[30:31]
         if kind not in {b"K", b"O"}:
@@ -230,12 +246,47 @@ class Transcoder:
         row = (stamp, lsn, ordinal)
         if old_key == new_key:
             self._put(new_key, self._built(b"u", before, new, row), stamp, None)
-            return
+            return self._note_hole(frame, new_key, b"u", new, row)
         assert old_key is not None
         assert new_key is not None
         created = self._built(b"c", None, new, row)
         self._remove(old_key, before, row, [(_NEW_KEY, new_key)])
         self._put(new_key, created, stamp, [(_OLD_KEY, old_key)])
+        return self._note_hole(frame, new_key, b"c", new, row)
+
+    def _note_hole(
+        self, frame: bytes, key: bytes | None, op: bytes, after: list[bytes], row: tuple[Stamp, int, int]
+    ) -> int:
+        """The record put last may lack columns: have them asked for. With REPLICA IDENTITY FULL none is missing."""
+        if self._holes is None or key is None or _NOT_SENT not in after:
+            return 0
+        update = pgoutput.decode(frame[PAYLOAD_OFFSET:])
+        assert isinstance(update, pgoutput.Update)
+        images = [image for image in (update.new, update.old) if image is not None]
+        texts = [next(v for image in images if isinstance(v := image[index], bytes)) for index in self.schema.key]
+        missing = tuple(index for index, value in enumerate(after) if value == _NOT_SENT)
+        records = self._partitions[partition_of(key, self._partition_count)]
+        fill = partial(self._fill, records, len(records) - 1, (op, after, row))
+        names = tuple(text.decode() for text in texts)
+        return self._holes.add(Hole(self.schema.relation, self.schema.key, names, missing, row[0].xid, fill))
+
+    def _fill(
+        self, records: list[Record], at: int, parts: tuple[bytes, list[bytes], tuple[Stamp, int, int]], found: Found
+    ) -> None:
+        """Make a record anew with values that were read later."""
+        op, after, row = parts
+        values = after.copy()
+        for index, text in found.items():
+            encode = self._encoders[index]
+            try:
+                values[index] = _NULL if text is None else text if encode is None else encode(text)
+            except UnicodeDecodeError:
+                raise self._no_text(self.schema.relation.columns[index].name) from None
+        value = self._sparse.build(op, None, values, *row, reselected=found.keys())
+        if len(value) > self._limit:
+            value = self._smaller(op, None, values, row, len(value), reselected=found.keys())
+        key, _, headers = records[at]
+        records[at] = (key, value, headers)
 
     def _remove(
         self, key: bytes | None, before: list[bytes] | None, row: tuple[Stamp, int, int], headers: Headers | None
@@ -277,6 +328,7 @@ class Transcoder:
         after: list[bytes] | None,
         row: tuple[Stamp, int, int],
         size: int,
+        reselected: Collection[int] = (),
     ) -> bytes:
         """Leave out the largest columns, never a key column, until the row fits; or refuse it."""
         table = self.schema.relation.table
@@ -289,7 +341,7 @@ class Transcoder:
         value = b""
         while self._options.oversize == "omit" and sizes:
             omitted.add(sizes.pop()[1])
-            value = self._sparse.build(op, before, after, *row, omitted=omitted)
+            value = self._sparse.build(op, before, after, *row, omitted=omitted, reselected=reselected)
             if len(value) <= self._limit:
                 return value
         column = self.schema.relation.columns[sizes[-1][1]].name if sizes else ""
@@ -340,13 +392,17 @@ class Transcoder:
                     if encode is not None and isinstance(value, bytes):
                         encode(value)
                 except UnicodeDecodeError:
-                    raise RowRefused(
-                        f"column {column.name!r} of {relation.table} has bytes that are not UTF-8",
-                        hint="the database's encoding lets any bytes in; repair the row, or leave the column out",
-                        table=relation.table,
-                        column=column.name,
-                    ) from None
+                    raise self._no_text(column.name) from None
         raise InvariantError(f"a value of {relation.table} failed to encode once but not twice")
+
+    def _no_text(self, column: str) -> RowRefused:
+        table = self.schema.relation.table
+        return RowRefused(
+            f"column {column!r} of {table} has bytes that are not UTF-8",
+            hint="the database's encoding lets any bytes in; repair the row, or leave the column out",
+            table=table,
+            column=column,
+        )
 
 
 class _Sparse:
@@ -367,12 +423,15 @@ class _Sparse:
         lsn: int,
         ordinal: int,
         omitted: set[int] | frozenset[int] = frozenset(),
+        reselected: Collection[int] = (),
     ) -> bytes:
-        """An envelope; columns that were not sent are listed in `source.unchanged`, left out ones in `omitted`."""
+        """An envelope; `source` lists the columns that were not sent, were read later, or are left out."""
         unchanged = [i for i, value in enumerate(after or ()) if value == _NOT_SENT and i not in omitted]
         lists = b""
         if unchanged:
             lists += b',"unchanged":' + self._list(unchanged)
+        if shown := sorted(set(reselected) - omitted):
+            lists += b',"reselected":' + self._list(shown)
         if omitted:
             lists += b',"omitted":' + self._list(sorted(omitted))
         tail = (_ROW_TAIL % (lsn, lsn, ordinal))[:-1] + lists + b"}"

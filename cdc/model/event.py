@@ -53,11 +53,13 @@ class Stamp:
         commit_lsn: where its commit record starts; decides the partition of rows without a key.
         source: fields of `source` up to the row's own LSN inside `sequence`.
         tail: from the top-level `ts_ms` to the end.
+        xid: of the transaction, 32 bits.
     """
 
     commit_lsn: int
     source: bytes
     tail: bytes
+    xid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +88,13 @@ class BatchStats:
     transaction_count: int
     commit_us: int
     truncate_ignored_count: int = 0
+
+    def less(self, part: BatchStats) -> BatchStats:
+        """What is left when `part` of it was published before."""
+        return BatchStats(
+            self.row_count - part.row_count,
+            self.byte_count - part.byte_count,
+            self.transaction_count - part.transaction_count,
+            self.commit_us,
+            self.truncate_ignored_count - part.truncate_ignored_count,
+        )
