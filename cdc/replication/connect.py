@@ -12,6 +12,8 @@ import contextlib
 import difflib
 import os
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -29,6 +31,7 @@ __all__ = [
     "connect",
     "connect_replication",
     "conninfo",
+    "deadline",
     "sever",
     "translate",
     "translate_sqlstate",
@@ -124,6 +127,21 @@ def sever(connection: Connection) -> None:
     """
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as twin:
         twin.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def deadline(connection: Connection, seconds: float) -> Iterator[None]:
+    """Sever the connection when what is inside takes longer.
+
+    Libpq waits for ever on a link that swallows everything; the capture thread must not.
+    """
+    timer = threading.Timer(seconds, sever, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _parse(text: str) -> dict[str, str]:
