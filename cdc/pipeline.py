@@ -17,7 +17,15 @@ from typing import Final
 
 from cdc.capture.assembler import Assembler
 from cdc.clock import Clock
-from cdc.contracts import BatchObserver, LiveKeys, PlannedRelation, Publisher, RelationPlanner, ReplicationStream
+from cdc.contracts import (
+    BatchObserver,
+    LiveKeys,
+    PlannedRelation,
+    Publisher,
+    RelationPlanner,
+    ReplicationStream,
+    Reselect,
+)
 from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
@@ -28,6 +36,7 @@ _SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, 
 _SLICE_BYTES: Final = 2 << 20
 _OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of the source: spread it (limit: 60 s)
 _IDLE_PROGRESS_S: Final = 1.0  # DESIGN section 5: progress for foreign WAL at most once a second
+_NOTHING: Final = BatchStats(0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -39,6 +48,7 @@ class Parts:
     assembler: Assembler
     planner: RelationPlanner
     live_keys: LiveKeys
+    reselect: Reselect
     observer: BatchObserver
     clock: Clock
     verified: Callable[[], Lsn]
@@ -55,6 +65,9 @@ class Pipeline:
         self._planned: dict[int, PlannedRelation] = {}
         self._schemas: list[SchemaRecord] = []
         self._unwritten = (0, 0)
+        self._written: tuple[BatchStats, StreamPosition] | None = None
+        self._committed = _NOTHING
+        self._sliced = True
         self._batch_since_s: float | None = None
         self._last_commit_s = 0.0
         self._opened_s = 0.0
@@ -82,10 +95,12 @@ class Pipeline:
             if assembler.unplanned is not None:
                 self._plan()
             elif assembler.truncated:
-                self._truncate(assembler.truncated)
+                if not self._truncate(assembler.truncated):
+                    return
             elif assembler.due:
                 full = True
-                self._commit()
+                if not self._commit():
+                    return
         if not frames or not parts.publisher.settling:
             self._finish()
         quiet = not full and rows_before == assembler.row_count
@@ -150,14 +165,15 @@ class Pipeline:
         self._schemas.extend(planned.schemas)
         self._parts.assembler.plan(relation, planned.transcoder)
 
-    def _truncate(self, truncated: Sequence[Truncation]) -> None:
-        """Delete every key that the log has of truncated tables, in Kafka transactions of the usual size.
+    def _truncate(self, truncated: Sequence[Truncation]) -> bool:
+        """Delete every key that the log has of truncated tables; False as `_commit`.
 
         All that came before is committed first, so it is the log that says which keys these are: after a crash in
         the middle, those that are left.
         """
         parts, assembler = self._parts, self._parts.assembler
-        self._commit()
+        if not self._commit():
+            return False
         self._finish()
         for truncation in truncated:
             planned, count = self._planned[truncation.relation], 0
@@ -170,39 +186,63 @@ class Pipeline:
                         self._commit()
             parts.observer.truncated(planned.buffer.topic, count)
         assembler.pass_truncate()
+        return True
 
     def _write_slice(self) -> None:
         """Hand over what was read, if it is enough and Kafka is not busy with the batch before."""
         rows, size = self._unwritten
         assembler = self._parts.assembler
-        if self._submitted is not None:
+        if self._submitted is not None or not self._sliced or self._parts.reselect.pending:
             return
         if assembler.row_count - rows >= _SLICE_ROWS or assembler.byte_count - size >= _SLICE_BYTES:
             self._write()
 
     def _write(self) -> None:
         self._finish()
+        assert not self._parts.reselect.pending
         if not self._parts.publisher.is_open:
             self._opened_s = self._parts.clock.monotonic_s()
+        self._written = (self._parts.assembler.stats(), self._parts.assembler.reach())
         self._parts.publisher.write(list(self._buffers.values()), self._schemas)
         self._schemas = []
         self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)
 
-    def _commit(self) -> None:
-        """Have what is buffered published; `_finish` is when it is."""
+    def _commit(self) -> bool:
+        """Have what is buffered published; `_finish` is when it is. False: told to stop while it was not complete."""
         self._finish()
+        if not self._complete():
+            return False
         parts, assembler = self._parts, self._parts.assembler
         began_s = parts.clock.monotonic_s()
-        stats, position = assembler.stats(), assembler.reach()
+        stats, position = assembler.stats().less(self._committed), assembler.reach()
         if assembler.filled or self._schemas:
             self._write()
         parts.publisher.submit(position, parts.verified())
         self._submitted = (stats, position, began_s)
         assembler.taken()
         self._unwritten = (0, 0)
+        self._committed = _NOTHING
         self._batch_since_s = None
         if not parts.publisher.settling:
             self._finish()
+        return True
+
+    def _complete(self) -> bool:
+        """Have records that lack values completed, with no Kafka transaction open meanwhile.
+
+        What was handed over before the first of them came is committed where that ended. After such a batch none is
+        handed over in slices, so under a steady load of them no transaction of the source is spread because of it.
+        """
+        self._sliced = not self._parts.reselect.pending
+        if self._sliced:
+            return True
+        if self._parts.publisher.is_open and self._written is not None:
+            stats, position = self._written
+            self._parts.publisher.submit(position, self._parts.verified())
+            self._submitted = (stats, position, self._parts.clock.monotonic_s())
+            self._finish()
+            self._committed = stats
+        return self._parts.reselect.fill()
 
     def _finish(self) -> None:
         """Wait until what was submitted is known to be committed; only then tell PostgreSQL that it may forget it."""

@@ -18,6 +18,7 @@ from cdc.encode.values import EncodeOptions, unknown_types
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
+from cdc.model.hole import Holes
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
 from cdc.model.progress import KeyForm, SchemaRecord
@@ -64,8 +65,9 @@ class TablePlanner:
         *,
         epoch: int,
         keys: Mapping[str, KeyForm],
+        holes: Holes,
     ) -> None:
-        """`keys` are the keys that the topics have so far, by table."""
+        """`keys` are the keys that the topics have so far, by table; `holes` is where values are missed."""
         self._config = config
         self._keys = dict(keys)
         self._catalog = catalog
@@ -82,6 +84,7 @@ class TablePlanner:
             hstore=encode.hstore,
         )
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
+        self._holes = holes if config.toast.mode == "reselect" else None
         self._buffers: dict[str, TopicBuffer] = {}
         self._written: set[tuple[str, str]] = set()
 
@@ -99,7 +102,8 @@ class TablePlanner:
             compacted = bool(schema.key)
             buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
             self._buffers[topic] = buffer
-        return Planned(buffer, Transcoder(schema, buffer, self._transcode), self._new(schema, topic, at))
+        transcoder = Transcoder(schema, buffer, self._transcode, self._holes)
+        return Planned(buffer, transcoder, self._new(schema, topic, at))
 
     def introduce(
         self, tables: Sequence[SourceTable], published: Mapping[int, Collection[str]], at: Lsn

@@ -170,12 +170,12 @@ class Toast(Section, frozen=True):
     """What an update does with large values it did not change (they are not in the stream)."""
 
     mode: Annotated[
-        Literal["omit"],
+        Literal["reselect", "omit"],
         Meta(
-            description="leave the column out of `after` and list it in `source.unchanged`; REPLICA IDENTITY FULL "
-            "tables have the value in the stream and are always complete"
+            description="reselect: read the value from the table, list the column in `source.reselected`; omit: leave "
+            "it out of `after`, list it in `source.unchanged`. REPLICA IDENTITY FULL tables have it in the stream"
         ),
-    ] = "omit"
+    ] = "reselect"
 
 
 class Http(Section, frozen=True):

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -30,6 +30,7 @@ from cdc.kafka.consumer import LogReader
 from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
 from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
@@ -38,8 +39,10 @@ from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
 from cdc.replication import catalog
-from cdc.replication.connect import Connection, connect, sever
+from cdc.replication.connect import Connection, connect, deadline
+from cdc.replication.keyread import read_by_key
 from cdc.replication.publication import PublicationFacts
+from cdc.replication.reselect import Reselector
 from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
@@ -92,27 +95,16 @@ class _Catalog:
         self._sql = sql
 
     def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
-        with self._deadline():
+        with deadline(self._sql, _ANSWER_S):
             return catalog.key_columns(self._sql, oid, wanted)
 
     def ancestors(self, oid: int) -> list[str]:
-        with self._deadline():
+        with deadline(self._sql, _ANSWER_S):
             return catalog.ancestors(self._sql, oid)
 
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
-        with self._deadline():
+        with deadline(self._sql, _ANSWER_S):
             return catalog.types(self._sql, oids)
-
-    @contextmanager
-    def _deadline(self) -> Iterator[None]:
-        """Libpq waits for ever on a link that swallows everything; the capture thread must not."""
-        timer = threading.Timer(_ANSWER_S, sever, [self._sql])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture:
@@ -155,7 +147,10 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         accounts.open_all([*data, schema_topic(config.name)])
         keys = recorded_keys(reader, config.name)
         database = source.identity.database
-        planner = TablePlanner(config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys)
+        holes = Holes()
+        planner = TablePlanner(
+            config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys, holes=holes
+        )
         publisher.tables = {table.table: "complete" for table in source.tables}
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
@@ -177,6 +172,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             assembler=_assembler(config, position, epoch, beside),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
+            reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
             observer=status,
             clock=clock,
             verified=watch.verified,

@@ -57,6 +57,22 @@ class Metrics:
         self.truncates_ignored = Counter(
             "cdc_truncates_ignored_total", "TRUNCATEs passed over because of source.on_truncate", registry=registry
         )
+        self.reselected = Counter(
+            "cdc_reselected_rows_total", "Row events completed with values read from the table", registry=registry
+        )
+        self.reselect_gone = Counter(
+            "cdc_reselect_gone_rows_total",
+            "Row events that stay without unchanged values, because the row is not in the table any more",
+            registry=registry,
+        )
+        self.reselect_queries = Counter(
+            "cdc_reselect_queries_total", "Queries for unchanged values: one a table and batch", registry=registry
+        )
+        self.reselect_waits = Counter(
+            "cdc_reselect_waits_total",
+            "Times capture waited for seconds until a transaction was visible or a table was not locked",
+            registry=registry,
+        )
 
     def render(self) -> bytes:
         """The page of /metrics."""

@@ -101,6 +101,20 @@ class Status:
             self._rates.append((now_s, stats.row_count, stats.byte_count))
             self._forget(now_s)
 
+    def reselected(self, *, row_count: int, gone_count: int, query_count: int) -> None:
+        """See `cdc.contracts.ReselectObserver`."""
+        self._metrics.reselected.inc(row_count - gone_count)
+        self._metrics.reselect_gone.inc(gone_count)
+        self._metrics.reselect_queries.inc(query_count)
+
+    def reselect_waits(self, cause: TailraceError | None) -> None:
+        """See `cdc.contracts.ReselectObserver`."""
+        if cause is None:
+            self.enter(State.RUNNING)
+        else:
+            self._metrics.reselect_waits.inc()
+            self.enter(State.WAITING, "reselect", cause)
+
     def reached(self, position: StreamPosition) -> None:
         """The log was found to reach `position`, before anything new is published."""
         self._metrics.position.set(position.end_lsn)

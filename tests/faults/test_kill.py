@@ -18,6 +18,7 @@ from tests.fixtures.waiting import until
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Sections
     from tests.fixtures.oracle import Oracle
+    from tests.fixtures.topiclog import TopicLog
 
 KILLS: Final = int(os.environ.get("TAILRACE_KILLS", "8"))
 TERM_S: Final = 20.0
@@ -42,6 +43,7 @@ def test_log_is_exactly_the_history_after_kill_9_at_random_moments(capture: Capt
     log = capture.settled(capture.running(SMALL))
 
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
+    assert wide_rows(log) == dict(capture.query("select id, body from wide")), "large values of the last records"
     assert any(cut["next_ordinal"] for cut in log.cuts), "no transaction was spread; the test is weaker than it says"
 
 
@@ -69,6 +71,12 @@ def begin(capture: CaptureSite) -> Oracle:
     oracle = capture.oracle()
     capture.running(SMALL).kill()
     return oracle
+
+
+def wide_rows(log: TopicLog) -> dict[int, object]:
+    """Key and large value of every row, from the last record of each key alone: what compaction leaves."""
+    topic = next(topic for topic in log.data_topics if topic.endswith(".wide"))
+    return {row["id"]: row.get("body") for row in log.fold(topic).values()}
 
 
 def acknowledged_early(capture: CaptureSite) -> list[str]:

@@ -40,7 +40,7 @@ from cdc.progress.restore import restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from tests.fixtures import pgoutput as server
-from tests.fixtures.capture import NotingObserver, ScriptedStream
+from tests.fixtures.capture import NotingObserver, ScriptedReselect, ScriptedStream
 from tests.fixtures.executors import Scripted, When
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer
@@ -116,6 +116,7 @@ class _Capture:
                 assembler=assembler,
                 planner=_Planner(),
                 live_keys=SpooledKeys(lambda: nullcontext(log), publisher.ledger),
+                reselect=ScriptedReselect(),
                 observer=NotingObserver(),
                 clock=clock,
                 verified=lambda: Lsn(1 << 40),

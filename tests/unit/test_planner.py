@@ -9,6 +9,7 @@ import pytest
 from cdc.config.load import parse
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
+from cdc.model.hole import Holes
 from cdc.model.progress import KeyColumn, KeyForm
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
@@ -43,7 +44,9 @@ class Planning:
         self.roots: dict[int, Sequence[str]] = {}
         self.asked: list[list[int]] = []
         self.topics: list[tuple[str, bool]] = []
-        self.planner = TablePlanner(parse(config, {}), "shop_db", self, self._open, epoch=2, keys=recorded or {})
+        self.planner = TablePlanner(
+            parse(config, {}), "shop_db", self, self._open, epoch=2, keys=recorded or {}, holes=Holes()
+        )
 
     def ancestors(self, oid: int) -> Sequence[str]:
         return self.roots.get(oid, ())
