@@ -118,6 +118,9 @@ partitions = 4          # of topics we create; a key never moves afterwards
 # sasl.username = "cdc"
 # sasl.password_file = "/run/secrets/kafka_password"
 
+# [toast]
+# mode = "reselect"     # large values an update did not change: read again; or "omit"
+
 # [http]
 # listen = "127.0.0.1:8087"   # /livez /readyz /metrics /status
 """

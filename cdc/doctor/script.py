@@ -89,7 +89,8 @@ def _grants(role: str, database: str, tables: Sequence[SourceTable]) -> str:
     if tables:
         names = ",\n    ".join(name_of(table) for table in tables)
         lines.append(f"grant select on\n    {names}\n    to {ident(role)};")
-    return "-- Streaming needs no right on a table; copying what is there already does.\n" + "\n".join(lines)
+    why = "-- Streaming needs no right on a table; copying what is there, and reading large values again, does."
+    return "\n".join((why, *lines))
 
 
 def _decisions(findings: Sequence[Finding]) -> str:

@@ -21,17 +21,21 @@ def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
     """A summary, then what is to be said of each table, in their order."""
     return [
         *_summary(facts, config),
-        *_rights(facts),
-        *(finding for table in facts.tables for finding in check_table(table, facts.rights.get(table.oid))),
+        *_rights(facts, reselect=config.toast.mode == "reselect"),
+        *(
+            finding
+            for table in facts.tables
+            for finding in check_table(table, facts.rights.get(table.oid), reselect=config.toast.mode == "reselect")
+        ),
     ]
 
 
-def check_table(table: SourceTable, rights: TableRights | None) -> list[Finding]:
-    """Everything about one table; nothing for one that is fine."""
+def check_table(table: SourceTable, rights: TableRights | None, *, reselect: bool = True) -> list[Finding]:
+    """Everything about one table; nothing for one that is fine. `reselect`: large values are read again."""
     if table.unpublishable:
         return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
     found = [*_schema(table), *_key(table, rights), *_leaves(table), *_generated(table)]
-    return [*found, *_toast(table, rights)]
+    return [*found, *_toast(table, rights, reselect=reselect)]
 
 
 def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
@@ -51,8 +55,11 @@ def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
     yield Finding(group=Group.TABLES, level=Level.OK, check="tables", message=", ".join(parts))
 
 
-def _rights(facts: SourceFacts) -> Iterator[Finding]:
-    """Streaming needs no right on a table; copying what is there already does. One finding for all of them."""
+def _rights(facts: SourceFacts, *, reselect: bool) -> Iterator[Finding]:
+    """Streaming needs no right on a table; copying what is there, and reading large values again, does.
+
+    One finding for all of them; an error where the next update may stop capture.
+    """
     role = ident(facts.role.name)
     lacking = [
         table
@@ -66,9 +73,11 @@ def _rights(facts: SourceFacts) -> Iterator[Finding]:
     schemas = sorted({table.namespace for table in lacking if not facts.rights[table.oid].can_use_schema})
     grants = [f"grant usage on schema {ident(schema)} to {role};" for schema in schemas]
     grants += [f"grant select on {name_of(t)} to {role};" for t in lacking if not facts.rights[t.oid].can_select]
-    text = f"role {facts.role.name!r} may not read {len(lacking)} tables, which a snapshot needs: {shown}"
-    sql = "\n".join(grants)
-    yield Finding(group=Group.TABLES, level=Level.WARNING, check="select", message=text, sql=sql)
+    stops = reselect and any(table.key and _large(table, facts.rights[table.oid]) for table in lacking)
+    needs = "a snapshot and updates that leave a large value alone need" if reselect else "a snapshot needs"
+    text = f"role {facts.role.name!r} may not read {len(lacking)} tables, which {needs}: {shown}"
+    level = Level.ERROR if stops else Level.WARNING
+    yield Finding(group=Group.TABLES, level=level, check="select", message=text, sql="\n".join(grants))
 
 
 def _schema(table: SourceTable) -> Iterator[Finding]:
@@ -142,16 +151,21 @@ def _generated(table: SourceTable) -> Iterator[Finding]:
         yield _finding(Level.OK, "generated", table, text)
 
 
-def _toast(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
-    """Only tables that have out-of-line values now: nearly every table could have some."""
-    if table.replica_identity is ReplicaIdentity.FULL or rights is None or not rights.toast_bytes or not table.key:
+def _large(table: SourceTable, rights: TableRights | None) -> bool:
+    """Whether it has values now that an update may not show: nearly every table could have some."""
+    return rights is not None and bool(rights.toast_bytes) and table.replica_identity is not ReplicaIdentity.FULL
+
+
+def _toast(table: SourceTable, rights: TableRights | None, *, reselect: bool) -> Iterator[Finding]:
+    if rights is None or not table.key or not _large(table, rights):
         return
     names = [column.name for column in table.columns if column.toastable and column.name not in table.key]
+    then = "it is read again from the table" if reselect else "its column is left out and listed in source.unchanged"
     text = (
         f"has {rights.toast_bytes / (1 << 20):.1f} MB of large values ({', '.join(names)}): an update that leaves one "
-        "alone does not show it, and lists it in source.unchanged"
+        f"alone does not show it, so {then}"
     )
-    sql = f"alter table {name_of(table)} replica identity full;  -- complete events, more WAL"
+    sql = f"alter table {name_of(table)} replica identity full;  -- events with all their own values, more WAL"
     yield _finding(Level.WARNING, "toast", table, text, sql=sql)
 
 

@@ -64,7 +64,35 @@ def test_large_values_offer_replica_identity_full() -> None:
 
     assert (finding.check, finding.level) == ("toast", Level.WARNING)
     assert "3.0 MB of large values (note)" in finding.message
+    assert "read again from the table" in finding.message
     assert "replica identity full" in finding.sql
+
+
+def test_large_values_that_are_left_out_are_said_to_be() -> None:
+    (finding,) = check_table(table(), rights(toast_bytes=1), reselect=False)
+
+    assert "listed in source.unchanged" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "toast_bytes", "identity", "level"),
+    [
+        ("reselect", 1, ReplicaIdentity.DEFAULT, Level.ERROR),
+        ("reselect", 0, ReplicaIdentity.DEFAULT, Level.WARNING),
+        ("reselect", 1, ReplicaIdentity.FULL, Level.WARNING),
+        ("omit", 1, ReplicaIdentity.DEFAULT, Level.WARNING),
+    ],
+)
+def test_large_values_that_may_not_be_read_are_an_error(
+    mode: str, toast_bytes: int, identity: ReplicaIdentity, level: Level
+) -> None:
+    """The next update that leaves one alone stops capture."""
+    subject = table(replica_identity=identity)
+    allowed = rights(can_select=False, toast_bytes=toast_bytes)
+
+    found = check_tables(facts(subject, rights={subject.oid: allowed}), config(f'[toast]\nmode = "{mode}"'))
+
+    assert [f.level for f in found if f.check == "select"] == [level]
 
 
 def test_large_values_are_fine_with_full_identity() -> None:
