@@ -5,7 +5,9 @@
     assert report.ok
 
 Nothing may write to the captured tables from `lsn` on until it returns: rows are compared with the log as of one
-cut, and a later change is a difference. Memory does not grow with the tables.
+cut, and a later change is a difference. That is why columns in `source.reselected` are compared like all others, and as
+the last record of a key alone has them: a value read after the cut is still that of the cut. Memory does not grow with
+the tables.
 """
 
 from __future__ import annotations

@@ -127,6 +127,7 @@ def test_changes_of_every_kind_fold_to_the_tables(capture: CaptureSite) -> None:
         """insert into "Odd.Name" values ('k3', 3)""",
         "insert into files select i, 'n', repeat(md5(i::text), 200) from generate_series(1, 20) i",
         "update files set name = 'renamed' where id % 2 = 0",  # leaves body alone, which is out of line
+        "update files set id = id + 100 where id % 4 = 0",  # so does this, and no record of the new key ever had it
         "insert into visits select 'p' || i % 3, 1 from generate_series(1, 30) i",
         "update visits set hits = 2 where page = 'p1'",
         "delete from visits where page = 'p2'",
