@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
 from cdc.model.relation import Column, Relation, ReplicaIdentity
-from cdc.wire.pgoutput import Begin, Commit, Delete, Insert, Message, Truncate, Update
+from cdc.wire.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Truncate, Update
 from tests.fixtures import pgoutput as server
 
 LEFT_OUT = 3
@@ -24,7 +24,10 @@ FIRST_LSN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing in a transaction: a change (I, U, D, T) of a relation in a shape, or a keepalive (k)."""
+    """One thing in a transaction: a change (I, U, D, T) of a relation in a shape, or a keepalive (k).
+
+    H is an update that leaves a large value alone, which is therefore not sent.
+    """
 
     kind: str
     oid: int = 1
@@ -120,6 +123,8 @@ def change_of(step: Step) -> Insert | Update | Delete | Truncate:
             return Insert(step.oid, row)
         case "U":
             return Update(step.oid, "", None, row)
+        case "H":
+            return Update(step.oid, "", None, (*row[:-1], UNCHANGED))
         case "D":
             return Delete(step.oid, "K", (key, *[None] * step.shape))
         case _:

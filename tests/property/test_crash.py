@@ -1,12 +1,13 @@
 """Capture as a whole, without its edges, crashed anywhere: the log has every event exactly once, in order.
 
-Pipeline, assembler, transcoder, publisher, ledger and restore are the real ones. The source and the broker are in
-memory: the broker knows offsets, markers, aborted records, fencing and commits whose answer is lost.
+Pipeline, assembler, transcoder, reselector, publisher, ledger and restore are the real ones. The source and the broker
+are in memory: the broker knows offsets, markers, aborted records, fencing and commits whose answer is lost.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -29,9 +30,10 @@ from cdc.encode.beside import Beside
 from cdc.encode.schema import table_schema
 from cdc.encode.transcoder import TranscodeOptions, Transcoder
 from cdc.encode.values import EncodeOptions
-from cdc.errors import OutcomeUnknown, ProducerFenced
+from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.hole import Holes
 from cdc.model.progress import Cut, Identity, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.pipeline import Parts, Pipeline
@@ -39,8 +41,10 @@ from cdc.progress.records import decode
 from cdc.progress.restore import restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
+from cdc.replication.keyread import Answer, Ask, NotYet
+from cdc.replication.reselect import Reselector
 from tests.fixtures import pgoutput as server
-from tests.fixtures.capture import NotingObserver, ScriptedReselect, ScriptedStream
+from tests.fixtures.capture import NotingObserver, ScriptedStream
 from tests.fixtures.executors import Scripted, When
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer
@@ -61,7 +65,7 @@ _IDENTITY = Identity(
     topic_ids={},
 )
 
-_STEPS = [Step(kind, oid, shape, key) for kind in "IUDT" for oid in (1, 2, 3) for shape in (1, 2) for key in range(4)]
+_STEPS = [Step(kind, oid, shape, key) for kind in "IUHDT" for oid in (1, 2, 3) for shape in (1, 2) for key in range(4)]
 _EXAMPLES = 150 if settings().derandomize else 4000  # of 30 steps; 25 ms each
 
 EventId = tuple[int, int, str, int]
@@ -77,6 +81,7 @@ class _Planned:
 
 @dataclass(slots=True)
 class _Planner:
+    holes: Holes
     buffers: dict[str, TopicBuffer] = field(default_factory=dict)
 
     def plan(self, relation: Relation, at: Lsn) -> _Planned | None:
@@ -85,7 +90,7 @@ class _Planner:
         topic = f"shop.public.{relation.name}"
         buffer = self.buffers.setdefault(topic, TopicBuffer(topic, _TOPICS[topic]))
         schema = table_schema(relation, ("id",), {}, EncodeOptions())
-        transcoder = Transcoder(schema, buffer, TranscodeOptions("shop", "d", 1 << 20))
+        transcoder = Transcoder(schema, buffer, TranscodeOptions("shop", "d", 1 << 20), self.holes)
         return _Planned(buffer, transcoder, [schema.record(topic, 1, at)])
 
 
@@ -109,15 +114,19 @@ class _Capture:
         publisher.commit(self.start, Lsn(1 << 40))
         assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete", beside=beside)
         self.publisher = publisher
+        holes, observer = Holes(), NotingObserver()
+        self.looks_in_vain = 0
         self.pipeline = Pipeline(
             Parts(
                 stream=self.stream,
                 publisher=publisher,
                 assembler=assembler,
-                planner=_Planner(),
+                planner=_Planner(holes),
                 live_keys=SpooledKeys(lambda: nullcontext(log), publisher.ledger),
-                reselect=ScriptedReselect(),
-                observer=NotingObserver(),
+                reselect=Reselector(
+                    self._read, holes, clock, threading.Event(), observer=observer, healthy=lambda: None
+                ),
+                observer=observer,
                 clock=clock,
                 verified=lambda: Lsn(1 << 40),
                 batch_age_max_s=1.0,
@@ -125,6 +134,17 @@ class _Capture:
             )
         )
         self.assembler = assembler
+
+    def _read(self, asks: Sequence[Ask], xids: frozenset[int]) -> list[Answer]:
+        """Every row is there; it becomes visible after so many looks."""
+        assert not self.publisher.is_open
+        assert not self.publisher.settling
+        if self.looks_in_vain > 0:
+            self.looks_in_vain -= 1
+            raise NotYet(SourceUnreachable("not visible yet"))
+        return [
+            Answer(ask.columns, {at: (b"later",) * len(ask.columns) for at, _ in enumerate(ask.keys)}) for ask in asks
+        ]
 
 
 class CrashMachine(RuleBasedStateMachine):
@@ -146,7 +166,9 @@ class CrashMachine(RuleBasedStateMachine):
         self.caps = Caps(rows, 1 << 30)
         self._start(earlier=0)
 
-    @rule(gap=st.sampled_from([0, 0, 3]), size=st.sampled_from([0, 1, 2, 5, 9, 14]), first=st.integers(0, 95))
+    @rule(
+        gap=st.sampled_from([0, 0, 3]), size=st.sampled_from([0, 1, 2, 5, 9, 14]), first=st.integers(0, len(_STEPS) - 1)
+    )
     def commit_a_transaction(self, gap: int, size: int, first: int) -> None:
         """Many are larger than twice the cap, so that they are spread."""
         steps = [_STEPS[(first + 29 * index) % len(_STEPS)] for index in range(size)]
@@ -186,6 +208,10 @@ class CrashMachine(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["lost", "late"]))
     def next_commit_gets_no_answer(self, how: Literal["lost", "late"]) -> None:
         self.capture.producer.next_commit = how
+
+    @rule(looks=st.integers(1, 12))
+    def next_rows_are_not_visible_yet(self, looks: int) -> None:
+        self.capture.looks_in_vain = looks
 
     @precondition(lambda self: self.capture.publisher.is_open)
     @rule()
@@ -308,6 +334,7 @@ class CrashMachine(RuleBasedStateMachine):
                         assert ids[-1][2:] == (topic, key), "a tombstone stands right behind its delete"
                         continue
                     source = json.loads(stored.value)["source"]
+                    assert "unchanged" not in source, "a record is published before it is complete"
                     ids.append((source["commit_lsn"], source["ordinal"], topic, key))
                 assert ids == sorted(ids)
                 found += ids
