@@ -29,6 +29,7 @@ class TableRights:
     Attributes:
         owned: it is of the role, or of one the role is a member of.
         candidate_indexes: names of unique indexes that could be its replica identity.
+        filtered: row level security hides rows from the role.
         toast_bytes: size of its out-of-line values, with all its partitions.
     """
 
@@ -36,6 +37,7 @@ class TableRights:
     owned: bool
     can_select: bool
     can_use_schema: bool
+    filtered: bool = False
     candidate_indexes: tuple[str, ...] = ()
     toast_bytes: int = 0
 

@@ -35,6 +35,7 @@ _USED: Final = "select (select count(*) from pg_replication_slots), (select coun
 _RIGHTS: Final = """
 select c.oid::int8, pg_get_userbyid(c.relowner)::text, pg_has_role(c.relowner, 'usage'),
        has_table_privilege(c.oid, 'select'), has_schema_privilege(c.relnamespace, 'usage'),
+       row_security_active(c.oid),
        coalesce((select array_agg(i.relname::text order by i.relname)
                  from pg_index x join pg_class i on i.oid = x.indexrelid
                  where x.indrelid = c.oid and x.indisunique and x.indimmediate and x.indisvalid
@@ -98,10 +99,11 @@ def table_rights(connection: Connection, tables: Sequence[SourceTable]) -> dict[
             owned=owned,
             can_select=can_select,
             can_use_schema=can_use_schema,
+            filtered=filtered,
             candidate_indexes=tuple(candidates),
             toast_bytes=toast.get(oid, 0),
         )
-        for oid, owner, owned, can_select, can_use_schema, candidates in rows
+        for oid, owner, owned, can_select, can_use_schema, filtered, candidates in rows
     }
 
 

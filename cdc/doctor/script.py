@@ -28,7 +28,7 @@ def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding
         _settings(facts),
         "begin;\nset local lock_timeout = '10s';",
         _role(role, facts),
-        "" if facts is not None and facts.role.superuser else _grants(role, database, tables),
+        "" if facts is not None and facts.role.superuser else _grants(role, database, tables, facts),
         _decisions(findings),
         _publication(config, tables, facts),
         "commit;",
@@ -82,13 +82,15 @@ def _role(role: str, facts: SourceFacts | None) -> str:
     return f"-- The role capture connects as.\n{_do(body)}"
 
 
-def _grants(role: str, database: str, tables: Sequence[SourceTable]) -> str:
+def _grants(role: str, database: str, tables: Sequence[SourceTable], facts: SourceFacts | None) -> str:
     lines = [f"grant connect on database {ident(database)} to {ident(role)};"]
     schemas = sorted({table.namespace for table in tables})
     lines += [f"grant usage on schema {ident(schema)} to {ident(role)};" for schema in schemas]
     if tables:
         names = ",\n    ".join(name_of(table) for table in tables)
         lines.append(f"grant select on\n    {names}\n    to {ident(role)};")
+    if facts is not None and any(may.filtered for may in facts.rights.values()):
+        lines.append(f"alter role {ident(role)} bypassrls;  -- row level security would hide rows from it")
     why = "-- Streaming needs no right on a table; copying what is there, and reading large values again, does."
     return "\n".join((why, *lines))
 

@@ -61,21 +61,18 @@ def _rights(facts: SourceFacts, *, reselect: bool) -> Iterator[Finding]:
     One finding for all of them; an error where the next update may stop capture.
     """
     role = ident(facts.role.name)
-    lacking = [
-        table
-        for table in facts.tables
-        if table.oid in facts.rights
-        and not (facts.rights[table.oid].can_select and facts.rights[table.oid].can_use_schema)
-    ]
+    found = [(table, facts.rights[table.oid]) for table in facts.tables if table.oid in facts.rights]
+    lacking = [table for table, may in found if not (may.can_select and may.can_use_schema) or may.filtered]
     if not lacking:
         return
     shown = ", ".join(table.table for table in lacking[:5]) + (" ..." if len(lacking) > 5 else "")
     schemas = sorted({table.namespace for table in lacking if not facts.rights[table.oid].can_use_schema})
     grants = [f"grant usage on schema {ident(schema)} to {role};" for schema in schemas]
     grants += [f"grant select on {name_of(t)} to {role};" for t in lacking if not facts.rights[t.oid].can_select]
+    grants += [f"alter role {role} bypassrls;"] if any(may.filtered for _, may in found) else []
     stops = reselect and any(table.key and _large(table, facts.rights[table.oid]) for table in lacking)
     needs = "a snapshot and updates that leave a large value alone need" if reselect else "a snapshot needs"
-    text = f"role {facts.role.name!r} may not read {len(lacking)} tables, which {needs}: {shown}"
+    text = f"role {facts.role.name!r} may not read all rows of {len(lacking)} tables, which {needs}: {shown}"
     level = Level.ERROR if stops else Level.WARNING
     yield Finding(group=Group.TABLES, level=level, check="select", message=text, sql="\n".join(grants))
 

@@ -260,15 +260,34 @@ class Transcoder:
         """The record put last may lack columns: have them asked for. With REPLICA IDENTITY FULL none is missing."""
         if self._holes is None or key is None or _NOT_SENT not in after:
             return 0
-        update = pgoutput.decode(frame[PAYLOAD_OFFSET:])
-        assert isinstance(update, pgoutput.Update)
-        images = [image for image in (update.new, update.old) if image is not None]
-        texts = [next(v for image in images if isinstance(v := image[index], bytes)) for index in self.schema.key]
         missing = tuple(index for index, value in enumerate(after) if value == _NOT_SENT)
         records = self._partitions[partition_of(key, self._partition_count)]
         fill = partial(self._fill, records, len(records) - 1, (op, after, row))
-        names = tuple(text.decode() for text in texts)
-        return self._holes.add(Hole(self.schema.relation, self.schema.key, names, missing, row[0].xid, fill))
+        relation, key_columns = self.schema.relation, self.schema.key
+        return self._holes.add(Hole(relation, key_columns, self._key_texts(frame), missing, row[0].xid, fill))
+
+    def _key_texts(self, frame: bytes) -> tuple[str, ...]:
+        """The key of the new row as the server wrote it, of a frame that was read before."""
+        texts, at = self._texts(frame, _TUPLE_AT)
+        if frame[30] != 78:
+            old = texts
+            texts, _ = self._texts(frame, at + 1)
+            texts = [before if text is None else text for before, text in zip(old, texts, strict=True)]
+        return tuple((texts[index] or b"").decode() for index in self.schema.key)
+
+    def _texts(self, frame: bytes, at: int) -> tuple[list[bytes | None], int]:
+        """The texts of the tuple at `at`, None where there is none, and the offset after it."""
+        at += 2
+        texts: list[bytes | None] = []
+        for _ in self._encoders:
+            start = at + 5
+            if frame[at] == 116:
+                at = start + _LENGTH(frame, at + 1)[0]
+                texts.append(frame[start:at])
+            else:
+                at += 1
+                texts.append(None)
+        return texts, at
 
     def _fill(
         self, records: list[Record], at: int, parts: tuple[bytes, list[bytes], tuple[Stamp, int, int]], found: Found

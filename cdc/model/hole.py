@@ -6,8 +6,9 @@ A transcoder notes a hole beside the record it made without these values; a `cdc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cdc.model.relation import Relation
 
@@ -17,8 +18,7 @@ Found = Mapping[int, bytes | None]
 """Column index -> the server's text of a value, None for null."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hole:
+class Hole(msgspec.Struct, frozen=True, eq=False):
     """One record.
 
     Attributes:

@@ -72,6 +72,8 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "20000",
     "connect_timeout": "10",
 }
+# A session may wait hours for the next question of its kind; a role's limit would end it and capture with it.
+_LASTING: Final = "set idle_session_timeout = 0"
 _FORMS: Final = "postgresql://user@host:5432/database, or host=… dbname=… user=…"
 
 
@@ -100,7 +102,7 @@ def connect(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connect
     except psycopg.Error as error:
         raise translate(error, "connect to PostgreSQL") from None
     try:
-        connection.execute("; ".join(SESSION).encode())
+        connection.execute("; ".join((*SESSION, _LASTING)).encode())
     except psycopg.Error as error:
         connection.close()
         raise translate(error, "set up the session") from error

@@ -207,6 +207,7 @@ def test_role_without_rights_is_told_each_one_and_the_script_grants_them(
     pipeline: Pipeline, source: Connection, role: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source.execute("create table public.t (id int primary key)")
+    source.execute("create table public.u (id int primary key); alter table public.u enable row level security")
     source.execute(sql.SQL("create role {} login").format(sql.Identifier(role)))
     pipeline.write(dsn=make_conninfo(pipeline.dsn, user=role))
     found = diagnosis(pipeline, capsys)

@@ -95,6 +95,14 @@ def test_large_values_that_may_not_be_read_are_an_error(
     assert [f.level for f in found if f.check == "select"] == [level]
 
 
+def test_row_level_security_that_hides_rows_is_lifted_for_the_role() -> None:
+    subject = table()
+
+    found = check_tables(facts(subject, rights={subject.oid: rights(filtered=True)}), config())
+
+    assert [f.sql for f in found if f.check == "select"] == ['alter role "cdc" bypassrls;']
+
+
 def test_large_values_are_fine_with_full_identity() -> None:
     assert check_table(table(replica_identity=ReplicaIdentity.FULL), rights(toast_bytes=1)) == []
 
