@@ -156,20 +156,18 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
         publisher.commit(position, watch.verified())  # 6
         status.reached(position)
-        log.get().info(
-            "capture_started",
-            slot=config.slot,
-            publication=config.publication,
-            lsn=str(position.end_lsn),
-            epoch=epoch,
-            tables=len(source.tables),
-            first_start=restored.progress is None,
-        )
+        _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
         beside = _beside(config, database)
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, beside),
+            assembler=Assembler(
+                position,
+                epoch=epoch,
+                caps=Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max),
+                on_truncate=config.source.on_truncate,
+                beside=beside,
+            ),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
@@ -183,15 +181,22 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
     raise AssertionError("unreachable")
 
 
+def _say_started(config: Config, position: StreamPosition, epoch: int, *, tables: int, first: bool) -> None:
+    log.get().info(
+        "capture_started",
+        slot=config.slot,
+        publication=config.publication,
+        lsn=str(position.end_lsn),
+        epoch=epoch,
+        tables=tables,
+        first_start=first,
+    )
+
+
 def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     size = message_bytes_max(config.capture.row_bytes_max)
     producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
-
-
-def _assembler(config: Config, position: StreamPosition, epoch: int, beside: BesideTables) -> Assembler:
-    caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
-    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate, beside=beside)
 
 
 def _beside(config: Config, database: str) -> BesideTables:
