@@ -161,13 +161,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=Assembler(
-                position,
-                epoch=epoch,
-                caps=Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max),
-                on_truncate=config.source.on_truncate,
-                beside=beside,
-            ),
+            assembler=_assembler(config, position, epoch, beside),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
@@ -197,6 +191,11 @@ def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     size = message_bytes_max(config.capture.row_bytes_max)
     producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
+
+
+def _assembler(config: Config, position: StreamPosition, epoch: int, beside: BesideTables) -> Assembler:
+    caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
+    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate, beside=beside)
 
 
 def _beside(config: Config, database: str) -> BesideTables:
