@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -83,9 +82,10 @@ def sink_settings(config: Config, name: str) -> Warehouse:
 
 def sink_look(settings: Warehouse) -> Look:
     """How far a sink is, told by what it has published: its process need not run, or be on this machine."""
+    from sinks.warehouse.location import Location
     from sinks.warehouse.manifest import ManifestStore
 
-    store = ManifestStore(Path(settings.path))
+    store = ManifestStore(Location.configured(settings))
 
     def look() -> Reach | None:
         current = store.current()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @lake_option
 @config_option
 @json_option
-def command(table: str, key: Sequence[str], lake_path: Path | None, config_path: Path | None, as_json: bool) -> int:
+def command(table: str, key: Sequence[str], lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show everything that ever happened to one row: when, where in the log, and which columns became what.
 
     KEY is JSON, as '{"id": 7}', or the values of the key columns in the table's order.
@@ -37,7 +37,7 @@ def command(table: str, key: Sequence[str], lake_path: Path | None, config_path:
     from sinks.warehouse.rowhistory import history_of
 
     meant = parse_key(key)
-    lake = Lake(place(config_path, lake_path).path)
+    lake = Lake(place(config_path, lake_path).location)
     manifest = lake.manifest()
     found = history_of(lake, manifest, table, meant)
     if as_json:

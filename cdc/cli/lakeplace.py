@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import output
-from cdc.cli.options import configuration
+from cdc.cli.options import config_file, configuration
 from cdc.errors import UsageError
+
+if TYPE_CHECKING:
+    from sinks.warehouse.location import Location
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,9 +30,9 @@ _NUMBERS: Final = (int, float, Decimal)
 lake_option: Final = click.option(
     "--lake",
     "lake_path",
-    type=click.Path(path_type=Path, file_okay=False),
+    metavar="PATH|URL",
     default=None,
-    help="The lake's folder  [default: that of the warehouse sink in the configuration].",
+    help="The lake's folder, or its address in an object store  [default: that of the warehouse sink].",
 )
 """``--lake``; hand the value to `place`."""
 
@@ -38,23 +41,35 @@ lake_option: Final = click.option(
 class Place:
     """A lake, and the folder of its views' SQL where that is known."""
 
-    path: Path
+    location: Location
     views: Path | None
 
 
-def place(config_path: Path | None, lake_path: Path | None) -> Place:
+def place(config_path: Path | None, lake_path: str | None) -> Place:
     """The lake meant. Raises UsageError when the configuration does not say which."""
+    from sinks.warehouse.location import Location
+
     if lake_path is not None:
-        return Place(lake_path, None)
+        return Place(Location.of(lake_path, _options_of(config_path, lake_path)), None)
     sinks = configuration(config_path).sinks
     if len(sinks) != 1:
         what = f"the configuration has {len(sinks)} warehouse sinks: {', '.join(sorted(sinks))}" if sinks else ""
         raise UsageError(
             what or "the configuration has no warehouse sink",
-            hint="name the lake's folder by --lake" + ("" if sinks else ", or add [sinks.lake]"),
+            hint="name the lake by --lake" + ("" if sinks else ", or add [sinks.lake]"),
         )
     (sink,) = sinks.values()
-    return Place(Path(sink.path), Path(sink.views) if sink.views else None)
+    return Place(Location.configured(sink), Path(sink.views) if sink.views else None)
+
+
+def _options_of(config_path: Path | None, lake_path: str) -> dict[str, str]:
+    """Those of the sink that has its lake there; none, and the environment counts, when no sink has."""
+    if "://" not in lake_path or not config_file(config_path).exists():
+        return {}
+    for sink in configuration(config_path).sinks.values():
+        if sink.path.rstrip("/") == lake_path.rstrip("/"):
+            return {name: value.reveal() for name, value in sink.storage.items()}
+    return {}
 
 
 def json_value(value: object) -> Any:

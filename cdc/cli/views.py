@@ -38,12 +38,12 @@ def group() -> None:
 @lake_option
 @config_option
 @json_option
-def list_views(lake_path: Path | None, config_path: Path | None, as_json: bool) -> int:
+def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show every view: as of which LSN it is, how many rows it has, and why when it stays behind."""
     from sinks.warehouse.look import Lake, views
 
     where = place(config_path, lake_path)
-    lake = Lake(where.path)
+    lake = Lake(where.location)
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
     found = [_document(look, now_s) for look in views(lake, manifest)]
@@ -65,7 +65,7 @@ def list_views(lake_path: Path | None, config_path: Path | None, as_json: bool) 
 @lake_option
 @config_option
 @json_option
-def show(name: str, limit: int, where: str, lake_path: Path | None, config_path: Path | None, as_json: bool) -> int:
+def show(name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show rows of a view as of the newest cut."""
     return _show(place(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
 
@@ -79,7 +79,7 @@ def show(name: str, limit: int, where: str, lake_path: Path | None, config_path:
 @config_option
 @json_option
 def show_at(
-    at: str, name: str, limit: int, where: str, lake_path: Path | None, config_path: Path | None, as_json: bool
+    at: str, name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool
 ) -> int:
     """Show rows of a view as the lake had it at an older cut.
 
@@ -127,7 +127,7 @@ def _show(found: Place, name: str, at: At, *, limit: int, where: str, as_json: b
     from cdc.lsn import Lsn
     from sinks.warehouse.look import Lake, read, view_look
 
-    lake = Lake(found.path)
+    lake = Lake(found.location)
     manifest = lake.manifest(at)
     look = view_look(lake, manifest, name)
     table, state = lake.view(name, manifest)

@@ -15,8 +15,9 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from cdc.config.debezium import translated
+from cdc.config.lakeurl import HINT, problem_of
 from cdc.config.secret import Secret
-from cdc.config.settings import Config, Section
+from cdc.config.settings import Config, Section, Warehouse
 from cdc.errors import ConfigError
 
 _PREFIX: Final = "TAILRACE_"
@@ -188,9 +189,23 @@ def _check(config: Config, where: str) -> None:
             raise ConfigError(
                 f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
             )
+        _check_place(where, sink, config.sinks[sink])
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
         raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; it must be host:port")
+
+
+def _check_place(where: str, name: str, sink: Warehouse) -> None:
+    if "://" not in sink.path:
+        if sink.storage:
+            raise ConfigError(
+                f"{where}: sinks.{name}.storage has options of an object store, but path is a local folder",
+                hint="leave them out, or write the store's address into path, as s3://bucket/lake",
+            )
+        return
+    problem = problem_of(sink.path)
+    if problem:
+        raise ConfigError(f"{where}: sinks.{name}.path: {problem}", hint=HINT)
 
 
 def _with_password(config: Config, environ: Mapping[str, str]) -> Config:

@@ -189,7 +189,14 @@ class Http(Section, frozen=True):
 class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     """A sink of kind `warehouse`: lake tables kept by Spark."""
 
-    path: Annotated[str, Meta(min_length=1, description="folder of the lake; relative to the working directory")]
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="folder of the lake, relative to the working directory, or its address in an object store, "
+            "as s3://bucket/lake",
+        ),
+    ]
     tables: Annotated[
         tuple[str, ...], Meta(description="captured tables to keep: shell patterns as in source.tables")
     ] = ("*.*",)
@@ -216,7 +223,10 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     memory: Annotated[str, Meta(pattern="^[1-9][0-9]*[mg]$", description="heap of the Spark driver")] = "2g"
     spark: Annotated[dict[str, str], Meta(description="any Spark setting")] = {}
     storage: Annotated[
-        dict[str, Secret], Meta(description="options of the storage, as the deltalake package names them")
+        dict[str, Secret],
+        Meta(
+            description="options of the object store, as the deltalake package names them; those of S3 are Spark's too"
+        ),
     ] = {}
     keep_cuts: Annotated[
         int, Meta(ge=2, le=1_000_000, description="cuts that can still be read; older ones are vacuumed")

@@ -22,8 +22,16 @@ _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _STORE_ERROR: Final = re.compile(
     r"Generic (LocalFileSystem|S3|GCS|MicrosoftAzure|HTTP|HttpStore|HadoopFileSystem) error"
 )
+_REFUSED: Final = re.compile(
+    r"\b(401 Unauthorized|403 Forbidden)\b|lacked (the necessary privileges|valid authentication)"
+)
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
+# What a store answers: its code says what is wrong, the rest may repeat what was signed.
+_ANSWER: Final = re.compile(r"(<\?xml|<Error>|\n\nDebug source:).*", re.DOTALL)
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_QUERY: Final = re.compile(r"(\bhttps?://[^\s?]+)\?\S*")  # a signature may stand in it
 _NO_SUCH_FILE: Final = "2"
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _DETAIL_LENGTH_MAX: Final = 300
 
 
@@ -43,19 +51,28 @@ def translated(table: str) -> Iterator[None]:
         raise
 
 
+def unreached(what: str, error: Exception) -> LakeUnready:
+    """An error that can only be one of the storage."""
+    return _refused(what, error) or _unready(what, error)
+
+
+def is_of_storage(error: Exception) -> bool:
+    """Whether the storage is away or refuses us, rather than what is in it being wrong."""
+    return _refused("", error) is not None or _STORE_ERROR.search(str(error)) is not None
+
+
 def _ours(table: str, error: Exception) -> TailraceError:
-    text = _ANSI.sub("", str(error))
+    refused = _refused(table, error)
+    if refused is not None:
+        return refused
+    text = _plain(error)
     codes = _OS_ERROR.findall(text)
     if isinstance(error, TableNotFoundError) and "Could not create" not in text:
         return _damaged(table, text)
     if isinstance(error, FileNotFoundError) or _NO_SUCH_FILE in codes or "not found" in text[:200].lower():
         return _damaged(table, text)
     if codes or _STORE_ERROR.search(text) or isinstance(error, OSError | TableNotFoundError):
-        return LakeUnready(
-            f"storage of {table} cannot be used: {_detail(text)}",
-            hint="free space, or mend what the message names; the cut is tried again by itself",
-            table=table,
-        )
+        return _unready(table, error)
     if isinstance(error, CommitFailedError):
         return LakeDamaged(
             f"somebody else wrote {table} while a cut was committed",
@@ -73,12 +90,45 @@ def _ours(table: str, error: Exception) -> TailraceError:
     return _damaged(table, text)
 
 
+def _refused(what: str, error: Exception) -> LakeUnready | None:
+    """Of a store that is there and will have nothing to do with us; None for anything else."""
+    text = str(error)
+    code = _CODE.search(text)
+    if code is not None and code[1] in _NO_BUCKET:
+        return LakeUnready(
+            f"the bucket of {what} is not there",
+            hint="make it; the sink makes none, and goes on when it is",
+            table=what,
+        )
+    if not _REFUSED.search(text):
+        return None
+    return LakeUnready(
+        f"the object store refuses us at {what}: {code[1] if code else 'access denied'}",
+        hint="look at the credentials in the sink's `storage` or the environment, and at what the store lets them do",
+        table=what,
+    )
+
+
+def _unready(what: str, error: Exception) -> LakeUnready:
+    return LakeUnready(
+        f"storage of {what} cannot be used: {_detail(_plain(error))}",
+        hint="free space, or mend what the message names; the cut is tried again by itself",
+        table=what,
+    )
+
+
 def _damaged(table: str, text: str) -> LakeDamaged:
     return LakeDamaged(
         f"files of {table} are lost or corrupt: {_detail(text)}",
         hint="bring the lake back from a copy, or rebuild the sink",
         table=table,
     )
+
+
+def _plain(error: Exception) -> str:
+    """What an error says, without what may be secret."""
+    text = _ANSI.sub("", str(error)).replace("\u21b3", "")
+    return _QUERY.sub(r"\1", _ANSWER.sub("", text))
 
 
 def _detail(text: str) -> str:

@@ -8,7 +8,6 @@ commit without rows.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -40,6 +39,7 @@ from sinks.warehouse.deltasql import (
     taken,
 )
 from sinks.warehouse.deltatable import TARGET_FILE_BYTES, adds_columns, columns_of, configuration, row_count
+from sinks.warehouse.location import Location, Where
 from sinks.warehouse.readahead import read_ahead
 from sinks.warehouse.settle import settle
 
@@ -66,14 +66,13 @@ class DeltaRs:
     """`sinks.warehouse.committer.Committer` by deltalake.
 
     Args:
-        path: of the lake: a local folder, or an address that deltalake knows (``s3://…``).
-        storage_options: handed to deltalake as they are.
+        where: the lake is.
+        storage: options of the object store, handed to deltalake as they are.
     """
 
-    def __init__(self, path: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self._options = dict(storage_options or {})
-        self._local = None if "://" in path else Path(path).absolute()
-        self._root = path.rstrip("/") if self._local is None else str(self._local)
+    def __init__(self, where: Where, storage: Mapping[str, str] | None = None) -> None:
+        self._location = Location.of(where, storage)
+        self._options = dict(self._location.options)
 
     def version(self, table: str) -> int | None:
         """See `Committer`."""
@@ -171,7 +170,7 @@ class DeltaRs:
             return deleted
 
     def _uri(self, table: str) -> str:
-        return f"{self._root}/{table}"
+        return self._location.uri(table)
 
     def _find(self, table: str) -> DeltaTable | None:
         try:
@@ -207,8 +206,8 @@ class DeltaRs:
             return newest
 
     def _settle(self, table: str, base: int | None, newest: int) -> None:
-        if self._local is not None:
-            settle(self._local, table, range(0 if base is None else base + 1, newest + 1))
+        if self._location.folder is not None:
+            settle(self._location.folder, table, range(0 if base is None else base + 1, newest + 1))
 
     def _append(
         self,

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock
@@ -38,6 +37,7 @@ from sinks.warehouse.cutreader import read_marks, read_schemas
 from sinks.warehouse.eventtime import check_event_times, event_time_of
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.fold import Names, TableFold
+from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.reading import SpanReader
@@ -62,7 +62,7 @@ class LakeParts:
     """What a driver is made of. `close` what was opened for it through `closing`."""
 
     name: str
-    path: Path
+    location: Location
     settings: Warehouse
     spark: SparkSession
     kafka_options: Mapping[str, str]
@@ -171,7 +171,7 @@ class LakeDriver:
         """Read the span and let each table take its events; returns the lake tables written, and how to sort them."""
         parts = self._parts
         self._check_there(span)
-        fold = TableFold(parts.spark, parts.path, parts.committer, commit)
+        fold = TableFold(parts.spark, parts.location, parts.committer, commit)
         topics = {topic for topic, _ in span.ranges}
         known = _by_topic(schemas)
         forms = self._forms(span, known, choice, topics - choice.events.keys())
@@ -228,7 +228,7 @@ class LakeDriver:
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
         parts = self._parts
-        fold = TableFold(parts.spark, parts.path, parts.committer, commit)
+        fold = TableFold(parts.spark, parts.location, parts.committer, commit)
         for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
                 fold.found(choice.tables[topic], names)
@@ -265,7 +265,7 @@ class LakeDriver:
             previous=self._manifest.views if self._manifest else {},
             changed=changed,
         )
-        for step in run_views(parts.spark, bind(parts.views, list(versions)), parts.path, cut):
+        for step in run_views(parts.spark, bind(parts.views, list(versions)), parts.location, cut):
             if isinstance(step, Kept):
                 self._keep_view(commit, step.view.name, step.reason)
                 continue

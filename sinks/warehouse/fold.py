@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.commit import CutCommit
     from sinks.warehouse.committer import Committer
+    from sinks.warehouse.location import Location
 
 _DDL: Final = {
     "smallint": pa.int16(),
@@ -80,9 +80,9 @@ class Names:
 class TableFold:
     """Folds the events of one table into its lake tables, within one cut."""
 
-    def __init__(self, spark: SparkSession, path: Path, committer: Committer, commit: CutCommit) -> None:
+    def __init__(self, spark: SparkSession, location: Location, committer: Committer, commit: CutCommit) -> None:
         self._spark = spark
-        self._path = path
+        self._location = location
         self._committer = committer
         self._commit = commit
 
@@ -127,7 +127,7 @@ class TableFold:
         """The same events, with the values that PostgreSQL did not send."""
         previous, version = None, self._commit.version(names.mirror)
         if version is not None:
-            previous = _widened(frame_of(self._spark, self._path, names.mirror, version), table)
+            previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
         frame = changes.unflat(self._spark.createDataFrame(events), table)
         return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
 

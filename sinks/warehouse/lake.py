@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc.errors import LakeDamaged, SinkBehind, UsageError
 from cdc.lsn import Lsn
+from sinks.warehouse.location import Location, Where
 from sinks.warehouse.look import At, Lake, parse_at
 from sinks.warehouse.pinned import Part, parts, pinned, schema_json
+from sinks.warehouse.sparkstorage import check_connector, read_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
     from sinks.warehouse.manifest import Manifest
@@ -25,28 +28,42 @@ if TYPE_CHECKING:
 __all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "read_history", "view_at"]
 
 
-def read_cut(spark: SparkSession, path: str | Path, table: str, lsn: int | str | None = None) -> DataFrame:
+def read_cut(
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    lsn: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
     """A table as of a cut: the newest one, or the newest that ends at `lsn` or before it.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
         table: ``orders`` or ``public.orders`` for the mirror; ``history.orders``, ``archive.orders`` for the others.
         lsn: a number or ``X/Y``.
+        storage: options of the object store, as the deltalake package names them; without, the environment counts.
 
     Raises:
         SinkBehind: the lake does not reach `lsn`.
         UsageError: there is no such table, or no cut that old is kept; says what there is.
         LakeDamaged: files that a cut names are gone.
     """
-    lake = Lake(Path(path))
+    lake = Lake(path, storage=storage)
     manifest = lake.manifest(_lsn(lsn))
     name = lake.table(table, manifest)
-    return frame_of(spark, path, name, manifest.tables[name].version)
+    return frame_of(spark, lake.location, name, manifest.tables[name].version)
 
 
 def read_changes(
-    spark: SparkSession, path: str | Path, table: str, from_lsn: int | str = 0, to_lsn: int | str | None = None
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    from_lsn: int | str = 0,
+    to_lsn: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Every change of a table that was committed from `from_lsn` on and before `to_lsn`, from the archive.
 
@@ -56,16 +73,17 @@ def read_changes(
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
         table: ``orders``, ``public.orders`` or a topic.
         from_lsn: a number or ``X/Y``; 0 for everything there is.
         to_lsn: where the newest cut ends by default.
+        storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach `to_lsn`.
         UsageError: there is no such table, or the archive begins behind `from_lsn`.
     """
-    lake = Lake(Path(path))
+    lake = Lake(path, storage=storage)
     manifest = lake.manifest()
     start, end = Lsn(_lsn(from_lsn) or 0), _lsn(to_lsn)
     _check_reached(manifest, end)
@@ -74,7 +92,7 @@ def read_changes(
             f"the archive begins at {Lsn(manifest.since_lsn)}, behind {start}", hint="from_lsn 0 is all that it has"
         )
     name = lake.table(table, manifest, kinds=("archive",))
-    frame = frame_of(spark, path, name, manifest.tables[name].version)
+    frame = frame_of(spark, lake.location, name, manifest.tables[name].version)
     if "_commit_lsn" not in frame.columns:
         raise UsageError(f"{name} has events of an outbox, not changes of rows", hint="read_cut reads it")
     found = frame.where(frame["_commit_lsn"] >= int(start))
@@ -83,11 +101,12 @@ def read_changes(
 
 def read_history(
     spark: SparkSession,
-    path: str | Path,
+    path: Where,
     table: str,
     *,
     known_at: int | str | None = None,
     valid_at: datetime | date | str | None = None,
+    storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """What was valid when by event time, as known at an LSN; `sinks.warehouse.bitemporal` has the rules.
 
@@ -97,10 +116,11 @@ def read_history(
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
         table: ``orders`` or ``public.orders``, one that the sink's `event_time` names.
         known_at: a number or ``X/Y``, also one whose cut is not kept any more; where the newest cut ends by default.
         valid_at: only what is valid then, at most one row of each key; a time without a zone is in UTC.
+        storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach `known_at`.
@@ -109,7 +129,7 @@ def read_history(
     """
     from sinks.warehouse.bitemporal import known_versions, valid_versions
 
-    lake = Lake(Path(path))
+    lake = Lake(path, storage=storage)
     manifest = lake.manifest()
     known = _lsn(known_at)
     _check_reached(manifest, known)
@@ -117,7 +137,7 @@ def read_history(
         raise UsageError(f"the lake begins at {Lsn(manifest.since_lsn)}, behind {known}")
     name = lake.table(table, manifest, kinds=("history",))
     state = manifest.tables[name]
-    rows = frame_of(spark, path, name, state.version)
+    rows = frame_of(spark, lake.location, name, state.version)
     # A column that was just added is in the table from its first value on.
     if not state.key or state.event_time not in rows.columns:
         raise UsageError(
@@ -129,47 +149,60 @@ def read_history(
     return found if valid_at is None else valid_versions(found, valid_at)
 
 
-def view_at(spark: SparkSession, path: str | Path, view: str, at: int | str | None = None) -> DataFrame:
+def view_at(
+    spark: SparkSession,
+    path: Where,
+    view: str,
+    at: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
     """A view as the lake showed it at a cut.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
         view: its name.
         at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
+        storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach that LSN.
         UsageError: there is no such view or cut; says what there is.
     """
-    lake = Lake(Path(path))
+    lake = Lake(path, storage=storage)
     table, state = lake.view(view, lake.manifest(parse_at(at) if isinstance(at, str) else at))
-    return frame_of(spark, path, table, state.version)
+    return frame_of(spark, lake.location, table, state.version)
 
 
-def frame_of(spark: SparkSession, path: str | Path, table: str, version: int) -> DataFrame:
+def frame_of(
+    spark: SparkSession, path: Where, table: str, version: int, *, storage: Mapping[str, str] | None = None
+) -> DataFrame:
     """A table of the lake (``mirror/public.orders``) at a version of its Delta log.
 
     Columns that a file does not have are null in its rows; partition columns have the values the log gives them.
-    Raises LakeDamaged when that version or its files are gone.
+    Raises LakeDamaged when that version or its files are gone, SinkUnfit when Spark cannot read from there at all.
     """
     from pyspark.sql.types import StructType
 
-    found = pinned(Path(path), table, version)
+    location = Location.of(path, storage)
+    check_connector(spark, location)
+    found = pinned(location, table, version)
     schema = StructType.fromJson(schema_json(found))
-    frames = [_frame(spark, part, schema) for part in parts(Path(path), table, found)]
+    reader = spark.read.options(**read_options(spark, location))
+    frames = [_frame(reader, part, schema) for part in parts(location, table, found)]
     # One union per set of partition values: tables of a lake have none, or two (open and closed versions).
     return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], schema)
 
 
-def _frame(spark: SparkSession, part: Part, schema: StructType) -> DataFrame:
+def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
     stored = StructType([field for field in schema.fields if field.name not in part.values])
     try:
-        frame = spark.read.schema(stored).parquet(*part.files)
+        frame = reader.schema(stored).parquet(*part.files)
     except AnalysisException as error:
         raise LakeDamaged(
             f"files of the lake are gone: {error.getCondition()}", hint="bring it back from a copy, or rebuild the sink"

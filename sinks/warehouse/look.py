@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cdc.errors import LakeDamaged, SinkBehind, UsageError
 from cdc.lsn import Lsn
 from sinks.warehouse import layout
+from sinks.warehouse.location import Location, Where
 from sinks.warehouse.manifest import Manifest, ManifestStore, ViewState
 from sinks.warehouse.naming import candidates, spelled, there_is
 from sinks.warehouse.pinned import pinned, row_count
@@ -40,11 +40,16 @@ def parse_at(text: str) -> int | Lsn:
 
 
 class Lake:
-    """A lake folder, for reading. Keeps nothing; every call looks at what is there now."""
+    """A lake, for reading. Keeps nothing; every call looks at what is there now.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.store = ManifestStore(path)
+    Args:
+        where: a folder, or a URL as the deltalake package takes it.
+        storage: options of the object store, as that package names them; without, the environment counts.
+    """
+
+    def __init__(self, where: Where, *, storage: Mapping[str, str] | None = None) -> None:
+        self.location = Location.of(where, storage)
+        self.store = ManifestStore(self.location)
 
     def manifest(self, at: At = None) -> Manifest:
         """The cut meant: by number, the newest that ends at an LSN or before it, or the newest.
@@ -53,9 +58,10 @@ class Lake:
         """
         newest = self.store.current()
         if newest is None:
-            if not self.path.is_dir():
-                raise UsageError(f"there is no lake at {self.path}", hint="the sink makes it with its first cut")
-            raise SinkBehind(f"the lake at {self.path} has no cut yet", hint="run the sink", command="cdc sink run")
+            folder = self.location.folder
+            if folder is not None and not folder.is_dir():
+                raise UsageError(f"there is no lake at {folder}", hint="the sink makes it with its first cut")
+            raise SinkBehind(f"the lake at {self.location} has no cut yet", hint="run the sink", command="cdc sink run")
         if at is None:
             return newest
         if not isinstance(at, Lsn):
@@ -156,7 +162,7 @@ def view_look(lake: Lake, manifest: Manifest, name: str) -> ViewLook:
     # A view that stayed because nothing it reads changed is as of this cut all the same.
     cut = state.cut if state.reason else manifest.cut
     lsn, at_us = lake.lsn_of(cut, manifest)
-    return ViewLook(name, cut, lsn, at_us, row_count(pinned(lake.path, table, state.version)), state.reason)
+    return ViewLook(name, cut, lsn, at_us, row_count(pinned(lake.location, table, state.version)), state.reason)
 
 
 def read(
@@ -180,7 +186,7 @@ def read(
 
     Raises UsageError for a condition that cannot be run.
     """
-    found = pinned(lake.path, table, version)
+    found = pinned(lake.location, table, version)
     columns = columns_of(found)
     sql = f"select {', '.join(map(_quoted, columns))} from t"  # noqa: S608 - names are quoted, the condition is parsed
     if where:
@@ -203,9 +209,13 @@ def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
+    from sinks.warehouse.deltaerrors import is_of_storage, unreached
+
     try:
         found = pa.table(QueryBuilder().register("t", table).execute(sql))
-    except (DeltaError, pa.ArrowException) as error:
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        if is_of_storage(error):
+            raise unreached(table.table_uri, error) from error
         text = str(error)
         if "Object at location" in text or "(os error" in text:
             raise LakeDamaged(

@@ -21,10 +21,11 @@ import msgspec
 
 from cdc.errors import InvariantError, LakeDamaged, UsageError
 from sinks.warehouse import layout
-from sinks.warehouse.disk import Disk, LocalDisk, unready
+from sinks.warehouse.disk import Disk, LocalDisk
+from sinks.warehouse.location import Location, Where
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
 MANIFEST_VERSION: Final = 1
 
@@ -131,13 +132,14 @@ class ManifestStore:
     """The folder of cuts. One writer; any number of readers at the same time, in other processes too.
 
     Args:
-        path: of the lake, a local folder. It need not exist.
-        disk: writes the files; tests hand in one that dies between two steps.
+        where: the lake is. It need not exist.
+        disk: has the files; tests hand in one that dies between two steps.
+        storage: options of the object store.
     """
 
-    def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        self._folder = path / layout.CUTS_FOLDER
-        self._disk = disk or LocalDisk()
+    def __init__(self, where: Where, disk: Disk | None = None, *, storage: Mapping[str, str] | None = None) -> None:
+        self._location = Location.of(where, storage)
+        self._disk = disk or disk_of(self._location)
 
     def current(self) -> Manifest | None:
         """The newest published cut; None when there is none yet.
@@ -145,8 +147,8 @@ class ManifestStore:
         A pointer that is missing or corrupt is made good by the newest whole cut file: a cut file is written only
         after all its tables, so it is never too new. Raises LakeDamaged when there is no whole one either.
         """
-        path = self._folder / layout.CURRENT_FILE
-        data = _read(path)
+        path = self._path(layout.CURRENT_FILE)
+        data = self._disk.read(layout.CURRENT_FILE)
         damage: LakeDamaged | None = None
         if data is not None:
             try:
@@ -197,8 +199,8 @@ class ManifestStore:
 
         Raises LakeDamaged when the file is corrupt, unless it can be told that its cut is published.
         """
-        path = self._folder / layout.PENDING_FILE
-        data = _read(path)
+        path = self._path(layout.PENDING_FILE)
+        data = self._disk.read(layout.PENDING_FILE)
         if data is None:
             return None
         current = self.current()
@@ -216,7 +218,7 @@ class ManifestStore:
             raise LakeDamaged(
                 f"{path} begins cut {pending.cut} after cut {pending.start_cut}, but cut {published} is the newest one",
                 hint="files of the lake were removed or brought back; rebuild the sink",
-                file=str(path),
+                file=path,
             )
         return pending
 
@@ -231,7 +233,7 @@ class ManifestStore:
         published = 0 if current is None else current.cut
         if pending.start_cut != published or pending.cut != published + 1:
             raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
-        self._disk.replace(self._folder / layout.PENDING_FILE, _encode(pending))
+        self._disk.replace(layout.PENDING_FILE, _encode(pending))
 
     def publish(self, manifest: Manifest) -> None:
         """Make a cut the newest one: it is visible from the moment the pointer is replaced."""
@@ -243,15 +245,15 @@ class ManifestStore:
         ):
             raise InvariantError(f"cut {manifest.cut} is published without having been begun")
         data = _encode(manifest)
-        self._disk.replace(self._folder / layout.cut_file(manifest.cut), data)
-        self._disk.replace(self._folder / layout.CURRENT_FILE, data)
-        self._disk.remove(self._folder / layout.PENDING_FILE)
+        self._disk.replace(layout.cut_file(manifest.cut), data)
+        self._disk.replace(layout.CURRENT_FILE, data)
+        self._disk.remove(layout.PENDING_FILE)
 
     def prune(self, keep: int) -> list[int]:
         """Forget all but the newest `keep` cuts, at least one; the current one always stays. Returns the gone ones."""
         gone = self.cuts()[: -max(keep, 1)]
         for cut in gone:
-            self._disk.remove(self._folder / layout.cut_file(cut))
+            self._disk.remove(layout.cut_file(cut))
         return gone
 
     def needed(self) -> dict[str, set[int]]:
@@ -265,48 +267,50 @@ class ManifestStore:
         return versions
 
     def _load(self, cut: int) -> Manifest:
-        path = self._folder / layout.cut_file(cut)
-        data = _read(path)
+        path = self._path(layout.cut_file(cut))
+        data = self._disk.read(layout.cut_file(cut))
         if data is None:
-            raise LakeDamaged(f"{path} is gone", hint="it was removed by hand, or pruned a moment ago", file=str(path))
+            raise LakeDamaged(f"{path} is gone", hint="it was removed by hand, or pruned a moment ago", file=path)
         manifest = _decode(path, data, Manifest)
         if manifest.cut != cut:
-            raise LakeDamaged(f"{path} holds cut {manifest.cut}", hint="put its own file back", file=str(path))
+            raise LakeDamaged(f"{path} holds cut {manifest.cut}", hint="put its own file back", file=path)
         return manifest
 
     def _files(self) -> list[int]:
-        with unready(self._folder):
-            if not self._folder.is_dir():
-                return []
-            found = (layout.cut_of(path.name) for path in self._folder.iterdir())
-            return sorted(cut for cut in found if cut is not None)
+        found = map(layout.cut_of, self._disk.names())
+        return sorted(cut for cut in found if cut is not None)
+
+    def _path(self, name: str) -> str:
+        return self._location.uri(layout.CUTS_FOLDER, name)
 
 
-def _read(path: Path) -> bytes | None:
-    with unready(path):
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
+def disk_of(location: Location) -> Disk:
+    """Where a lake has its manifests."""
+    if location.folder is not None:
+        return LocalDisk(location.folder / layout.CUTS_FOLDER)
+    # Late: looking at a lake in a folder needs no deltalake.
+    from sinks.warehouse.objectdisk import ObjectDisk
+
+    return ObjectDisk(location, layout.CUTS_FOLDER)
 
 
 def _encode(record: Manifest | Pending) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
-def _decode(path: Path, data: bytes, kind: type[_File]) -> _File:
+def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
     try:
         record = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LakeDamaged(
             f"{path} is corrupt: {error}",
             hint="bring the file back from a copy, or rebuild the sink",
-            file=str(path),
+            file=path,
         ) from error
     if record.version != MANIFEST_VERSION:
         raise LakeDamaged(
             f"{path} has version {record.version}, this release reads {MANIFEST_VERSION}",
             hint="run the release that wrote it",
-            file=str(path),
+            file=path,
         )
     return record

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from cdc.errors import LakeDamaged, LakeUnready
+from cdc.errors import LakeDamaged
+from sinks.warehouse.location import Location, Where
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -28,23 +28,26 @@ class Part:
 
     Attributes:
         values: partition column -> value, as Python has it; empty where the table has none.
-        files: absolute paths.
+        files: absolute paths, or URLs as Spark takes them.
     """
 
     values: Mapping[str, Any]
     files: tuple[str, ...]
 
 
-def pinned(lake: Path, table: str, version: int) -> DeltaTable:
+def pinned(lake: Where, table: str, version: int) -> DeltaTable:
     """The table (``mirror/public.orders``) at a version. Raises LakeDamaged, LakeUnready."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    place = lake / table
+    from sinks.warehouse.deltaerrors import unreached
+
+    location = Location.of(lake)
+    place = location.uri(table)
     try:
-        found = DeltaTable(place, version=version)
+        found = DeltaTable(place, version=version, storage_options=dict(location.options) or None)
     except OSError as error:
-        raise LakeUnready(f"{place} cannot be read: {error}", hint="the storage of the lake must be there") from error
+        raise unreached(place, error) from error
     except (TableNotFoundError, DeltaError) as error:
         raise LakeDamaged(
             f"{table} has no version {version}, which a cut of the lake names",
@@ -73,17 +76,20 @@ def row_count(table: DeltaTable) -> int:
     return table.count()
 
 
-def parts(lake: Path, name: str, table: DeltaTable) -> tuple[Part, ...]:
+def parts(lake: Where, name: str, table: DeltaTable) -> tuple[Part, ...]:
     """Its files by partition; none for an empty table."""
     import pyarrow as pa
 
+    location = Location.of(lake)
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = table.metadata().partition_columns
     values = [actions.column(f"partition.{column}").to_pylist() for column in columns]
     grouped: dict[tuple[Any, ...], list[str]] = {}
     for index, path in enumerate(actions.column("path").to_pylist()):
         # The log has paths as URIs, below the table.
-        grouped.setdefault(tuple(column[index] for column in values), []).append(str(lake / name / unquote(path)))
+        grouped.setdefault(tuple(column[index] for column in values), []).append(
+            location.spark_uri(name, unquote(path))
+        )
     return tuple(
         Part(dict(zip(columns, key, strict=True)), tuple(sorted(files)))
         for key, files in sorted(grouped.items(), key=repr)

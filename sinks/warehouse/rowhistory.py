@@ -86,7 +86,7 @@ def history_of(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any
     """
     name = lake.table(table, manifest, kinds=("archive",))
     state = manifest.tables[name]
-    found = pinned(lake.path, name, state.version)
+    found = pinned(lake.location, name, state.version)
     if not {"_op", *_POSITION} <= columns_of(found).keys():
         raise UsageError(f"{name} has events of an outbox, not rows", hint="read_cut reads it")
     columns = row_columns(found)
@@ -179,7 +179,7 @@ def _check_guess(lake: Lake, manifest: Manifest, table: str, mirror: str, key: M
     if mirror not in manifest.tables:
         return
     where = " and ".join(f"{_place(name, nested=False)} = {_literal(value)}" for name, value in key.items())
-    found = pinned(lake.path, mirror, manifest.tables[mirror].version)
+    found = pinned(lake.location, mirror, manifest.tables[mirror].version)
     rows = run_query(found, f"select 1 as one from t where {where} limit 2")  # noqa: S608 - everything is quoted
     if rows is not None and rows.num_rows > 1:
         raise UsageError(

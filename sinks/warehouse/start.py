@@ -1,4 +1,8 @@
-"""Puts a lake's driver together: Spark, Kafka, the lake's folder, the fence."""
+"""Puts a lake's driver together: Spark, Kafka, the lake's place, the fence.
+
+A folder is locked as well, which keeps two drivers of one machine apart. An object store has no such lock: there the
+fence alone does, which is asked before every manifest.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,12 @@ from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.driver import LakeDriver, LakeParts
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
+from sinks.warehouse.location import Location
 from sinks.warehouse.look import Lake
 from sinks.warehouse.manifest import Manifest, ManifestStore
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.session import SparkOptions, close_session, open_session
+from sinks.warehouse.sparkstorage import check_connector
 from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
 from sinks.warehouse.views import View, load_views
 from sinks.warehouse.warming import warm_up
@@ -44,32 +50,34 @@ def start(
     """A driver that has the lake to itself. Raises what forbids it, with everything closed again."""
     observer = observer or Unobserved()
     settings = config.sinks[sink]
-    path = Path(settings.path).absolute()
+    location = Location.configured(settings)
     with ExitStack() as closing:
-        closing.enter_context(_locked(path))
-        store = ManifestStore(path)
-        _check_owner(store, config.name, path)
+        if location.folder is not None:
+            closing.enter_context(_locked(location.folder))
+        store = ManifestStore(location)
+        _check_owner(store, config.name, location)
         views = _views(settings)
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{config.name}.sink.{sink}.reader"))
         spark = open_session(_options(settings, machine), machine=machine, progress=progress)
         closing.callback(close_session, spark)
+        check_connector(spark, location)
         warm_up(spark)
         fence = Fence(config.kafka, f"{config.name}.sink.{sink}", clock)
         closing.callback(fence.close)
         fence.take()
         current = store.current()
         observer.opened(published_cut(current, {}) if current else None)
-        log.get().info("lake_opened", path=str(path), cut=current.cut if current else 0, views=len(views))
+        log.get().info("lake_opened", path=str(location), cut=current.cut if current else 0, views=len(views))
         return LakeDriver(
             LakeParts(
                 name=config.name,
-                path=path,
+                location=location,
                 settings=settings,
                 spark=spark,
                 kafka_options=spark_options(config.kafka, settings.spark),
                 reader=reader,
                 store=store,
-                committer=DeltaRs(str(path), {name: value.reveal() for name, value in settings.storage.items()}),
+                committer=DeltaRs(location),
                 fence=fence,
                 views=views,
                 clock=clock,
@@ -84,14 +92,14 @@ def verify(
     config: Config, settings: Warehouse, tables: Sequence[str], *, machine: Machine, progress: Progress
 ) -> tuple[Manifest, list[MirrorReport]]:
     """Compare the lake with the topics at the cut it is at. Raises SinkBehind when it has none."""
-    path = Path(settings.path).absolute()
-    manifest = Lake(path).manifest()
+    location = Location.configured(settings)
+    manifest = Lake(location).manifest()
     with LogReader(config.kafka, client_id=f"{config.name}.verify") as reader, ExitStack() as closing:
         spark = open_session(_options(settings, machine), machine=machine, progress=progress)
         closing.callback(close_session, spark)
         wanted = Verification(
             spark=spark,
-            path=path,
+            location=location,
             name=config.name,
             kafka_options=spark_options(config.kafka, settings.spark),
             tables=tables or ("*.*",),
@@ -114,13 +122,13 @@ def _options(settings: Warehouse, machine: Machine) -> SparkOptions:
     )
 
 
-def _check_owner(store: ManifestStore, name: str, path: Path) -> None:
+def _check_owner(store: ManifestStore, name: str, location: Location) -> None:
     current = store.current()
     if current is not None and current.name != name:
         raise LakeDamaged(
-            f"the lake in {path} is of pipeline {current.name!r}, not of {name!r}",
-            hint="name another folder in the sink's `path`",
-            path=str(path),
+            f"the lake in {location} is of pipeline {current.name!r}, not of {name!r}",
+            hint="name another place in the sink's `path`",
+            path=str(location),
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
@@ -19,6 +18,7 @@ from sinks.warehouse import batch, changes, layout
 from sinks.warehouse.columns import LakeTable, form_of
 from sinks.warehouse.cutreader import read_schemas
 from sinks.warehouse.lake import frame_of
+from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import Manifest
 from sinks.warehouse.span import Mark, Span, partition_of
 from sinks.warehouse.sparkfaults import sparked
@@ -62,7 +62,7 @@ class Verification:
     """What is verified and by what means."""
 
     spark: SparkSession
-    path: Path
+    location: Location
     name: str
     kafka_options: Mapping[str, str]
     tables: Sequence[str]
@@ -89,7 +89,7 @@ class _Comparing:
     def compare(self, table: str, mirror: str) -> MirrorReport:
         state = self._manifest.tables[mirror]
         with sparked(f"verify {table}"):
-            have = frame_of(self._wanted.spark, self._wanted.path, mirror, state.version)
+            have = frame_of(self._wanted.spark, self._wanted.location, mirror, state.version)
             newest = self._form(table, state.schema_id)
             span = _whole_topic(newest.topic, self._manifest, self._reader)
             if not span.ranges:

@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cdc.errors import InvariantError, LakeUnready, TailraceError, ViewRefused
 from sinks.warehouse import layout
 from sinks.warehouse.lake import frame_of
+from sinks.warehouse.location import Where
 from sinks.warehouse.naming import captured, spelled
 from sinks.warehouse.views import BoundView, inputs
 
@@ -111,7 +111,9 @@ class Computed:
         self.is_left = True
 
 
-def run_views(spark: SparkSession, views: Sequence[BoundView], lake: Path, cut: CutTables) -> Iterator[Computed | Kept]:
+def run_views(
+    spark: SparkSession, views: Sequence[BoundView], lake: Where, cut: CutTables
+) -> Iterator[Computed | Kept]:
     """Each view in the order given, which must be one where views stand behind those they read.
 
     A view whose SQL Spark does not take is left behind; the reason names file and line.
@@ -142,7 +144,7 @@ def run_views(spark: SparkSession, views: Sequence[BoundView], lake: Path, cut: 
 
 
 class _Run:
-    def __init__(self, spark: SparkSession, lake: Path, cut: CutTables) -> None:
+    def __init__(self, spark: SparkSession, lake: Where, cut: CutTables) -> None:
         self._spark = spark
         self._lake = lake
         self._cut = cut

@@ -5,28 +5,33 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdc.errors import InvariantError, LakeDamaged, SinkUnfit
 from sinks.warehouse.committer import Committer
 from sinks.warehouse.deltars import DeltaRs
-from tests.fixtures.laketables import HOSTILE, UTC, T, batch, content, kv, txn
+from sinks.warehouse.location import Location
+from tests.fixtures.laketables import HOSTILE, UTC, T, batch, content, kv, stored, txn
+from tests.fixtures.objectstore import everywhere
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Committer:
-    return DeltaRs(str(tmp_path / "lake"))
+def lake(location: Location) -> Committer:
+    return DeltaRs(location)
+
+
+def foreign(location: Location) -> None:
+    write_deltalake(location.uri(T), kv({7: "x"}), mode="append", storage_options=dict(location.options) or None)
 
 
 # ---- once ----------------------------------------------------------------------------------------------------------
 
 
+@everywhere
 def test_every_statement_is_applied_once_however_often_it_is_repeated(lake: Committer) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1, "archive"))
     for _ in range(2):
@@ -42,6 +47,7 @@ def test_every_statement_is_applied_once_however_often_it_is_repeated(lake: Comm
     assert lake.held(T, base=three, txn=txn(2, "mirror")) is None
 
 
+@everywhere
 def test_version_of_a_repeated_statement_is_its_own_though_later_ones_follow(lake: Committer) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
     two = lake.merge(T, batch({2: "b"}), ["k"], base=one, txn=txn(2))
@@ -59,6 +65,7 @@ def test_second_statement_with_the_same_app_is_refused_rather_than_left_out(lake
         lake.append(T, kv({2: "b"}), base=one, txn=txn(1))
 
 
+@everywhere
 def test_same_cut_with_another_end_is_refused(lake: Committer) -> None:
     lake.append(T, kv({1: "a"}), base=None, txn=txn(1, end_lsn=100))
 
@@ -74,9 +81,10 @@ def test_table_that_is_ahead_of_the_manifest_is_refused(lake: Committer) -> None
         lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
 
 
-def test_commit_of_somebody_else_is_never_written_over(lake: Committer, tmp_path: Path) -> None:
+@everywhere
+def test_commit_of_somebody_else_is_never_written_over(lake: Committer, location: Location) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
-    write_deltalake(str(tmp_path / "lake" / T), kv({7: "x"}), mode="append")
+    foreign(location)
 
     writes: list[Callable[[], int]] = [
         lambda: lake.append(T, kv({2: "b"}), base=one, txn=txn(2)),
@@ -90,15 +98,17 @@ def test_commit_of_somebody_else_is_never_written_over(lake: Committer, tmp_path
     assert lake.version(T) == 1
 
 
-def test_commit_of_somebody_else_above_ours_is_found(lake: Committer, tmp_path: Path) -> None:
+@everywhere
+def test_commit_of_somebody_else_above_ours_is_found(lake: Committer, location: Location) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
     lake.append(T, kv({2: "b"}), base=one, txn=txn(2))
-    write_deltalake(str(tmp_path / "lake" / T), kv({7: "x"}), mode="append")
+    foreign(location)
 
     with pytest.raises(LakeDamaged, match=r"version 0, and \[2\] are not ours"):
         lake.append(T, kv({2: "b"}), base=one, txn=txn(2))
 
 
+@everywhere
 def test_table_that_is_gone_or_shorter_is_refused(lake: Committer) -> None:
     with pytest.raises(LakeDamaged, match="is gone"):
         lake.append(T, kv({1: "a"}), base=3, txn=txn(4))
@@ -157,6 +167,7 @@ def test_changed_type_is_refused_rather_than_cast(lake: Committer) -> None:
         lake.append(T, other, base=one, txn=txn(2))
 
 
+@everywhere
 def test_new_columns_are_added_and_missing_ones_stay(lake: Committer) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
     more = batch({1: "b", 2: "c"}).append_column("n", pa.array([1, 2], pa.int32()))
@@ -181,17 +192,17 @@ def test_overwrite_replaces_rows_and_columns_and_sorts(lake: Committer) -> None:
     assert content(lake, one) == {1: "a"}
 
 
-def test_read_takes_columns_and_a_filter_at_a_version(lake: Committer) -> None:
+def test_read_takes_columns_and_a_filter_at_a_version(lake: Committer, location: Location) -> None:
     one = lake.append(T, kv({1: "a", 2: "b"}), base=None, txn=txn(1))
     lake.overwrite(T, kv({3: "c"}), base=one, txn=txn(2))
 
     assert lake.read(T, one, ["v"], pc.field("k") > 1).to_pydict() == {"v": ["b"]}
     files = lake.files(T, one)
-    assert all(Path(name).is_absolute() for name in files)
-    assert sum(pq.read_table(name).num_rows for name in files) == 2
+    assert sum(stored(name, location).num_rows for name in files) == 2
 
 
-def test_archive_is_partitioned_and_its_files_hold_the_rest(lake: Committer) -> None:
+@everywhere
+def test_archive_is_partitioned_and_its_files_hold_the_rest(lake: Committer, location: Location) -> None:
     rows = pa.table({"k": [1, 2], "day": ["x y", "ü/='"]})
     one = lake.append(T, rows, base=None, txn=txn(1), partition_by=["day"])
     two = lake.append(T, rows, base=one, txn=txn(2), partition_by=["day"])
@@ -200,12 +211,13 @@ def test_archive_is_partitioned_and_its_files_hold_the_rest(lake: Committer) -> 
     assert lake.rows(T, three) == 4
     assert lake.vacuum(T, [three]) == 4
     assert sorted(lake.read(T, three).column("day").to_pylist()) == sorted(["x y", "ü/='"] * 2)
-    assert all(pq.ParquetFile(name).schema_arrow.names == ["k"] for name in lake.files(T, three))
+    assert all(stored(name, location).column_names == ["k"] for name in lake.files(T, three))
 
 
 # ---- merge ---------------------------------------------------------------------------------------------------------
 
 
+@everywhere
 def test_merge_upserts_and_deletes(lake: Committer) -> None:
     one = lake.merge(T, batch({1: "a", 2: "b", 3: None}), ["k"], base=None, txn=txn(1))
     two = lake.merge(T, batch({2: None, 3: "c", 4: "d", 5: None}), ["k"], base=one, txn=txn(2))
@@ -282,7 +294,7 @@ def test_keys_of_every_type_are_found_again(lake: Committer, kind: pa.DataType, 
     assert content(lake, version) == dict.fromkeys(keys[1:], "one")
 
 
-def test_merge_reads_only_files_in_the_range_of_its_keys(lake: Committer, tmp_path: Path) -> None:
+def test_merge_reads_only_files_in_the_range_of_its_keys(lake: Committer) -> None:
     one = lake.append(T, kv(dict.fromkeys(range(100), "low")), base=None, txn=txn(1))
     two = lake.append(T, kv(dict.fromkeys(range(1000, 1100), "high")), base=one, txn=txn(2))
     three = lake.merge(T, batch({1001: "new", 2000: "add"}), ["k"], base=two, txn=txn(3))
@@ -291,9 +303,10 @@ def test_merge_reads_only_files_in_the_range_of_its_keys(lake: Committer, tmp_pa
     assert lake.rows(T, three) == 201
 
 
-def test_key_behind_the_thirty_second_column_has_statistics(lake: Committer, tmp_path: Path) -> None:
+def test_key_behind_the_thirty_second_column_has_statistics(lake: Committer, location: Location) -> None:
     wide = {f"c{number}": [number] for number in range(40)}
     lake.merge(T, pa.table({**wide, "k": [1], "_deleted": [False]}), ["k"], base=None, txn=txn(1))
 
-    actions = pa.table(DeltaTable(str(tmp_path / "lake" / T)).get_add_actions(flatten=True))
+    table = DeltaTable(location.uri(T), storage_options=dict(location.options) or None)
+    actions = pa.table(table.get_add_actions(flatten=True))
     assert actions.column("min.k").to_pylist() == [1]

@@ -12,8 +12,10 @@ from cdc.errors import InvariantError, LakeDamaged
 from sinks.warehouse import layout
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import ManifestStore
 from tests.fixtures.lakefiles import pending
+from tests.fixtures.objectstore import everywhere
 
 if TYPE_CHECKING:
     from sinks.warehouse.manifest import Manifest
@@ -25,9 +27,9 @@ USERS: Final = layout.mirror("public", "users")
 class Lake:
     """A lake and a driver's two hands on it."""
 
-    def __init__(self, path: Path) -> None:
-        self.store = ManifestStore(path)
-        self.tables = DeltaRs(str(path))
+    def __init__(self, location: Location) -> None:
+        self.store = ManifestStore(location)
+        self.tables = DeltaRs(location)
 
     def cut(self, cut: int) -> CutCommit:
         return CutCommit(self.store, self.tables, self.store.pending() or pending(cut))
@@ -38,8 +40,8 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(location: Location) -> Lake:
+    return Lake(location)
 
 
 def rows(**values: int) -> pa.Table:
@@ -62,6 +64,7 @@ def first(lake: Lake) -> None:
     published(commit)
 
 
+@everywhere
 def test_nothing_is_written_before_the_range_is_durable(lake: Lake) -> None:
     lake.cut(1)
 
@@ -69,6 +72,7 @@ def test_nothing_is_written_before_the_range_is_durable(lake: Lake) -> None:
     assert lake.tables.version(ORDERS) is None
 
 
+@everywhere
 def test_cut_keeps_what_it_does_not_touch(lake: Lake) -> None:
     first(lake)
     commit = lake.cut(2)
@@ -105,6 +109,7 @@ def test_what_readers_are_told_of_a_table_stays_with_it(lake: Lake) -> None:
     assert (after[ORDERS].key, after[ORDERS].event_time, after[ORDERS].rows) == (("k",), "at", 3)
 
 
+@everywhere
 def test_second_attempt_finds_each_statement_of_the_first(lake: Lake) -> None:
     first(lake)
 
@@ -170,7 +175,7 @@ def test_version_that_lost_rows_is_not_built_upon(lake: Lake, tmp_path: Path) ->
     third = lake.cut(3)
     third.archive("archive/t", rows(b=1), schema_id="s")
     published(third)
-    entry = tmp_path / "archive/t/_delta_log" / f"{1:020}.json"
+    entry = tmp_path / "lake/archive/t/_delta_log" / f"{1:020}.json"
     entry.write_bytes(entry.read_bytes().partition(b"\n")[0])
 
     with pytest.raises(LakeDamaged, match=r"version 1 of archive/t has 1 rows, the manifest says 2"):

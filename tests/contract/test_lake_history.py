@@ -6,19 +6,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 from sinks.warehouse.committer import Committer
 from sinks.warehouse.deltars import DeltaRs
-from tests.fixtures.laketables import HOSTILE, H, closing, history, txn, versions_rows
+from sinks.warehouse.location import Location
+from tests.fixtures.laketables import HOSTILE, H, closing, history, stored, txn, versions_rows
+from tests.fixtures.objectstore import everywhere
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Committer:
-    return DeltaRs(str(tmp_path / "lake"))
+def lake(location: Location) -> Committer:
+    return DeltaRs(location)
 
 
+@everywhere
 def test_history_closes_open_rows_and_adds_new_ones_in_one_commit(lake: Committer) -> None:
     one = lake.close_and_append(
         H, closing(1), versions_rows((1, "a", 1, None), (2, "b", 1, None), (3, "c", 1, 2)), ["k"], base=None, txn=txn(1)
@@ -86,7 +88,8 @@ def test_hostile_names_are_only_names_in_a_history_too(lake: Committer) -> None:
     assert sorted(lake.read(H, two).column("_valid_to_lsn").to_pylist(), key=str) == [5, None]
 
 
-def test_compaction_orders_open_rows_and_leaves_files_of_closed_ones(lake: Committer) -> None:
+@everywhere
+def test_compaction_orders_open_rows_and_leaves_files_of_closed_ones(lake: Committer, location: Location) -> None:
     version: int | None = None
     for cut in range(1, 5):
         rows = versions_rows((9 - cut, "new", cut, None), (1, "short", cut, cut + 1))
@@ -101,4 +104,4 @@ def test_compaction_orders_open_rows_and_leaves_files_of_closed_ones(lake: Commi
     assert history(lake, version) == history(lake, ordered) == history(lake, packed)
     assert files(ordered, "false") == files(version, "false")
     assert (len(files(ordered, "true")), len(files(packed, "false"))) == (1, 1)
-    assert pq.read_table(files(ordered, "true").pop()).column("k").to_pylist() == [5, 6, 7, 8]
+    assert stored(files(ordered, "true").pop(), location).column("k").to_pylist() == [5, 6, 7, 8]

@@ -42,7 +42,12 @@ def test_tables_whose_names_read_the_same_have_mirrors_of_their_own(lake: LakeSi
     manifest = lake.settle(daemon, lake.driver())
     kafka = Kafka(bootstrap=site.bootstrap)
     wanted = Verification(
-        spark=lake.spark, path=lake.path, name=site.name, kafka_options=spark_options(kafka), tables=("*",), types={}
+        spark=lake.spark,
+        location=lake.location,
+        name=site.name,
+        kafka_options=spark_options(kafka),
+        tables=("*",),
+        types={},
     )
 
     assert lake.rows("mirror/a-2eb.c", ["id", "one"]) == [(1, "x")]

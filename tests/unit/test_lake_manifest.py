@@ -127,7 +127,7 @@ def test_crash_before_any_step_leaves_the_old_cut_or_the_new_one(tmp_path: Path)
                 raise Halted(what)
 
         try:
-            publish(ManifestStore(lake, SteppedDisk(step)), 2)
+            publish(ManifestStore(lake, SteppedDisk.of(lake, step)), 2)
         except Halted as halted:
             ended.append(str(halted))
         store = ManifestStore(lake)
