@@ -71,6 +71,9 @@ appender.file.strategy.max = 1
 _RUN: Final = "run-"
 # A start takes 3 s on two idle cores (2026-11-21); a busy machine takes its time.
 _START_S: Final = 120.0
+# The packages a user names are fetched first, and an object store's connector has hundreds of megabytes.
+_FETCHING_S: Final = 1800.0
+_PACKAGES: Final = "spark.jars.packages"
 _POLL_S: Final = 0.02
 # After the end of its input Spark's shutdown hooks delete its folders.
 _END_S: Final = 10.0
@@ -198,7 +201,8 @@ class Jvm:
             if output.exists():
                 output.replace(output.with_name("spark.out.1"))
             process = _launch(command, folder, spark_home, output)
-            return cls(process, folder, _await_endpoint(process, folder.path / "endpoint", java, output))
+            within_s = _FETCHING_S if properties.get(_PACKAGES) else _START_S
+            return cls(process, folder, _await_endpoint(process, folder.path / "endpoint", java, output, within_s))
         except BaseException as error:
             if process is not None:
                 _end(process, deadline_s=0.0)
@@ -244,12 +248,14 @@ def _launch(command: list[str], folder: RunFolder, spark_home: Path, output: Pat
         )
 
 
-def _await_endpoint(process: subprocess.Popen[bytes], file: Path, java: Java, output: Path) -> Endpoint:
-    deadline = time.monotonic() + _START_S
+def _await_endpoint(
+    process: subprocess.Popen[bytes], file: Path, java: Java, output: Path, within_s: float
+) -> Endpoint:
+    deadline = time.monotonic() + within_s
     while not file.exists():  # the JVM renames it into place
         ended = process.poll()
         if ended is not None or time.monotonic() > deadline:
-            what = f"ended with {ended}" if ended is not None else f"did not answer within {_START_S:.0f} s"
+            what = f"ended with {ended}" if ended is not None else f"did not answer within {within_s:.0f} s"
             raise LakeUnready(
                 f"Spark's JVM (Java {java.version}) {what}: {_last_words(output)}",
                 hint="its whole output is in the file named below",
