@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from cdc.errors import ConfigError
@@ -82,14 +82,15 @@ class ObjectDisk:
 
     @cached_property
     def _store(self) -> ObjectStore:
-        config, client, retry = sorted_options(self._options)
         try:
+            config, client, retry = sorted_options(self._options)
             made: ObjectStore = from_url(self._uri, config=config, client_options=client, retry_config=retry)
-        except (UnknownConfigurationKeyError, ValueError) as error:
+        except (BaseError, ValueError):
+            # What it says can have the value in it.
             raise ConfigError(
                 f"an option of the storage at {self._uri} is not known, or has no such value",
                 hint=f"it takes the names of the deltalake package; there are {', '.join(sorted(self._options))}",
-            ) from error
+            ) from None
         return made
 
 

@@ -88,7 +88,6 @@ def test_hostile_names_are_only_names_in_a_history_too(lake: Committer) -> None:
     assert sorted(lake.read(H, two).column("_valid_to_lsn").to_pylist(), key=str) == [5, None]
 
 
-@everywhere
 def test_compaction_orders_open_rows_and_leaves_files_of_closed_ones(lake: Committer, location: Location) -> None:
     version: int | None = None
     for cut in range(1, 5):
