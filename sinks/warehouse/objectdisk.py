@@ -7,6 +7,7 @@ it keeps the GIL (deltalake 1.6, 2026-11-22), and capture asks how far a lake is
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.location import Location
 
+_ALLOW_HTTP: Final = "AWS_ALLOW_HTTP"
 _CLIENT: Final = frozenset(
     {
         *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "read_timeout", "user_agent"),
@@ -83,7 +85,9 @@ class ObjectDisk:
     @cached_property
     def _store(self) -> ObjectStore:
         try:
-            config, client, retry = sorted_options(self._options)
+            # deltalake takes this one from the environment, too, as it does the store's; obstore takes only those.
+            allow_http = {_ALLOW_HTTP: os.environ[_ALLOW_HTTP]} if _ALLOW_HTTP in os.environ else {}
+            config, client, retry = sorted_options({**allow_http, **self._options})
             made: ObjectStore = from_url(self._uri, config=config, client_options=client, retry_config=retry)
         except (BaseError, ValueError):
             # What it says can have the value in it.

@@ -137,6 +137,17 @@ def test_rows_and_views_are_looked_at_without_spark(stored: Location) -> None:
         read(lake, "mirror/public.orders", 9)
 
 
+def test_options_can_come_from_the_environment(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in object_store.options.items():
+        monkeypatch.setenv(name, value)
+    made = SmallLake(Location.of(object_store.url()))
+    made.write(T, kv({1: "a"}))
+    made.publish()
+
+    lake = Lake(made.location.root.replace("s3://", "s3a://"))
+    assert read(lake, T, lake.manifest().tables[T].version).num_rows == 1
+
+
 def test_lake_that_is_not_there_has_no_cut_and_a_bucket_that_is_not_is_said(
     object_store: ObjectStore, stored: Location
 ) -> None:

@@ -97,9 +97,11 @@ def test_time_is_utc_and_nothing_lies_outside_the_scratch_folder() -> None:
 
 
 def test_settings_of_the_user_win_and_their_jars_come_on_top() -> None:
-    found = properties(options={"spark.jars": "/theirs.jar", "spark.driver.memory": "5g", "spark.hadoop.x": "y"})
+    theirs = {"spark.jars": "/theirs.jar", "spark.jars.packages": "a:b:1"}
+    found = properties(options={**theirs, "spark.driver.memory": "5g", "spark.hadoop.x": "y"})
 
     assert found["spark.jars"] == "/jars/a.jar,/jars/b.jar,/theirs.jar"
+    assert found["spark.jars.packages"] == "a:b:1"  # Spark joins what they bring with the jars
     assert (found["spark.driver.memory"], found["spark.hadoop.x"]) == ("5g", "y")
 
 
