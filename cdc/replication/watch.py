@@ -22,8 +22,10 @@ from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.errors import SourceGap, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
-from cdc.replication.connect import Connection, connect, sever, translate
+from cdc.replication.connect import Connection, connect, deadline, sever, translate
 from cdc.telemetry.status import SlotReading
+
+_ANSWER_S: Final = 10.0  # a look takes milliseconds; whoever answers none for so long is not there
 
 _LOOK: Final = """
 select pg_catalog.pg_current_wal_insert_lsn()::text,
@@ -82,6 +84,7 @@ class CatalogWatch:
         seen: Callable[[SlotReading], None],
         failed: Callable[[], None],
     ) -> None:
+        """`failed` is called when a look gets no answer: capture may be stuck on another connection to that server."""
         self.failure: TailraceError | None = None
         self._dsn = dsn
         self._watched = watched
@@ -126,7 +129,8 @@ class CatalogWatch:
         assert self._connection is not None
         while not self._clock.wait(self._stop, self._period_s):
             try:
-                self._look(self._connection)
+                with deadline(self._connection, _ANSWER_S):
+                    self._look(self._connection)
             except TailraceError as error:
                 self.failure = error
                 # A gap must be seen as one: with the stream cut it would look like a broken connection first.

@@ -39,7 +39,7 @@ from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
 from cdc.replication import catalog
-from cdc.replication.connect import Connection, connect, deadline
+from cdc.replication.connect import Connection, connect, deadline, sever
 from cdc.replication.keyread import read_by_key
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.reselect import Reselector
@@ -251,8 +251,11 @@ def _watch(
         tables={table.oid: (table.table, publication.tables.get(table.oid, 0)) for table in source.tables},
     )
     period_s = config.capture.catalog_check_s
-    watch = CatalogWatch(
-        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=session.abandon
-    )
+
+    def cut_off() -> None:
+        session.abandon()
+        sever(source.sql)
+
+    watch = CatalogWatch(config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off)
     watch.start()
     return watch
