@@ -82,6 +82,7 @@ def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
         "with_history": kept,
         "streaming": {"first_seconds": round(first, 1), "seconds": merged},
         "ratio_to_streaming": round(other / best, 2),
+        "ratio_of_mirrors": round(other * max(one["without_archive_per_second"] for one in mirrored) / changes, 2),
         "peak_rss_bytes": memory,
     }
 
