@@ -191,6 +191,11 @@ class Assembler:
                     if rows >= rows_spread or size >= size_spread:
                         self.due = True
                         return index + 1
+                elif tag == 77:
+                    size += self._message(frame)
+                    if size >= (self._caps.bytes if self._open is None else size_spread):
+                        self.due = True
+                        return index + 1
                 elif self._other(frame, tag):
                     if self.unplanned is not None:
                         return index
@@ -229,9 +234,6 @@ class Assembler:
         elif isinstance(message, pgoutput.Truncate):
             self._truncate(message, *_START(frame, 1))
             return bool(self.truncated)
-        elif isinstance(message, pgoutput.LogicalMessage):
-            self._message(message, *_START(frame, 1))
-            return self._open is None
         return False
 
     def _keepalive(self, frame: bytes) -> bool:
@@ -320,22 +322,24 @@ class Assembler:
             relation = self._relations[event.relation.to_bytes(4, "big")]
             self._beside.truncate(relation, event.stamp, event.lsn, event.ordinal)
 
-    def _message(self, message: pgoutput.LogicalMessage, lsn: int) -> None:
+    def _message(self, frame: bytes) -> int:
         """A logical message has an ordinal whether anybody wants it or not, so that wanting it moves no row's.
 
         One outside of transactions is a point in the WAL of its own: the position moves behind the beginning of its
-        record, where the server does not send it again.
+        record, where the server does not send it again. Returns the bytes that came into a buffer.
         """
+        message, (lsn,) = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :]), _START(frame, 1)
+        assert isinstance(message, pgoutput.LogicalMessage)
         if message.transactional is not (self._open is not None):
             raise DecodeError("M", 1, detail="is of a transaction and stands outside of one, or the other way round")
         if self._open is not None:
             self._ordinal += 1
             if self._ordinal >= self._skip_below and self._beside is not None and self._stamp is not None:
-                self.byte_count += self._beside.message(message, self._stamp, lsn, self._ordinal)
-            return
+                return self._beside.message(message, self._stamp, lsn, self._ordinal)
+            return 0
         if self._beside is None or message.lsn < self.position.end_lsn or self.position.next_ordinal:
-            return
+            return 0
         size = self._beside.message(message, make_stamp(pgoutput.Begin(message.lsn, 0, 0), self._epoch), lsn, 1)
         if size:
-            self.byte_count += size
             self.position = StreamPosition(Lsn(message.lsn + 1), self.position.commit_lsn)
+        return size

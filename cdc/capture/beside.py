@@ -73,8 +73,8 @@ class BesideTables:
             self._add(self._transactions, self._make.begin(self._id, self._ts_ms))
 
     def end(self) -> None:
-        """The transaction is over; one without an event is not told of."""
-        if self._transactions is not None and self._counts:
+        """The transaction is over. One without an event is told of only if it was spread before that was known."""
+        if self._transactions is not None and (self._counts or self._told):
             self.opened()
             self._add(self._transactions, self._make.end(self._id, self._ts_ms, self._counts))
 
