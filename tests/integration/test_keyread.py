@@ -250,8 +250,6 @@ def test_connection_that_breaks_is_an_unreachable_source(source: Connection) -> 
 
 
 def test_citext_of_another_schema_is_compared_by_its_own_rule(source: Connection) -> None:
-    if not source.execute("select from pg_available_extensions where name = 'citext'").fetchall():
-        pytest.skip("this server has no citext")
     run(
         source,
         "create schema ext; create extension citext schema ext",
