@@ -184,6 +184,8 @@ class Pipeline:
                     count += len(keys)
                     if assembler.removed(len(keys), planned.transcoder.remove(partition, keys, truncation)):
                         self._commit()
+                    else:
+                        self._write_slice()
             parts.observer.truncated(planned.buffer.topic, count)
         assembler.pass_truncate()
         return True

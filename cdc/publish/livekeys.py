@@ -65,7 +65,7 @@ def _spool(topic: str) -> Iterator[sqlite3.Connection]:
             for statement in _SETTINGS:
                 spool.execute(statement)
             yield spool
-    except (sqlite3.Error, OSError) as error:
+    except sqlite3.Error as error:
         raise SpoolFailed(
             f"the keys of {topic} that a TRUNCATE removes cannot be kept in the temporary folder: {error}",
             hint="free space there, or have TMPDIR name another one; a hundred bytes or so are needed for each key",

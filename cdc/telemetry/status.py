@@ -70,7 +70,7 @@ class Status:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
 
     def enter(self, state: State, reason: str = "", error: TailraceError | None = None) -> None:
-        """Change the state; the reason is short: slot, broker, source, reselect."""
+        """Change the state; the reason is short: slot, broker, source, reselect, disk."""
         with self._lock:
             if state is not self._state or reason != self._reason:
                 self._since_s = self._clock.monotonic_s()
