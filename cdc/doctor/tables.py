@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from cdc.config.settings import Config
@@ -25,16 +25,26 @@ def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
         *(
             finding
             for table in facts.tables
-            for finding in check_table(table, facts.rights.get(table.oid), reselect=config.toast.mode == "reselect")
+            for finding in check_table(
+                table,
+                facts.rights.get(table.oid),
+                reselect=config.toast.mode == "reselect",
+                published=facts.publication.columns.get(table.oid, ()) if facts.publication else (),
+            )
         ),
     ]
 
 
-def check_table(table: SourceTable, rights: TableRights | None, *, reselect: bool = True) -> list[Finding]:
-    """Everything about one table; nothing for one that is fine. `reselect`: large values are read again."""
+def check_table(
+    table: SourceTable, rights: TableRights | None, *, reselect: bool = True, published: Collection[str] = ()
+) -> list[Finding]:
+    """Everything about one table; nothing for one that is fine.
+
+    `reselect`: large values are read again. `published`: its columns in the publication, if there is one.
+    """
     if table.unpublishable:
         return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
-    found = [*_schema(table), *_key(table, rights), *_leaves(table), *_generated(table)]
+    found = [*_schema(table), *_key(table, rights), *_leaves(table), *_generated(table, published)]
     return [*found, *_toast(table, rights, reselect=reselect)]
 
 
@@ -45,6 +55,9 @@ def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
         text = f"no table of database {facts.database!r} matches source.tables = [{patterns}]"
         yield Finding(group=Group.TABLES, level=Level.ERROR, check="tables", message=text)
         return
+    for name in sorted(config.source.keys.keys() - {table.table for table in facts.tables}):
+        text = f"source.keys names {name!r}, which is no table of source.tables"
+        yield Finding(group=Group.TABLES, level=Level.ERROR, check="keys", message=text)
     keyless = sum(table.keyless for table in captured)
     partitioned = sum(table.partitioned for table in captured)
     parts = [f"{len(captured)} of {len(facts.tables)} tables can be captured"]
@@ -109,6 +122,11 @@ def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
 def _make_key(table: SourceTable, candidates: Sequence[str]) -> str:
     """The statement that gives the table a usable key: with an index it has, or a new column."""
     name = name_of(table)
+    if table.wanted_key and table.replica_identity is not ReplicaIdentity.FULL:
+        return f"alter table {name} replica identity full;  -- so that updates and deletes show the key"
+    if table.wanted_key:
+        columns = ", ".join(map(ident, table.wanted_key))
+        return f"create unique index on {name} ({columns});  -- all of them NOT NULL"
     if candidates:
         return f"alter table {name} replica identity using index {ident(candidates[0])};"
     if "deferrable" in table.key_problem:
@@ -141,8 +159,8 @@ def _align(table: SourceTable, leaf: Leaf) -> str:
     return f"alter table {ident(leaf.namespace, leaf.name)} replica identity {identity};"
 
 
-def _generated(table: SourceTable) -> Iterator[Finding]:
-    names = [column.name for column in table.columns if column.generated]
+def _generated(table: SourceTable, published: Collection[str]) -> Iterator[Finding]:
+    names = [column.name for column in table.columns if column.generated and column.name not in published]
     if names:
         text = f"generated columns are not in its events: {', '.join(names)}"
         yield _finding(Level.OK, "generated", table, text)

@@ -180,7 +180,8 @@ def tables_matching(
     for oid in roots:
         _, namespace, name, kind, persistence, letter, parent = rows[oid]
         identity = ReplicaIdentity(letter)
-        key = choose_key(identity, indexes.get(oid, ()), (keys or {}).get(f"{namespace}.{name}", ()))
+        wanted = tuple((keys or {}).get(f"{namespace}.{name}", ()))
+        key = choose_key(identity, indexes.get(oid, ()), wanted)
         tables.append(
             SourceTable(
                 oid=oid,
@@ -195,6 +196,7 @@ def tables_matching(
                 columns=tuple(columns.get(oid, ())),
                 leaves=tuple(leaves.get(oid, ())),
                 is_partition=parent is not None,
+                wanted_key=wanted,
             )
         )
     return tables

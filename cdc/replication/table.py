@@ -89,6 +89,7 @@ class SourceTable:
         columns: in table order.
         leaves: of a partitioned table, all that hold rows.
         is_partition: of a table that is not selected itself.
+        wanted_key: the columns that the configuration names as key; empty for none.
     """
 
     oid: int
@@ -103,6 +104,7 @@ class SourceTable:
     columns: tuple[SourceColumn, ...]
     leaves: tuple[Leaf, ...] = ()
     is_partition: bool = False
+    wanted_key: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:

@@ -54,6 +54,14 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             hint='it can from 16 on; take the line source.origin = "none" out of the configuration',
         )
     tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys))
+    unknown = sorted(config.source.keys.keys() - {table.table for table in tables})
+    if unknown:
+        raise SourceRefused(
+            f"source.keys names {unknown[0]!r}, which is no captured table",
+            hint="a table under another key than was meant would keep it: take the line out, or mend its name",
+            command="cdc doctor",
+            table=unknown[0],
+        )
     return Source(sql, identity, tables)
 
 

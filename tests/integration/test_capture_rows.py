@@ -152,10 +152,12 @@ def test_configured_columns_are_the_key(capture: CaptureSite) -> None:
 def test_configured_columns_that_cannot_be_the_key_are_refused(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key, code text not null unique)")
 
-    stop = capture.daemon({"source": {"keys": {"public.t": ["code"]}}}).stopped_with()
+    not_shown = capture.daemon({"source": {"keys": {"public.t": ["code"]}}}).stopped_with()
+    misspelt = capture.daemon({"source": {"keys": {"public.tt": ["id"]}}}).stopped_with()
 
-    assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
-    assert "updates and deletes show (id) only" in stop["message"]
+    assert [(stop["state"], stop["exit_code"]) for stop in (not_shown, misspelt)] == [("MISCONFIGURED", 3)] * 2
+    assert "updates and deletes show (id) only" in not_shown["message"]
+    assert "'public.tt', which is no captured table" in misspelt["message"]
 
 
 def test_keyless_table_is_captured_when_asked_and_keeps_every_record(capture: CaptureSite) -> None:

@@ -42,6 +42,34 @@ def test_index_that_could_be_the_identity_is_offered() -> None:
     assert finding.sql == 'alter table "public"."log" replica identity using index "u""x";'
 
 
+@pytest.mark.parametrize(
+    ("identity", "statement"),
+    [
+        (ReplicaIdentity.DEFAULT, 'alter table "public"."log" replica identity full;'),
+        (ReplicaIdentity.FULL, 'create unique index on "public"."log" ("a", "b");'),
+    ],
+)
+def test_statement_makes_the_key_possible_that_the_configuration_names(
+    identity: ReplicaIdentity, statement: str
+) -> None:
+    finding = one(keyless_table(wanted_key=("a", "b"), replica_identity=identity), rights(candidate_indexes=("other",)))
+
+    assert finding.sql.startswith(statement)
+
+
+def test_key_of_a_table_that_is_not_there_is_an_error() -> None:
+    found = check_tables(facts(table("orders")), config('keys = {"public.orderz" = ["id"]}'))
+
+    assert [(f.level, f.check) for f in found if f.level is not Level.OK] == [(Level.ERROR, "keys")]
+
+
+def test_generated_columns_are_told_of_unless_they_are_published() -> None:
+    subject = table(columns=(column("id"), column("twice", generated=True)))
+
+    assert [f.check for f in check_table(subject, rights())] == ["generated"]
+    assert check_table(subject, rights(), published={"id", "twice"}) == []
+
+
 def test_keyless_table_warns_of_failing_updates_until_its_identity_is_full() -> None:
     default = one(keyless_table(keyless=True))
     full = one(keyless_table(keyless=True, replica_identity=ReplicaIdentity.FULL))
