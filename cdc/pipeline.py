@@ -53,7 +53,7 @@ class Parts:
     clock: Clock
     verified: Callable[[], Lsn]
     batch_age_max_s: float
-    beside: Sequence[TopicBuffer] = ()
+    side_buffers: Sequence[TopicBuffer] = ()
 
 
 class Pipeline:
@@ -61,7 +61,7 @@ class Pipeline:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._buffers = {buffer.topic: buffer for buffer in parts.beside}
+        self._buffers = {buffer.topic: buffer for buffer in parts.side_buffers}
         self._planned: dict[int, PlannedRelation] = {}
         self._schemas: list[SchemaRecord] = []
         self._unwritten = (0, 0)

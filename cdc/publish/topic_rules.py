@@ -78,7 +78,7 @@ def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool =
     )
 
 
-def beside_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
+def side_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
     """``<name>.transaction`` or ``.message``: one partition, so that its records have one order."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     return _want(TopicKind.KEYLESS, topic, kafka, {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size})

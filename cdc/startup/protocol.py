@@ -20,10 +20,10 @@ from functools import partial
 from typing import Final
 
 from cdc.capture.assembler import Assembler, Caps
-from cdc.capture.beside import BesideTables
+from cdc.capture.sidetopics import SideTopics
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.encode.beside import Beside
+from cdc.encode.siderecords import SideRecords
 from cdc.errors import OutcomeUnknown, ProducerFenced, ProgressDamaged
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
@@ -47,7 +47,7 @@ from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
-from cdc.startup.topics import Accounts, beside_topics, control_topics, data_topics, refuse_orphans
+from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
 from cdc.tables import TablePlanner
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
@@ -157,11 +157,11 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         publisher.commit(position, watch.verified())  # 6
         status.reached(position)
         _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
-        beside = _beside(config, database)
+        side = _side(config, database)
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, beside),
+            assembler=_assembler(config, position, epoch, side),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
@@ -169,7 +169,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             clock=clock,
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
-            beside=beside.buffers,
+            side_buffers=side.buffers,
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
@@ -193,19 +193,19 @@ def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
-def _assembler(config: Config, position: StreamPosition, epoch: int, beside: BesideTables) -> Assembler:
+def _assembler(config: Config, position: StreamPosition, epoch: int, side: SideTopics) -> Assembler:
     caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
-    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate, beside=beside)
+    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate, side=side)
 
 
-def _beside(config: Config, database: str) -> BesideTables:
-    asked = beside_topics(config)
+def _side(config: Config, database: str) -> SideTopics:
+    asked = side_topics(config)
 
     def buffer(topic: str) -> TopicBuffer | None:
         return TopicBuffer(topic, 1, compacted=False) if topic in asked else None
 
-    return BesideTables(
-        Beside(config.name, database),
+    return SideTopics(
+        SideRecords(config.name, database),
         transactions=buffer(transaction_topic(config.name)),
         messages=buffer(message_topic(config.name)),
         row_bytes_max=config.capture.row_bytes_max,

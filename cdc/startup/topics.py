@@ -13,7 +13,7 @@ from cdc.model.names import data_topic, message_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.publish.ledger import Ledger
-from cdc.publish.topic_rules import beside_want, control_wants, data_want
+from cdc.publish.topic_rules import control_wants, data_want, side_want
 from cdc.publish.topics import ensure_topics
 from cdc.replication.table import SourceTable
 
@@ -44,7 +44,7 @@ def data_topics(
         for table in tables
     ]
     wants += [
-        beside_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in beside_topics(config)
+        side_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in side_topics(config)
     ]
     return ensure_topics(
         admin,
@@ -56,7 +56,7 @@ def data_topics(
     )
 
 
-def beside_topics(config: Config) -> list[str]:
+def side_topics(config: Config) -> list[str]:
     """Topics of transactions and messages, as far as they are asked for."""
     asked = {
         transaction_topic(config.name): config.capture.transactions,

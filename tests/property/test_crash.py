@@ -25,9 +25,9 @@ from hypothesis.stateful import (
 )
 
 from cdc.capture.assembler import Assembler, Caps
-from cdc.capture.beside import BesideTables
-from cdc.encode.beside import Beside
+from cdc.capture.sidetopics import SideTopics
 from cdc.encode.schema import table_schema
+from cdc.encode.siderecords import SideRecords
 from cdc.encode.transcoder import TranscodeOptions, Transcoder
 from cdc.encode.values import EncodeOptions
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
@@ -105,14 +105,14 @@ class _Capture:
         publisher.plant(b"nonce")
         restored = restore(log, "shop")
         self.start = restored.position or first
-        beside = BesideTables(
-            Beside("shop", "d"), transactions=TopicBuffer(_TRANSACTIONS, 1), messages=None, row_bytes_max=1 << 20
+        side = SideTopics(
+            SideRecords("shop", "d"), transactions=TopicBuffer(_TRANSACTIONS, 1), messages=None, row_bytes_max=1 << 20
         )
         for (topic, index), (_, high) in log.end_offsets([*_TOPICS, _TRANSACTIONS, "shop.__schema"]).items():
             publisher.ledger.open((topic, index), end_offset=high, before=restored.accounts.get(f"{topic}-{index}"))
         publisher.introduce(_IDENTITY, restored.since_lsn)
         publisher.commit(self.start, Lsn(1 << 40))
-        assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete", beside=beside)
+        assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete", side=side)
         self.publisher = publisher
         holes, observer = Holes(), NotingObserver()
         self.looks_in_vain = 0
@@ -130,7 +130,7 @@ class _Capture:
                 clock=clock,
                 verified=lambda: Lsn(1 << 40),
                 batch_age_max_s=1.0,
-                beside=beside.buffers,
+                side_buffers=side.buffers,
             )
         )
         self.assembler = assembler

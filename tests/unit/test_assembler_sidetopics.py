@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from cdc.capture.assembler import Assembler, Caps
-from cdc.capture.beside import BesideTables
-from cdc.encode.beside import Beside
+from cdc.capture.sidetopics import SideTopics
+from cdc.encode.siderecords import SideRecords
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Insert, LogicalMessage, Message
@@ -25,11 +25,11 @@ class Told:
     def __init__(self, start: StreamPosition = StreamPosition(Lsn(100)), *, bytes_max: int = 1 << 30) -> None:  # noqa: B008 - frozen
         self.transactions = TopicBuffer("shop.transaction", 1)
         self.messages = TopicBuffer("shop.message", 1)
-        beside = BesideTables(
-            Beside("shop", "d"), transactions=self.transactions, messages=self.messages, row_bytes_max=1 << 20
+        side = SideTopics(
+            SideRecords("shop", "d"), transactions=self.transactions, messages=self.messages, row_bytes_max=1 << 20
         )
         caps = Caps(1000, bytes_max)
-        self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate="stop", beside=beside)
+        self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate="stop", side=side)
 
     def feed(self, *messages: Message) -> int:
         frames = [server.frame(message) for message in messages]

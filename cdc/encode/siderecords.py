@@ -17,7 +17,7 @@ from cdc.wire.pgoutput import LogicalMessage
 _json = msgspec.json.encode
 
 
-class Beside:
+class SideRecords:
     """Makes the records of one pipeline."""
 
     def __init__(self, name: str, database: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cdc.encode.beside import Beside
+from cdc.encode.siderecords import SideRecords
 from cdc.errors import RowRefused
 from cdc.lsn import Lsn
 from cdc.model.event import Record, Stamp, TopicBuffer
@@ -18,7 +18,7 @@ from cdc.wire.pgoutput import Begin, LogicalMessage
 _NO_TRANSACTION = b'"transaction":null}'
 
 
-class BesideTables:
+class SideTopics:
     """Fills the buffers of ``<name>.transaction`` and ``<name>.message``; without a buffer that part is left out.
 
     Attributes:
@@ -26,7 +26,7 @@ class BesideTables:
     """
 
     def __init__(
-        self, make: Beside, *, transactions: TopicBuffer | None, messages: TopicBuffer | None, row_bytes_max: int
+        self, make: SideRecords, *, transactions: TopicBuffer | None, messages: TopicBuffer | None, row_bytes_max: int
     ) -> None:
         self._limit = row_bytes_max
         self.count = 0
