@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from cdc.config.settings import Config
 from cdc.encode.schema import TableSchema, table_schema
 from cdc.encode.transcoder import TranscodeOptions, Transcoder
@@ -73,16 +75,7 @@ class TablePlanner:
         self._catalog = catalog
         self._open_topic = open_topic
         self._epoch = epoch
-        encode = config.encode
-        self._encode = EncodeOptions(
-            numeric=encode.numeric,
-            int64=encode.int64,
-            time=encode.time,
-            bytea=encode.bytea,
-            interval=encode.interval,
-            json=encode.json,
-            hstore=encode.hstore,
-        )
+        self._encode = EncodeOptions(**msgspec.structs.asdict(config.encode))
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
         self._holes = holes if config.toast.mode == "reselect" else None
         self._buffers: dict[str, TopicBuffer] = {}

@@ -57,7 +57,7 @@ class Assembler:
         epoch: int,
         caps: Caps,
         on_truncate: Literal["delete", "stop", "ignore"],
-        side: SideTopics | None = None,
+        side: SideTopics,
     ) -> None:
         self.position = start
         self.row_count = 0
@@ -72,7 +72,7 @@ class Assembler:
         self._caps = caps
         self._on_truncate = on_truncate
         self._side = side
-        self._numbers = side if side is not None and side.numbers else None
+        self._numbers = side if side.numbers else None
         self._start = start
         self._taken = start
         self._transcoders: dict[bytes, Transcoding | None] = {}
@@ -92,7 +92,7 @@ class Assembler:
     @property
     def filled(self) -> bool:
         """Whether a buffer has something that was not taken."""
-        return self.row_count > 0 or (self._side is not None and self._side.count > 0)
+        return self.row_count > 0 or self._side.count > 0
 
     @property
     def advanced(self) -> bool:
@@ -117,16 +117,14 @@ class Assembler:
         self._taken = self.position
         self.row_count = self.byte_count = self.transaction_count = self.truncate_ignored_count = 0
         self.due = self.hasten = False
-        if self._side is not None:
-            self._side.count = 0
+        self._side.count = 0
 
     def reach(self) -> StreamPosition:
         """How far the buffers reach, also inside a transaction, whose rest then is spread over later batches."""
         begun = self._ordinal > 0 or self._removing
         if self._open is not None and begun and self._ordinal >= self._skip_below - 1:
             self.position = StreamPosition(self.position.end_lsn, self._open.commit_lsn, self._ordinal + 1)
-            if self._side is not None:
-                self._side.opened()
+            self._side.opened()
         return self.position
 
     def step_back(self) -> None:
@@ -266,14 +264,13 @@ class Assembler:
             self._skip_below = start.next_ordinal
         else:
             self._skip_below = 0
-        if self._side is not None:
-            self._side.begin(begin, told=self._skip_below > 0)
+        self._side.begin(begin, told=self._skip_below > 0)
 
     def _commit(self, commit: pgoutput.Commit) -> None:
         begin = self._open
         if begin is None or begin.commit_lsn != commit.commit_lsn:
             raise DecodeError("C", 0, detail="does not belong to the open transaction")
-        if self._side is not None and self._skip_below < _SKIP_ALL:
+        if self._skip_below < _SKIP_ALL:
             self._side.end()
         self._open = None
         self._stamp = None
@@ -318,9 +315,8 @@ class Assembler:
         return Truncation(relation.oid, stamp, lsn, self._ordinal)
 
     def _tell_truncate(self, event: Truncation) -> None:
-        if self._side is not None:
-            relation = self._relations[event.relation.to_bytes(4, "big")]
-            self._side.truncate(relation, event.stamp, event.lsn, event.ordinal)
+        relation = self._relations[event.relation.to_bytes(4, "big")]
+        self._side.truncate(relation, event.stamp, event.lsn, event.ordinal)
 
     def _message(self, frame: bytes) -> int:
         """A logical message has an ordinal whether anybody wants it or not, so that wanting it moves no row's.
@@ -334,10 +330,10 @@ class Assembler:
             raise DecodeError("M", 1, detail="is of a transaction and stands outside of one, or the other way round")
         if self._open is not None:
             self._ordinal += 1
-            if self._ordinal >= self._skip_below and self._side is not None and self._stamp is not None:
+            if self._ordinal >= self._skip_below and self._stamp is not None:
                 return self._side.message(message, self._stamp, lsn, self._ordinal)
             return 0
-        if self._side is None or message.lsn < self.position.end_lsn or self.position.next_ordinal:
+        if message.lsn < self.position.end_lsn or self.position.next_ordinal:
             return 0
         size = self._side.message(message, make_stamp(pgoutput.Begin(message.lsn, 0, 0), self._epoch), lsn, 1)
         if size:

@@ -6,16 +6,14 @@ Counts go on over events that are in the log already, so that a replay says the 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
+from cdc.encode.envelope import placed
 from cdc.encode.siderecords import SideRecords
 from cdc.errors import RowRefused
 from cdc.lsn import Lsn
 from cdc.model.event import Record, Stamp, TopicBuffer
 from cdc.model.relation import Relation
 from cdc.wire.pgoutput import Begin, LogicalMessage
-
-_NO_TRANSACTION = b'"transaction":null}'
 
 
 class SideTopics:
@@ -26,7 +24,12 @@ class SideTopics:
     """
 
     def __init__(
-        self, make: SideRecords, *, transactions: TopicBuffer | None, messages: TopicBuffer | None, row_bytes_max: int
+        self,
+        make: SideRecords,
+        *,
+        transactions: TopicBuffer | None = None,
+        messages: TopicBuffer | None = None,
+        row_bytes_max: int,
     ) -> None:
         self._limit = row_bytes_max
         self.count = 0
@@ -34,6 +37,7 @@ class SideTopics:
         self._transactions = transactions
         self._messages = messages
         self._counts: Counter[str] = Counter()
+        self._total = 0
         self._id = ""
         self._ts_ms = 0
         self._told = False
@@ -51,6 +55,7 @@ class SideTopics:
     def begin(self, begin: Begin, *, told: bool) -> None:
         """A transaction begins; `told`: the log has its beginning."""
         self._counts.clear()
+        self._total = 0
         self._id = f"{begin.xid}:{begin.commit_lsn:d}"
         self._ts_ms = begin.commit_us // 1000
         self._told = told
@@ -58,13 +63,12 @@ class SideTopics:
     def numbered(self, stamp: Stamp, relation: Relation) -> Stamp:
         """The stamp of the next event, with its place in the transaction."""
         self.passed(relation)
-        block = b'"transaction":{"id":"%b","total_order":%d,"data_collection_order":%d}}'
-        numbers = block % (self._id.encode(), self._counts.total(), self._counts[relation.table])
-        return replace(stamp, tail=stamp.tail.replace(_NO_TRANSACTION, numbers))
+        return placed(stamp, self._id.encode(), self._total, self._counts[relation.table])
 
     def passed(self, relation: Relation) -> None:
         """An event that is in the log already."""
         self._counts[relation.table] += 1
+        self._total += 1
 
     def opened(self) -> None:
         """Something of the transaction is about to be in the log."""

@@ -10,16 +10,24 @@ first, then what is constant for a transaction, then what is the row's, so that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
 import msgspec
 
 from cdc.model.event import Stamp
-from cdc.model.relation import Relation
 from cdc.wire.pgoutput import Begin
 
 _json = msgspec.json.encode
 
 VERSION = "1"
 """Version of the envelope, in `source.version`. Not the version of the program: replaying must give the same bytes."""
+
+
+ROW_TAIL: Final = b'%d\\"]","lsn":%d,"ordinal":%d}'
+"""The row's own fields of `source`, behind those of its stamp: a `%` template of LSN, LSN and ordinal."""
+_NO_PLACE: Final = b'"transaction":null}'
 
 
 def stamp(begin: Begin, epoch: int) -> Stamp:
@@ -29,21 +37,24 @@ def stamp(begin: Begin, epoch: int) -> Stamp:
         b'"snapshot":"false","ts_ms":%d,"ts_us":%d,"txId":%d,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
         % (ts_ms, begin.commit_us, begin.xid, epoch, begin.commit_lsn, begin.commit_lsn)
     )
-    return Stamp(begin.commit_lsn, source, b'"ts_ms":%d,"transaction":null}' % ts_ms, begin.xid)
+    return Stamp(begin.commit_lsn, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), begin.xid)
 
 
-def source_head(name: str, database: str, relation: Relation, schema_id: str) -> bytes:
-    """The fields of `source` that are constant for a relation, with the opening brace and a last comma."""
-    fields = {
-        "version": VERSION,
-        "connector": "postgresql",
-        "name": name,
-        "db": database,
-        "schema": relation.namespace,
-        "table": relation.name,
-        "schema_id": schema_id,
-    }
-    return _json(fields)[:-1] + b","
+def placed(stamp: Stamp, transaction: bytes, total_order: int, order: int) -> Stamp:
+    """The stamp of one row, with its place in the transaction and among the rows of its table there."""
+    place = b'"transaction":{"id":"%b","total_order":%d,"data_collection_order":%d}}' % (
+        transaction,
+        total_order,
+        order,
+    )
+    return replace(stamp, tail=stamp.tail.removesuffix(_NO_PLACE) + place)
+
+
+def source_head(name: str, database: str, table: tuple[str, str], schema_id: str = "") -> bytes:
+    """The fields of `source` that are constant for a table, (schema, name), with the opening brace and a last comma."""
+    fields = {"version": VERSION, "connector": "postgresql", "name": name, "db": database}
+    fields |= {"schema": table[0], "table": table[1]}
+    return _json(fields | ({"schema_id": schema_id} if schema_id else {}))[:-1] + b","
 
 
 def literal(template: bytes) -> bytes:
@@ -54,3 +65,8 @@ def literal(template: bytes) -> bytes:
 def member(name: str) -> bytes:
     """A JSON object's member name with its colon."""
     return _json(name) + b":"
+
+
+def object_format(names: Sequence[bytes]) -> bytes:
+    """A `%` template of a JSON object with one `%b` per member."""
+    return b"{%b}" % b",".join(literal(name) + b"%b" for name in names)

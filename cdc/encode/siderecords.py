@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cdc.encode.envelope import VERSION
+from cdc.encode.envelope import ROW_TAIL, source_head
 from cdc.model.event import Record, Stamp
 from cdc.wire.pgoutput import LogicalMessage
 
@@ -54,6 +54,5 @@ class SideRecords:
         return _json({"id": transaction}), _json({**value, "data_collections": collections}), None
 
     def _source(self, namespace: str, table: str, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
-        fields = {"version": VERSION, "connector": "postgresql", "name": self._name, "db": self._database}
-        head = _json({**fields, "schema": namespace, "table": table})[:-1]
-        return b'"source":%b,%b%d\\"]","lsn":%d,"ordinal":%d}' % (head, stamp.source, lsn, lsn, ordinal)
+        head = source_head(self._name, self._database, (namespace, table))
+        return b'"source":%b%b%b' % (head, stamp.source, ROW_TAIL % (lsn, lsn, ordinal))

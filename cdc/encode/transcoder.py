@@ -5,8 +5,8 @@ per column (None where the text already is JSON). Per row there is one list of c
 one for the key, one hash for the partition; no object, no dict.
 
 What is rare (TOAST, oversize, a message that is broken) leaves this path: unchanged columns and oversize rows are
-built by `_Sparse`, what an unchanged column lacks is noted as a `cdc.model.hole.Hole`, broken bytes are given to
-`cdc.wire.pgoutput`, which says what is wrong.
+built by `cdc.encode.sparse`, what an unchanged column lacks is noted as a `cdc.model.hole.Hole`, broken bytes are
+given to `cdc.wire.pgoutput`, which says what is wrong.
 
 Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first tuple, 31 its column count.
 """
@@ -22,9 +22,10 @@ from typing import Final, Literal, NoReturn
 
 from murmurhash2 import murmurhash2
 
-from cdc.encode.envelope import literal, member, source_head
+from cdc.encode.envelope import ROW_TAIL, literal, member, object_format, source_head
 from cdc.encode.partition import SEED, partition_of
 from cdc.encode.schema import TableSchema
+from cdc.encode.sparse import NOT_SENT, NULL, Sparse
 from cdc.errors import DecodeError, InvariantError, RowRefused
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer, Truncation
 from cdc.model.hole import Found, Hole, Holes
@@ -34,11 +35,8 @@ from cdc.wire.frame import PAYLOAD_OFFSET
 _TUPLE_AT: Final = 31
 _LENGTH: Final = struct.Struct(">I").unpack_from
 _START: Final = struct.Struct(">Q").unpack_from
-_NULL: Final = b"null"
 _NEW_KEY: Final = "__debezium.newkey"
 _OLD_KEY: Final = "__debezium.oldkey"
-_NOT_SENT: Final = b""  # no encoder gives an empty text, so it can stand for a value the stream does not have
-_ROW_TAIL: Final = b'%d\\"]","lsn":%d,"ordinal":%d}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +98,14 @@ class Transcoder:
         self._encoders = tuple(encoding.encode for encoding in schema.encodings)
         self._column_count = len(self._names).to_bytes(2, "big")
         self._key = itemgetter(*schema.key) if schema.key else None
-        self._key_format = _object_format([self._names[index] for index in schema.key])
-        head = b'"source":' + source_head(options.name, options.database, relation, schema.schema_id)
-        row = _object_format(self._names)
-        self._create = b'{"before":null,"after":%b,%b%%b%b,"op":"c",%%b' % (row, literal(head), _ROW_TAIL)
-        self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), _ROW_TAIL)
-        self._sparse = _Sparse(self._names, head)
+        self._key_format = object_format([self._names[index] for index in schema.key])
+        head = b'"source":' + source_head(
+            options.name, options.database, (relation.namespace, relation.name), schema.schema_id
+        )
+        row = object_format(self._names)
+        self._create = b'{"before":null,"after":%b,%b%%b%b,"op":"c",%%b' % (row, literal(head), ROW_TAIL)
+        self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), ROW_TAIL)
+        self._sparse = Sparse(self._names, head)
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """An Insert message. Raises DecodeError, RowRefused."""
@@ -183,7 +183,7 @@ class Transcoder:
                 at = start + _LENGTH(frame, at + 1)[0]
                 append(frame[start:at] if encode is None else encode(frame[start:at]))
             elif kind == 110:
-                append(_NULL)
+                append(NULL)
                 at += 1
             elif kind == 117:
                 if missing is None:
@@ -219,9 +219,9 @@ class Transcoder:
 
     def _update_without(self, frame: bytes, row: tuple[Stamp, int, int]) -> int:
         """Columns were not sent, and there is no old row to take them from."""
-        values, end = self._guarded(frame, _TUPLE_AT, [_NOT_SENT] * len(self._names))
+        values, end = self._guarded(frame, _TUPLE_AT, [NOT_SENT] * len(self._names))
         self._checked_end(frame, end)
-        if any(values[index] == _NOT_SENT for index in self.schema.key):
+        if any(values[index] == NOT_SENT for index in self.schema.key):
             raise DecodeError("U", 5, detail="has an unchanged key column and no old key")
         key = self._key_bytes(values)
         self._put(key, self._built(b"u", None, values, row), row[0], None)
@@ -237,7 +237,7 @@ class Transcoder:
             self._broken(frame)
         full = kind == b"O"
         key_columns = self.schema.key
-        missing = old if full else [v if i in key_columns else _NOT_SENT for i, v in enumerate(old)]
+        missing = old if full else [v if i in key_columns else NOT_SENT for i, v in enumerate(old)]
         new, end = self._guarded(frame, at + 1, missing)
         self._checked_end(frame, end)
         (lsn,) = _START(frame, 1)
@@ -258,9 +258,9 @@ class Transcoder:
         self, frame: bytes, key: bytes | None, op: bytes, after: list[bytes], row: tuple[Stamp, int, int]
     ) -> int:
         """The record put last may lack columns: have them asked for. With REPLICA IDENTITY FULL none is missing."""
-        if self._holes is None or key is None or _NOT_SENT not in after:
+        if self._holes is None or key is None or NOT_SENT not in after:
             return 0
-        missing = tuple(index for index, value in enumerate(after) if value == _NOT_SENT)
+        missing = tuple(index for index, value in enumerate(after) if value == NOT_SENT)
         records = self._partitions[partition_of(key, self._partition_count)]
         fill = partial(self._fill, records, len(records) - 1, (op, after, row))
         relation, key_columns = self.schema.relation, self.schema.key
@@ -298,7 +298,7 @@ class Transcoder:
         for index, text in found.items():
             encode = self._encoders[index]
             try:
-                values[index] = _NULL if text is None else text if encode is None else encode(text)
+                values[index] = NULL if text is None else text if encode is None else encode(text)
             except UnicodeDecodeError:
                 raise self._no_text(self.schema.relation.columns[index].name) from None
         value = self._sparse.build(op, None, values, *row, reselected=found.keys())
@@ -422,67 +422,3 @@ class Transcoder:
             table=table,
             column=column,
         )
-
-
-class _Sparse:
-    """Builds envelopes from pieces, for rows that the templates do not fit."""
-
-    __slots__ = ("_head", "_names")
-
-    def __init__(self, names: list[bytes], head: bytes) -> None:
-        self._names = names
-        self._head = head
-
-    def build(
-        self,
-        op: bytes,
-        before: list[bytes] | None,
-        after: list[bytes] | None,
-        stamp: Stamp,
-        lsn: int,
-        ordinal: int,
-        omitted: set[int] | frozenset[int] = frozenset(),
-        reselected: Collection[int] = (),
-    ) -> bytes:
-        """An envelope; `source` lists the columns that were not sent, were read later, or are left out."""
-        unchanged = [i for i, value in enumerate(after or ()) if value == _NOT_SENT and i not in omitted]
-        lists = b""
-        if unchanged:
-            lists += b',"unchanged":' + self._list(unchanged)
-        if shown := sorted(set(reselected) - omitted):
-            lists += b',"reselected":' + self._list(shown)
-        if omitted:
-            lists += b',"omitted":' + self._list(sorted(omitted))
-        tail = (_ROW_TAIL % (lsn, lsn, ordinal))[:-1] + lists + b"}"
-        return b'{"before":%b,"after":%b,%b%b%b,"op":"%b",%b' % (
-            self._image(before, omitted),
-            self._image(after, omitted),
-            self._head,
-            stamp.source,
-            tail,
-            op,
-            stamp.tail,
-        )
-
-    def around(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
-        """A delete whose `before` is the key: that is all the stream has of the old row."""
-        tail = _ROW_TAIL % (lsn, lsn, ordinal)
-        return b'{"before":%b,"after":null,%b%b%b,"op":"d",%b' % (key, self._head, stamp.source, tail, stamp.tail)
-
-    def _image(self, values: list[bytes] | None, omitted: set[int] | frozenset[int]) -> bytes:
-        if values is None:
-            return _NULL
-        pairs = (
-            name + value
-            for i, (name, value) in enumerate(zip(self._names, values, strict=True))
-            if value != _NOT_SENT and i not in omitted
-        )
-        return b"{%b}" % b",".join(pairs)
-
-    def _list(self, indexes: list[int]) -> bytes:
-        return b"[%b]" % b",".join(self._names[i][:-1] for i in indexes)
-
-
-def _object_format(names: Sequence[bytes]) -> bytes:
-    """A `%` template of a JSON object with one `%b` per member."""
-    return b"{%b}" % b",".join(literal(name) + b"%b" for name in names)

@@ -22,6 +22,7 @@ from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.publish.ledger import roll
 from cdc.replication.session import ReplicationSession
+from tests.fixtures.capture import no_side_topics
 
 _ROWS = 100_000
 _PARTITIONS = 4
@@ -63,7 +64,7 @@ def _read(stack: Stack, slot: str, publication: str) -> list[bytes]:
 
 def _transcode(frames: list[bytes], buffer: TopicBuffer) -> None:
     caps = Caps(1 << 40, 1 << 60)
-    assembler = Assembler(StreamPosition(Lsn(0)), epoch=1, caps=caps, on_truncate="stop")
+    assembler = Assembler(StreamPosition(Lsn(0)), epoch=1, caps=caps, on_truncate="stop", side=no_side_topics())
     options = TranscodeOptions("bench", "shop", _ROW_BYTES_MAX)
     at = 0
     while at < len(frames):

@@ -16,7 +16,7 @@ from cdc.capture.assembler import Assembler, Caps
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Delete, Insert, Update, decode
-from tests.fixtures.capture import NotingTranscoder, Row
+from tests.fixtures.capture import NotingTranscoder, Row, no_side_topics
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Event, Source, sources
 
 caps = st.builds(Caps, st.integers(1, 7), st.sampled_from([1 << 30, 1500, 3000]))
@@ -35,7 +35,7 @@ class Capture:
     _assembler: Assembler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._assembler = Assembler(self.start, epoch=1, caps=self.caps, on_truncate="ignore")
+        self._assembler = Assembler(self.start, epoch=1, caps=self.caps, on_truncate="ignore", side=no_side_topics())
 
     def feed(self, frames: list[bytes]) -> None:
         """Frames that were readable at once."""

@@ -13,7 +13,7 @@ from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Insert, Message, Truncate, Tuple
 from tests.fixtures import customers
 from tests.fixtures import pgoutput as server
-from tests.fixtures.capture import NotingTranscoder, Row
+from tests.fixtures.capture import NotingTranscoder, Row, no_side_topics
 
 _ROW: Tuple = (b"7", b"Ann", None)
 _INSERT = Insert(customers.OID, _ROW)
@@ -30,7 +30,7 @@ class Feeder:
         caps: Caps = Caps(1000, 1 << 30),  # noqa: B008 - frozen
         on_truncate: Literal["delete", "stop", "ignore"] = "stop",
     ) -> None:
-        self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate=on_truncate)
+        self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate=on_truncate, side=no_side_topics())
         self.rows: list[Row] = []
         self.planned: list[str] = []
 
