@@ -1,1 +1,1 @@
-"""Exact snapshots while the stream flows. Not built yet; the package holds its place in the layout."""
+"""Exact snapshots while the stream flows: what was in the tables before capture began joins the log."""

@@ -1,0 +1,71 @@
+"""What is recorded of the snapshot of a table, and what a batch says of snapshots.
+
+A record lies in ``<name>.__progress`` under ``<name>/snapshot/<schema>.<table>``, written in the Kafka transaction that
+has the rows it speaks of: after a crash what it calls done is in the log, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+SNAPSHOT_VERSION = 1
+
+Blocks: TypeAlias = tuple[int, int | None]
+"""Heap blocks from the first number up to, not with, the second; None: to the end, also of what is appended."""
+
+
+class LeafRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that holds rows: the captured one itself, or a partition of it.
+
+    Attributes:
+        filenode: pg_relation_filenode; another one means that rows lie elsewhere now.
+        done: blocks whose rows are in the log, in order.
+    """
+
+    filenode: int
+    done: tuple[Blocks, ...] = ()
+
+
+class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the snapshot of a table is.
+
+    Attributes:
+        relation: pg_class.oid; a table that was dropped and made again is another one.
+        state: complete, or what is still to be done.
+        number: 1 for the first snapshot of the table, and so on.
+        began_lsn, ended_lsn: the log's position then; 0: not yet.
+        row_count: rows in the log because of it, so far.
+        leaves: by pg_class.oid as text; kept until it is complete.
+        repair: keys that the log has without all their values (TOAST), as the log has them.
+    """
+
+    version: int = SNAPSHOT_VERSION
+    table: str
+    relation: int
+    state: Literal["running", "complete"]
+    number: int = 1
+    began_lsn: int = 0
+    ended_lsn: int = 0
+    row_count: int = 0
+    leaves: dict[str, LeafRecord] = {}
+    repair: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What goes into the log beside the rows of a batch.
+
+    Attributes:
+        pending: ids of transactions that no snapshot has seen yet, for the progress record.
+        records: by table, those that changed.
+    """
+
+    pending: tuple[int, ...] = ()
+    records: Mapping[str, SnapshotRecord] = field(default_factory=dict)
+
+
+NO_NOTES = Notes()

@@ -1,0 +1,99 @@
+"""What is to be read of a table: leaves, ranges of their blocks, and what a chunk is. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdc.model.relation import Relation
+from cdc.model.snapshot import Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A table that holds rows, as the catalog has it now.
+
+    Attributes:
+        filenode: where its rows lie.
+        block_count: of its heap, without what is stored out of line.
+        size: bytes of heap and out-of-line values.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    filenode: int
+    block_count: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is read of every leaf of a table.
+
+    Attributes:
+        relation: the table with its published columns, as the stream would announce it now.
+        row_filter: of the publication; empty for none.
+    """
+
+    relation: Relation
+    row_filter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One piece of work: blocks of a leaf, or rows by their keys, as the log has these, wherever they lie."""
+
+    table: str
+    form: Form
+    leaf: Leaf | None = None
+    blocks: Blocks = (0, None)
+    keys: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One attempt at a spec, from its registration until its rows have joined or it is given up.
+
+    Attributes:
+        rows: lines of COPY, when they are there.
+        joined: how many of them were looked at: joined, or dropped for good.
+        row_count: those that joined.
+        size: bytes of `rows`.
+    """
+
+    number: int
+    spec: Spec
+    rows: Sequence[Any] = field(default_factory=list)
+    joined: int = 0
+    row_count: int = 0
+    size: int = 0
+
+
+def added(done: Sequence[Blocks], blocks: Blocks) -> tuple[Blocks, ...]:
+    """`done` with `blocks`, which it does not have, in order and joined where they meet."""
+    ranges = sorted([*done, blocks], key=lambda one: one[0])
+    found: list[Blocks] = []
+    for first, end in ranges:
+        if found and found[-1][1] == first:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((first, end))
+    return tuple(found)
+
+
+def missing(done: Sequence[Blocks], block_count: int, step: int) -> Iterator[Blocks]:
+    """What `done` lacks, in pieces of `step` blocks; the last piece has no end, since a heap grows."""
+    at = 0
+    for first, end in done:
+        while at < first:
+            yield at, min(at + step, first)
+            at += step
+        if end is None:
+            return
+        at = end
+    while at + step < block_count:
+        yield at, at + step
+        at += step
+    yield at, None

@@ -1,0 +1,345 @@
+"""The state of all snapshots: which tables, which pieces are left, which chunks are open, what joins where. Pure.
+
+The way of a table: begun (nobody knows which transactions were open) -> suspected (they are known, and waited for) ->
+planned (leaves and blocks) -> read, chunk by chunk, by any number of workers at once -> checked (the leaves still lie
+where they lay) -> complete. A leaf that was rewritten, truncated or attached meanwhile is planned again, whole.
+
+Everything in `snapshot.window` dies with the replication session; what is done is in the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from cdc.lsn import Lsn
+from cdc.model.snapshot import Blocks, LeafRecord, Notes, SnapshotRecord
+from cdc.model.visibility import Snapshot
+from snapshot.chunk import Chunk, Form, Leaf, Spec, added, missing
+from snapshot.window import Touch, Verdict, Window
+
+KEYS_MAX: Final = 1000  # of a chunk that is read by key
+CHUNK_BYTES: Final = 8 << 20  # of heap and out-of-line values; larger is no faster, but memory and keys to drop
+
+State: TypeAlias = Literal["begun", "suspected", "planned", "complete"]
+
+Put: TypeAlias = Callable[[Spec, Sequence[Any], Verdict], tuple[int, int]]
+"""Place rows of a chunk into the log, but for those of a verdict; returns how many joined, and their bytes."""
+
+
+@dataclass(slots=True)
+class _Leaf:
+    leaf: Leaf
+    done: tuple[Blocks, ...]
+    todo: deque[Blocks]
+
+
+@dataclass(slots=True)
+class _Table:
+    relation: int
+    number: int
+    state: State
+    began: Lsn
+    ended: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
+    row_count: int = 0
+    form: Form | None = None
+    leaves: dict[int, _Leaf] = field(default_factory=dict)
+    recorded: Mapping[str, LeafRecord] = field(default_factory=dict)
+    repair: set[bytes] = field(default_factory=set)
+    repairing: bool = False
+
+    @property
+    def scanned(self) -> bool:
+        """Whether every block of the last plan is done."""
+        return self.state == "planned" and all(_whole(leaf.done) for leaf in self.leaves.values())
+
+    @property
+    def read(self) -> bool:
+        """Whether nothing is left to be read."""
+        return self.scanned and not self.repair and not self.repairing
+
+
+class Merger:
+    """One per replication session. Not thread-safe.
+
+    Attributes:
+        counts: what happened: rows ``joined``, ``dropped``; chunks ``emptied`` by a TRUNCATE, ``refused`` because keys
+            are not known, ``sliced``; tables ``planned_again``; keys ``repaired``.
+    """
+
+    def __init__(self, window: Window | None = None, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.window = window or Window()
+        self.counts: Counter[str] = Counter()
+        self._tables: dict[str, _Table] = {}
+        self._open: dict[int, Chunk] = {}
+        self._numbers = 0
+        self._chunk_bytes = chunk_bytes
+        self._changed: dict[str, SnapshotRecord] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether transactions must be told to `streamed`."""
+        return any(table.state != "complete" for table in self._tables.values())
+
+    @property
+    def states(self) -> dict[str, State]:
+        """Of every table there is or was a snapshot of."""
+        return {name: table.state for name, table in self._tables.items()}
+
+    @property
+    def open_bytes(self) -> int:
+        """Of rows that have arrived and not joined."""
+        return sum(chunk.size for chunk in self._open.values())
+
+    @property
+    def open_count(self) -> int:
+        """Chunks that are being read, or wait."""
+        return len(self._open)
+
+    def resume(self, records: Mapping[str, SnapshotRecord], pending: Iterable[int]) -> None:
+        """Go on after a restart. What `pending` touched is not known any more."""
+        for name, record in records.items():
+            complete = record.state == "complete"
+            self._tables[name] = _Table(
+                record.relation,
+                record.number,
+                "complete" if complete else "suspected",
+                Lsn(record.began_lsn),
+                Lsn(record.ended_lsn),
+                record.row_count,
+                recorded=record.leaves,
+                repair={key.encode() for key in record.repair},
+            )
+        if self.active:
+            self.window.suspect(pending)
+
+    def begin(self, name: str, relation: int, at: Lsn) -> None:
+        """Begin a snapshot of a table; `suspect` must follow, with ids that are read after this returns."""
+        before = self._tables.get(name)
+        self._give_up(name)
+        self._tables[name] = _Table(relation, before.number + 1 if before else 1, "begun", at)
+
+    def begun(self) -> list[str]:
+        """Tables that wait for `suspect`."""
+        return [name for name, table in self._tables.items() if table.state == "begun"]
+
+    def suspect(self, names: Collection[str], xids: Iterable[int]) -> None:
+        """Ids of all transactions that were open when these tables were sure to be in the stream."""
+        self.window.suspect(xids, names)
+        for name in names:
+            self._tables[name].state = "suspected"
+            self._note(name)
+
+    def to_plan(self) -> list[str]:
+        """Tables whose leaves may be looked at: no transaction that may hide keys of theirs is left unseen."""
+        return [
+            name
+            for name, table in self._tables.items()
+            if table.state == "suspected" and not self.window.suspects(name)
+        ]
+
+    def to_check(self) -> list[str]:
+        """Tables that are read, whose leaves must be looked at once more."""
+        return [name for name, table in self._tables.items() if table.read]
+
+    def plan(self, name: str, form: Form, leaves: Sequence[Leaf], at: Lsn) -> None:
+        """The leaves as they are now. What is done of those that lie where they lay stays done.
+
+        A table whose blocks are all done by that is complete.
+        """
+        table = self._tables[name]
+        if table.form is not None and table.form != form:
+            table.leaves, table.recorded = {}, {}  # rows would lack columns that are there now
+        known = {int(oid): (leaf.filenode, leaf.done) for oid, leaf in table.recorded.items()}
+        known |= {oid: (leaf.leaf.filenode, leaf.done) for oid, leaf in table.leaves.items()}
+        self._give_up(name)
+        checked = table.state == "planned"
+        table.form, table.recorded, table.state = form, {}, "planned"
+        table.leaves = {}
+        for leaf in leaves:
+            filenode, done = known.get(leaf.oid, (leaf.filenode, ()))
+            if filenode != leaf.filenode:
+                done = ()
+            todo = deque(missing(done, leaf.block_count, self._step(leaf)))
+            table.leaves[leaf.oid] = _Leaf(leaf, done, todo)
+        if table.read:
+            table.state, table.ended = "complete", at
+        elif checked:
+            self.counts["planned_again"] += 1
+        self._note(name)
+
+    def next(self) -> Spec | None:
+        """A piece of work that nobody has; tables are finished one after the other."""
+        for name, table in self._tables.items():
+            if table.state != "planned" or table.form is None:
+                continue
+            for leaf in table.leaves.values():
+                if leaf.todo:
+                    return Spec(name, table.form, leaf.leaf, leaf.todo.popleft())
+            if table.scanned and table.repair and not table.repairing:
+                table.repairing = True
+                return Spec(name, table.form, keys=tuple(sorted(table.repair)[:KEYS_MAX]))
+        return None
+
+    def open(self, spec: Spec) -> Chunk:
+        """Register a chunk; its snapshot is taken after this returns."""
+        self._numbers += 1
+        chunk = Chunk(self._numbers, spec)
+        self._open[chunk.number] = chunk
+        self.window.register(chunk.number, spec.table)
+        return chunk
+
+    def taken(self, chunk: Chunk, snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+        """What the chunk's transaction saw first. False: give the transaction up, the work is seen to.
+
+        `filenode` is that of its leaf, now; None when it has none.
+        """
+        if chunk.number not in self._open:
+            return False
+        leaf = chunk.spec.leaf
+        if form != chunk.spec.form or (leaf is not None and filenode != leaf.filenode):
+            self._plan_again(chunk.spec.table)
+            return False
+        if not self.window.taken(chunk.number, snapshot, l_hi):
+            self.counts["refused"] += 1
+            self.give_back(chunk)
+            return False
+        return True
+
+    def arrived(self, chunk: Chunk, rows: Sequence[Any], size: int) -> None:
+        """All rows of the chunk."""
+        if chunk.number in self._open:
+            chunk.rows, chunk.size = rows, size
+            self.window.arrived(chunk.number)
+
+    def give_back(self, chunk: Chunk) -> None:
+        """The chunk came to nothing; somebody else may have its blocks."""
+        if self._open.pop(chunk.number, None) is None:
+            return
+        self.window.forget(chunk.number)
+        spec, table = chunk.spec, self._tables[chunk.spec.table]
+        if spec.leaf is None:
+            table.repairing = False
+        else:
+            table.leaves[spec.leaf.oid].todo.appendleft(spec.blocks)
+
+    def _plan_again(self, name: str) -> None:
+        """The table is not what it was when it was planned."""
+        self.counts["planned_again"] += 1
+        self._give_up(name)
+        table = self._tables[name]
+        table.recorded = {
+            str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in table.leaves.items()
+        }
+        table.leaves = {}
+        table.state = "suspected"
+
+    def due(self, boundary: Lsn) -> bool:
+        """Whether rows may join at `boundary`."""
+        return any(self.window.may_join(number, boundary) for number in self._open)
+
+    def join(self, boundary: Lsn, put: Put, *, rows_max: int) -> tuple[int, int]:
+        """Have rows placed at `boundary`, at most so many looked at; returns how many joined, and their bytes."""
+        row_count = byte_count = 0
+        for chunk in list(self._open.values()):
+            if rows_max <= 0:
+                break
+            if not self.window.may_join(chunk.number, boundary):
+                continue
+            verdict = self.window.verdict(chunk.number)
+            if verdict is None:
+                self.counts["refused"] += 1
+                self.give_back(chunk)
+                continue
+            part = chunk.rows[chunk.joined : chunk.joined + rows_max]
+            rows, size = (0, 0) if verdict.everything or not part else put(chunk.spec, part, verdict)
+            chunk.joined += len(part)
+            chunk.row_count += rows
+            self.counts.update(joined=rows, dropped=len(part) - rows)
+            rows_max -= len(part)
+            row_count += rows
+            byte_count += size
+            if chunk.joined == len(chunk.rows):
+                self._done(chunk, verdict)
+            else:
+                self.counts["sliced"] += 1
+        return row_count, byte_count
+
+    def notes(self) -> Notes:
+        """What the log must say beside the rows that have joined until now."""
+        pending = tuple(sorted(self.window.pending)) if self.active else ()
+        return Notes(pending, dict(self._changed))
+
+    def noted(self, notes: Notes) -> None:
+        """These are on their way into the log."""
+        for name, record in notes.records.items():
+            if self._changed.get(name) is record:
+                del self._changed[name]
+
+    def streamed(self, touch: Touch) -> None:
+        """A transaction was streamed up to its end."""
+        self.window.streamed(touch)
+        for name, table in self._tables.items():
+            if table.state == "complete" or not (name in touch.keys or name in touch.truncated):
+                continue
+            before = set(table.repair)
+            if name in touch.truncated:
+                table.repair.clear()
+            partial = set(touch.partial.get(name, ()))
+            table.repair.difference_update(set(touch.keys.get(name, ())) - partial)
+            if not table.scanned:  # after that, the log has all values of a row that lacked none by then
+                table.repair |= partial
+            if table.repair != before:
+                self._note(name)
+
+    def seen(self, snapshot: Snapshot) -> None:
+        """A snapshot taken just now."""
+        self.window.seen(snapshot)
+
+    def _done(self, chunk: Chunk, verdict: Verdict) -> None:
+        spec, table = chunk.spec, self._tables[chunk.spec.table]
+        del self._open[chunk.number]
+        self.window.forget(chunk.number)
+        table.row_count += chunk.row_count
+        self.counts["emptied"] += verdict.everything
+        if spec.leaf is None:
+            table.repairing = False
+            self.counts["repaired"] += len(spec.keys)
+            table.repair.difference_update(set(spec.keys) - verdict.keys)
+        else:
+            leaf = table.leaves[spec.leaf.oid]
+            leaf.done = added(leaf.done, spec.blocks)
+        self._note(spec.table)
+
+    def _give_up(self, name: str) -> None:
+        for chunk in [chunk for chunk in self._open.values() if chunk.spec.table == name]:
+            del self._open[chunk.number]
+            self.window.forget(chunk.number)
+        if name in self._tables:
+            self._tables[name].repairing = False
+
+    def _note(self, name: str) -> None:
+        table = self._tables[name]
+        complete = table.state == "complete"
+        leaves = {str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in table.leaves.items()}
+        self._changed[name] = SnapshotRecord(
+            table=name,
+            relation=table.relation,
+            state="complete" if complete else "running",
+            number=table.number,
+            began_lsn=table.began,
+            ended_lsn=table.ended,
+            row_count=table.row_count,
+            leaves=leaves or dict(table.recorded),
+            repair=tuple(sorted(key.decode() for key in table.repair)),
+        )
+
+    def _step(self, leaf: Leaf) -> int:
+        """Blocks of a chunk, by what a block of this leaf holds on average."""
+        return max(1, self._chunk_bytes * max(1, leaf.block_count) // max(1, leaf.size))
+
+
+def _whole(done: Sequence[Blocks]) -> bool:
+    return len(done) == 1 and done[0] == (0, None)

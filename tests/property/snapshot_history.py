@@ -1,0 +1,306 @@
+"""Capture and its snapshot workers against the server of `snapshot_server`, one small step at a time.
+
+A history is a list of numbers; each is one step of somebody. At the end everybody finishes, and the log must fold to the
+table. On the way no row may join that is not what the log already says of its key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from cdc.lsn import Lsn
+from cdc.model.relation import Relation, ReplicaIdentity
+from cdc.model.snapshot import SnapshotRecord
+from cdc.model.visibility import Snapshot
+from snapshot.chunk import Chunk, Form, Leaf, Spec
+from snapshot.merger import Merger
+from snapshot.window import Touch, Verdict
+from tests.property.snapshot_server import BLOCKS, KEYS, Op, Row, Server
+
+TABLE: Final = "public.t"
+FORM: Final = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
+_FINISH_STEPS: Final = 400
+
+Event: TypeAlias = tuple[int | None, tuple[int, int | None] | None]
+"""(key, values) of one record; no values: a delete, no key either: a TRUNCATE. No large value: it was not sent."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """A chunk that a worker has in hand; `rows` once its snapshot is taken."""
+
+    chunk: Chunk
+    rows: list[tuple[int, Row]] | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """What the log has: the only thing that a crash leaves."""
+
+    events: list[Event] = field(default_factory=list)
+    position: int = 0
+    records: dict[str, SnapshotRecord] = field(default_factory=dict)
+    pending: tuple[int, ...] = ()
+
+
+class History:
+    """`seen` counts what happened that the rule is there for."""
+
+    def __init__(
+        self, first_xid: int, make: Callable[[], Merger], preamble: Sequence[int], *, reselect: bool = True
+    ) -> None:
+        """With `reselect` values that are not sent are found some other way, else the log lacks them."""
+        self.seen: Counter[str] = Counter()
+        self._reselect = reselect
+        self.server = Server(first_xid)
+        self._make = make
+        self._first_xid = first_xid
+        for step in preamble:
+            self._write(step)
+        for transaction in list(self.server.open.values()):
+            self.server.commit(transaction)
+        self.server.flushed = self.server.insert  # who makes a slot has its position flushed
+        self.kept = Kept(position=self.server.insert)
+        self._start()
+
+    def run(self, steps: Sequence[int]) -> None:
+        for step in steps:
+            kind, rest = step % 32, step // 32
+            if kind < 12:
+                self._write(step)
+            elif kind < 15:
+                self._stream()
+            elif kind < 18:
+                self._coordinate()
+            elif kind < 21:
+                self._open()
+            elif kind < 26:
+                self._read(rest)
+            elif kind < 29:
+                self._join(1 + rest % 2)
+            elif kind == 29:
+                self._commit()
+            elif kind == 30 and rest % 5 == 0:
+                self._crash(server=bool(rest % 2))
+            elif kind == 31 and rest % 4 < 2:
+                self.server.rewrite(1 + rest % 2)
+            elif kind == 31:
+                self._truncate()
+
+    def finish(self) -> None:
+        """Writers go home, the stream arrives, the snapshot ends."""
+        server = self.server
+        for transaction in list(server.open.values()):
+            server.commit(transaction)
+        while server.hidden:
+            server.show(0)
+        server.flushed = server.insert
+        for _ in range(_FINISH_STEPS):
+            if not self.merger.active:
+                break
+            self._stream()
+            self._coordinate()
+            self._open()
+            self._read(0)
+            self._join(100)
+            server.abort(server.begin())  # after a crash ids are given out again: one that nobody has yet is not seen
+        assert not self.merger.active, "a snapshot that is left alone ends"
+        self.seen.update(self.merger.counts)
+        while self._position < server.insert:
+            self._stream()
+        self._commit()
+        found = fold(self.kept.events)
+        assert found == {key: (row.small, row.large) for key, row in server.rows().items()}
+
+    def _write(self, step: int) -> None:
+        server, kind, rest = self.server, step % 32, step // 32
+        open_ = list(server.open.values())
+        if kind == 0 or not open_:
+            if len(open_) < 3:
+                open_ = [*open_, server.begin()]
+        transaction = open_[rest % len(open_)]
+        if kind < 6:
+            server.change(transaction, rest // 3 % 5, rest // 15 % KEYS, rest // 75 % BLOCKS)
+        elif kind < 8:
+            server.commit(transaction)
+        elif kind < 10 and server.hidden:
+            server.show(rest)
+        elif kind == 10:
+            server.flushed = server.insert
+        elif kind == 11 and rest % 3 == 0:
+            server.truncate(transaction)
+        elif kind == 11 and rest % 3 == 1:
+            server.abort(transaction)
+
+    def _start(self) -> None:
+        self.merger = self._make()
+        self.merger.resume(self.kept.records, self.kept.pending)
+        if TABLE not in self.kept.records:
+            self.merger.begin(TABLE, 1, Lsn(self.kept.position))
+        self._position = self.kept.position
+        self._buffer: list[Event] = []
+        self._events = list(self.kept.events)
+        self._said = fold(self._events, deleted=True)
+        self._readings: list[Reading] = []
+        self.server.readers.clear()
+
+    def _stream(self) -> None:
+        """The next transaction that is flushed, or a keepalive."""
+        for transaction in self.server.committed:
+            if transaction.commit >= self._position and transaction.end <= self.server.flushed:
+                keys = {str(key).encode() for op in transaction.ops for key in (op.key, op.old) if key is not None}
+                last = {str(op.key).encode(): self._whole(op) for op in transaction.ops if op.key is not None}
+                partial = {key for key, whole in last.items() if not whole}
+                truncated = frozenset({TABLE} if any(op.key is None for op in transaction.ops) else ())
+                for op in transaction.ops:
+                    self._emit(op)
+                self._position = transaction.end
+                if keys or truncated:
+                    self.merger.streamed(
+                        Touch(
+                            transaction.xid & 0xFFFFFFFF,
+                            {TABLE: keys} if keys else {},
+                            {TABLE: partial} if partial else {},
+                            truncated=truncated,
+                        )
+                    )
+                return
+        if all(one.commit < self._position or one.end > self.server.flushed for one in self.server.committed):
+            pending = [one.commit for one in self.server.committed if one.end > self.server.flushed]
+            self._position = max(self._position, min([self.server.flushed, *pending]))
+
+    def _emit(self, op: Op) -> None:
+        if op.old is not None:
+            self._say((op.old, None))
+        self._say((op.key, None if op.row is None else (op.row.small, op.row.large if self._whole(op) else None)))
+
+    def _whole(self, op: Op) -> bool:
+        return self._reselect or op.whole or op.row is None
+
+    def _say(self, event: Event) -> None:
+        self._buffer.append(event)
+        _apply(self._said, event)
+
+    def _coordinate(self) -> None:
+        server, merger = self.server, self.merger
+        merger.seen(self.look())
+        if merger.begun():
+            merger.suspect(merger.begun(), self.suspected())
+        for name in [*merger.to_plan(), *merger.to_check()]:
+            if server.readable:
+                leaf = Leaf(server.leaf, "public", "t", server.filenode, BLOCKS, BLOCKS * 8192)
+                merger.plan(name, FORM, [leaf], Lsn(self._position))
+
+    def _open(self) -> None:
+        spec = self.merger.next() if len(self._readings) < BLOCKS else None
+        if spec is not None:
+            self._readings.append(Reading(self.merger.open(spec)))
+
+    def _read(self, rest: int) -> None:
+        if self._readings:
+            reading = self._readings[rest % len(self._readings)]
+            if reading.rows is None:
+                self._take(reading)
+            else:
+                self._deliver(reading)
+
+    def look(self) -> Snapshot:
+        """A snapshot of the server."""
+        return self.server.snapshot()
+
+    def suspected(self) -> list[int]:
+        """What holds a transaction id now."""
+        return self.server.lock_holders()
+
+    def _take(self, reading: Reading) -> None:
+        server, chunk = self.server, reading.chunk
+        if not server.readable:
+            return
+        snapshot = self.look()
+        good = self.merger.taken(chunk, snapshot, Lsn(server.insert), server.filenode, FORM)
+        if not good:
+            self._readings.remove(reading)
+            return
+        first, end = chunk.spec.blocks
+        reading.rows = [
+            (key, row)
+            for key, row in server.rows().items()
+            if row.block >= first and (end is None or row.block < end)
+            if chunk.spec.leaf is not None or str(key).encode() in chunk.spec.keys
+        ]
+        server.readers.add(chunk.number)
+        self.seen["id beyond 32 bits"] += snapshot.xmax > 1 << 32 and self._first_xid < 1 << 32
+
+    def _deliver(self, reading: Reading) -> None:
+        assert reading.rows is not None
+        self._readings.remove(reading)
+        self.server.readers.discard(reading.chunk.number)
+        self.merger.arrived(reading.chunk, reading.rows, len(reading.rows))
+
+    def _join(self, rows_max: int) -> None:
+        self.merger.join(Lsn(self._position), self._put, rows_max=rows_max)
+
+    def _put(self, spec: Spec, rows: Sequence[Any], verdict: Verdict) -> tuple[int, int]:
+        joined = 0
+        for key, row in rows:
+            if str(key).encode() in verdict.keys:
+                continue
+            small, large = self._said.get(key, (row.small, row.large)) or (None, None)
+            assert (small, large) in {(row.small, row.large), (row.small, None)}, "a row that joins is its last event"
+            self._say((key, (row.small, row.large)))
+            joined += 1
+        return joined, joined
+
+    def _commit(self) -> None:
+        notes = self.merger.notes()
+        self._events += self._buffer
+        self._buffer = []
+        self.kept = Kept(list(self._events), self._position, {**self.kept.records, **notes.records}, notes.pending)
+        self.merger.noted(notes)
+
+    def _truncate(self) -> None:
+        """As soon as nobody is in the way any more."""
+        server = self.server
+        for reading in [reading for reading in self._readings if reading.rows is not None]:
+            self._deliver(reading)
+        for transaction in list(server.open.values()):
+            server.commit(transaction)
+        while server.hidden:
+            server.show(0)
+        transaction = server.begin()
+        server.truncate(transaction)
+        server.commit(transaction)
+        server.show(0)
+        server.flushed = server.insert
+
+    def _crash(self, *, server: bool) -> None:
+        self.seen["lost session"] += bool(self._readings)
+        self.seen.update(self.merger.counts)
+        if server:
+            self.server.crash()
+        self._start()
+
+
+def fold(events: Sequence[Event], *, deleted: bool = False) -> dict[int, Any]:
+    """What is left in the end; with `deleted` also what was there once."""
+    rows: dict[int, Any] = {}
+    for event in events:
+        _apply(rows, event)
+    return rows if deleted else {key: values for key, values in rows.items() if values is not None}
+
+
+def _apply(rows: dict[int, Any], event: Event) -> None:
+    """A reader keeps what it has of a large value that was not sent."""
+    key, values = event
+    if key is None:
+        for known in rows:
+            rows[known] = None
+    elif values is None:
+        rows[key] = None
+    else:
+        small, large = values
+        before = rows.get(key)
+        rows[key] = (small, before[1] if large is None and before is not None else large)

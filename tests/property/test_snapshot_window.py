@@ -1,0 +1,88 @@
+"""Snapshots against a model of the server: no stale, missing or extra row, whatever is hidden, moved, killed or wrapped."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot.merger import Merger
+from snapshot.window import Window
+from tests.property import snapshot_mutants as mutants
+from tests.property.snapshot_history import History
+
+_EXAMPLES = 10_000 if settings().derandomize else 100_000
+_HISTORIES = 6000  # of a mutant, at most; most are found within some hundred
+_NUMBERS = 200
+_ORDINARY, _WRAPPING = 700, (1 << 32) - 6  # the first transaction id
+
+Make = Callable[[Window], Merger]
+
+
+def _merger(window: Window) -> Merger:
+    return Merger(window, chunk_bytes=mutants.CHUNK_BYTES)
+
+
+def _run(history: History, numbers: list[int]) -> Counter[str]:
+    history.run(numbers)
+    history.finish()
+    return history.seen
+
+
+def test_log_folds_to_the_table_and_no_stale_row_joins() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=_EXAMPLES)
+    @given(
+        steps=st.binary(min_size=2 * _NUMBERS, max_size=2 * _NUMBERS),
+        first=st.sampled_from([_ORDINARY, _WRAPPING]),
+        keys_max=st.sampled_from([2, 1000]),
+        reselect=st.booleans(),
+    )
+    def histories(steps: bytes, first: int, keys_max: int, *, reselect: bool) -> None:
+        numbers = [high << 8 | low for high, low in zip(steps[::2], steps[1::2], strict=True)]
+        history = History(first, lambda: _merger(Window(keys_max=keys_max)), numbers[:20], reselect=reselect)
+        seen.update(name for name, count in _run(history, numbers[20:]).items() if count)
+
+    histories()
+    wanted = ["dropped", "refused", "planned_again", "emptied", "sliced", "repaired"]
+    rare = {what: seen[what] for what in [*wanted, "lost session", "id beyond 32 bits"] if seen[what] < 200}
+    assert not rare, "each must have happened in 200 histories at least"
+
+
+@pytest.mark.parametrize(
+    ("window", "merger", "kind"),
+    [
+        (mutants.NobodySuspected, Merger, History),
+        (mutants.PendingNotKnown, Merger, History),
+        (mutants.NothingDropped, Merger, History),
+        (mutants.RegisteredLate, Merger, History),
+        (mutants.JoinedAtOnce, Merger, History),
+        (mutants.LsnWindow, Merger, History),
+        (mutants.TruncateForgotten, Merger, History),
+        (Window, mutants.PendingLost, History),
+        (Window, mutants.FilenodeNotCompared, History),
+        (Window, mutants.NothingRepaired, History),
+        (Window, Merger, mutants.RunningOnly),
+        (Window, Merger, mutants.NotWidened),
+    ],
+)
+def test_rule_without_one_of_its_clauses_is_found_wrong(
+    window: type[Window], merger: type[Merger], kind: type[History]
+) -> None:
+    for seed in range(_HISTORIES):
+        chance = random.Random(seed)
+        numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
+        first = _WRAPPING if seed % 2 else _ORDINARY
+        history = kind(
+            first, lambda: merger(window(), chunk_bytes=mutants.CHUNK_BYTES), numbers[:20], reselect=seed % 3 > 0
+        )
+        try:
+            _run(history, numbers[20:])
+        except AssertionError:
+            return
+    raise AssertionError(f"{_HISTORIES} histories, and nothing was found")
