@@ -230,9 +230,7 @@ class Merger:
         self.counts["planned_again"] += 1
         self._give_up(name)
         table = self._tables[name]
-        table.recorded = {
-            str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in table.leaves.items()
-        }
+        table.recorded = _recorded(table)
         table.leaves = {}
         table.state = "suspected"
 
@@ -323,7 +321,6 @@ class Merger:
     def _note(self, name: str) -> None:
         table = self._tables[name]
         complete = table.state == "complete"
-        leaves = {str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in table.leaves.items()}
         self._changed[name] = SnapshotRecord(
             table=name,
             relation=table.relation,
@@ -332,13 +329,17 @@ class Merger:
             began_lsn=table.began,
             ended_lsn=table.ended,
             row_count=table.row_count,
-            leaves=leaves or dict(table.recorded),
+            leaves=_recorded(table) or dict(table.recorded),
             repair=tuple(sorted(key.decode() for key in table.repair)),
         )
 
     def _step(self, leaf: Leaf) -> int:
         """Blocks of a chunk, by what a block of this leaf holds on average."""
         return max(1, self._chunk_bytes * max(1, leaf.block_count) // max(1, leaf.size))
+
+
+def _recorded(table: _Table) -> dict[str, LeafRecord]:
+    return {str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in table.leaves.items()}
 
 
 def _whole(done: Sequence[Blocks]) -> bool:

@@ -1,8 +1,8 @@
-"""Which rows of a chunk may join the log, and when: the rule of DESIGN section 6, by visibility and not by position. Pure.
+"""Which rows of a chunk may join the log, and when: by visibility, not by position (DESIGN section 6). Pure.
 
-A chunk is read in a snapshot S of its own, while transactions stream by. A commit can be in the stream before S sees it,
-for as long as a standby is away, so a window of log positions around the read keeps stale rows for ever. Here a row is
-dropped when a transaction that S does not see has touched its key, however old that transaction's commit record is:
+A chunk is read in a snapshot S of its own, while transactions stream by. A commit can be in the stream before S sees
+it, for as long as a standby is away, so a window of log positions around the read keeps stale rows for ever. Here a row
+is dropped when a transaction that S does not see has touched its key, however old its commit record is:
 
 - `pending` are the transactions that were streamed and that no snapshot has seen yet, with their keys; of those that
   may have been streamed before this program ran the keys are unknown.
@@ -109,9 +109,8 @@ class Window:
     def streamed(self, touch: Touch) -> None:
         """A transaction was streamed up to its end. What was suspected of it stays."""
         if touch.size > self._keys_max:
-            touch = Touch(
-                touch.xid, truncated=touch.truncated, unknown=frozenset({*touch.keys, *(touch.unknown or ())})
-            )
+            unknown = None if touch.unknown is None else touch.unknown | touch.keys.keys()
+            touch = Touch(touch.xid, truncated=touch.truncated, unknown=unknown)
         for chunk in self._open.values():
             if touch.concerns(chunk.table):
                 chunk.log.append(touch)

@@ -1,7 +1,7 @@
 """Capture and its snapshot workers against the server of `snapshot_server`, one small step at a time.
 
-A history is a list of numbers; each is one step of somebody. At the end everybody finishes, and the log must fold to the
-table. On the way no row may join that is not what the log already says of its key.
+A history is a list of numbers; each is one step of somebody. At the end everybody finishes, and the log must fold to
+the table. On the way no row may join that is not what the log already says of its key.
 """
 
 from __future__ import annotations
@@ -118,9 +118,8 @@ class History:
     def _write(self, step: int) -> None:
         server, kind, rest = self.server, step % 32, step // 32
         open_ = list(server.open.values())
-        if kind == 0 or not open_:
-            if len(open_) < 3:
-                open_ = [*open_, server.begin()]
+        if (kind == 0 or not open_) and len(open_) < 3:
+            open_ = [*open_, server.begin()]
         transaction = open_[rest % len(open_)]
         if kind < 6:
             server.change(transaction, rest // 3 % 5, rest // 15 % KEYS, rest // 75 % BLOCKS)

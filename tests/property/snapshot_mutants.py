@@ -90,7 +90,7 @@ class FilenodeNotCompared(Merger):
 
     def taken(self, chunk: Chunk, snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
         leaf = chunk.spec.leaf
-        return super().taken(chunk, snapshot, l_hi, leaf and leaf.filenode, form)
+        return super().taken(chunk, snapshot, l_hi, leaf.filenode if leaf else None, form)
 
     def plan(self, name: str, form: Form, leaves: Sequence[Leaf], at: Lsn) -> None:
         super().plan(name, form, [replace(leaf, filenode=1) for leaf in leaves], at)

@@ -1,5 +1,7 @@
-"""A PostgreSQL with one table, as far as snapshots can tell: commits that are streamed before they are visible, or visible
-before they are flushed, locks, heaps that are rewritten, ids that wrap, crashes that take asynchronous commits along.
+"""A PostgreSQL with one table, as far as snapshots can tell.
+
+Commits are streamed before they are visible, or visible before they are flushed; there are locks, heaps that are
+rewritten, ids that wrap, and crashes that take asynchronous commits along.
 """
 
 from __future__ import annotations
@@ -172,9 +174,8 @@ class Server:
 
     def _locked(self, but: Transaction) -> set[int | None]:
         others = [one for one in (*self.open.values(), *self.hidden) if one is not but]
-        return {
-            key for one in others for op in one.ops for key in (op.key, op.old) if key is not None or op.key is None
-        }
+        changes = [op for one in others for op in one.ops]
+        return {op.key for op in changes} | {op.old for op in changes if op.old is not None}
 
     def _view(self, transaction: Transaction) -> dict[int, Row]:
         rows = dict(self._table)

@@ -1,4 +1,4 @@
-"""Snapshots against a model of the server: no stale, missing or extra row, whatever is hidden, moved, killed or wrapped."""
+"""Snapshots against a model of the server: no stale, missing or extra row, whatever is hidden, moved or killed."""
 
 from __future__ import annotations
 
