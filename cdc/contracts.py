@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
 from cdc.model.relation import Relation
+from cdc.model.snapshot import NO_NOTES, Notes
 
 
 class ReplicationStream(Protocol):
@@ -36,6 +37,9 @@ class ReplicationStream(Protocol):
         Never above what was received (InvariantError).
         """
 
+    def nudge(self) -> None:
+        """Have the server say where it is, soon. May be called again and again."""
+
 
 class Publisher(Protocol):
     """The one writer of the log. After any error it is dead: make a new one and start over.
@@ -55,8 +59,8 @@ class Publisher(Protocol):
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
         """Hand records to Kafka and empty the buffers; schemas go first. Opens a Kafka transaction if none is."""
 
-    def submit(self, position: StreamPosition, verified: Lsn) -> None:
-        """Begin to make everything written, the progress and the cut durable together."""
+    def submit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
+        """Begin to make everything written, the progress, what is noted of snapshots and the cut durable together."""
 
     @property
     def settling(self) -> bool:
@@ -136,6 +140,63 @@ class Reselect(Protocol):
 
         Raises SourceRefused when the role may not read a table, SourceUnreachable, RowRefused.
         """
+
+
+class Joined(NamedTuple):
+    """What joined at a boundary, and tables that had not been planned before."""
+
+    row_count: int
+    byte_count: int
+    planned: Sequence[PlannedRelation]
+
+
+class Snapshots(Protocol):
+    """Rows of tables as they were read beside the stream, which join it at boundaries of source transactions.
+
+    Called by the capture thread. To know which of its rows are stale it is told of every transaction: `begun`, then
+    `ended`, and `gather` before buffers are emptied. None of it costs anything while no snapshot is taken.
+    """
+
+    @property
+    def wait_s(self) -> float:
+        """How long the stream may be waited for: something may come from here sooner."""
+
+    @property
+    def noting(self) -> bool:
+        """Whether `notes` has something new, also without rows."""
+
+    def watch(self, table: str, buffer: TopicBuffer) -> None:
+        """From now on rows of the table come into this buffer."""
+
+    def begun(self, xid: int, *, whole: bool) -> None:
+        """A transaction begins. Not `whole`: a part of it is in the log already and does not come again."""
+
+    def truncated(self, table: str) -> None:
+        """The transaction empties the table."""
+
+    def gather(self) -> None:
+        """The buffers are about to be emptied."""
+
+    def ended(self) -> None:
+        """The transaction is in the buffers, up to its end."""
+
+    def due(self, boundary: Lsn) -> bool:
+        """Whether rows may join at a boundary, or at one behind it."""
+
+    def waits(self, boundary: Lsn) -> bool:
+        """Whether rows wait for a boundary further on."""
+
+    def join(self, boundary: Lsn, at_us: int) -> Joined:
+        """Put rows into the buffers, a bounded number. `at_us` is the time of the boundary, since 1970.
+
+        Raises RowRefused, SourceRefused.
+        """
+
+    def notes(self) -> Notes:
+        """What the log must say with the rows that are in the buffers now."""
+
+    def noted(self, notes: Notes) -> None:
+        """They are part of a commit that is under way."""
 
 
 class ReselectObserver(Protocol):

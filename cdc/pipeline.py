@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cdc.capture.assembler import Assembler
+from cdc.capture.nosnapshots import NoSnapshots
 from cdc.clock import Clock
 from cdc.contracts import (
     BatchObserver,
@@ -25,13 +26,14 @@ from cdc.contracts import (
     RelationPlanner,
     ReplicationStream,
     Reselect,
+    Snapshots,
 )
 from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
+from cdc.model.snapshot import NO_NOTES
 
-_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
 _SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
 _SLICE_BYTES: Final = 2 << 20
 _OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of the source: spread it (limit: 60 s)
@@ -54,6 +56,7 @@ class Parts:
     verified: Callable[[], Lsn]
     batch_age_max_s: float
     side_buffers: Sequence[TopicBuffer] = ()
+    snapshots: Snapshots = field(default_factory=NoSnapshots)
 
 
 class Pipeline:
@@ -66,6 +69,7 @@ class Pipeline:
         self._schemas: list[SchemaRecord] = []
         self._unwritten = (0, 0)
         self._written: tuple[BatchStats, StreamPosition] | None = None
+        self._notes = NO_NOTES
         self._committed = _NOTHING
         self._sliced = True
         self._batch_since_s: float | None = None
@@ -86,8 +90,8 @@ class Pipeline:
     def step(self) -> None:
         """Take what is readable now, or wait a moment; commit when there is reason to."""
         parts, assembler = self._parts, self._parts.assembler
-        ready = assembler.filled and not assembler.in_transaction
-        frames = parts.stream.read(0.0 if ready or self._submitted else _WAIT_S)
+        ready = (assembler.filled and not assembler.in_transaction) or self._may_join
+        frames = parts.stream.read(0.0 if ready or self._submitted else parts.snapshots.wait_s)
         rows_before, full = assembler.row_count, False
         at = 0
         while at < len(frames):
@@ -99,8 +103,10 @@ class Pipeline:
                     return
             elif assembler.due:
                 full = True
+                self._join()
                 if not self._commit():
                     return
+        self._join()
         if not frames or not parts.publisher.settling:
             self._finish()
         quiet = not full and rows_before == assembler.row_count
@@ -125,23 +131,43 @@ class Pipeline:
         Keepalives can come without end, so nothing here waits for silence alone.
         """
         assembler, now_s = self._parts.assembler, self._parts.clock.monotonic_s()
-        pending = assembler.filled or bool(self._schemas)
+        pending = assembler.filled or bool(self._schemas) or self._parts.snapshots.noting
         if not pending:
             self._batch_since_s = None
         elif self._batch_since_s is None:
             self._batch_since_s = now_s
         old = self._batch_since_s is not None and now_s - self._batch_since_s > self._parts.batch_age_max_s
         if assembler.in_transaction:
-            assembler.hasten = old
+            assembler.hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
             self._write_slice()
             if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
                 self._commit()
-        elif (quiet or old) if pending else self._idle_progress_due(now_s):
+        elif (quiet or old or assembler.full) if pending else self._idle_progress_due(now_s):
             self._commit()
         elif quiet:
             self._confirm()
+            if self._parts.snapshots.waits(assembler.position.end_lsn):
+                self._parts.stream.nudge()
         else:
             self._write_slice()
+
+    @property
+    def _may_join(self) -> bool:
+        """Whether rows of a snapshot have a place here, and the batch has one for them."""
+        assembler = self._parts.assembler
+        fits = assembler.at_boundary and not assembler.full
+        return fits and self._parts.snapshots.due(assembler.position.end_lsn)
+
+    def _join(self) -> None:
+        """Let rows of snapshots join, after everything that commits below the position and before all else."""
+        parts, assembler = self._parts, self._parts.assembler
+        if not self._may_join:
+            return
+        joined = parts.snapshots.join(assembler.position.end_lsn, assembler.boundary_us)
+        for planned in joined.planned:
+            self._buffers[planned.buffer.topic] = planned.buffer
+            self._schemas.extend(planned.schemas)
+        assembler.joined(joined.row_count, joined.byte_count)
 
     def _idle_progress_due(self, now_s: float) -> bool:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
@@ -163,6 +189,7 @@ class Pipeline:
         self._buffers[planned.buffer.topic] = planned.buffer
         self._planned[relation.oid] = planned
         self._schemas.extend(planned.schemas)
+        self._parts.snapshots.watch(relation.table, planned.buffer)
         self._parts.assembler.plan(relation, planned.transcoder)
 
     def _truncate(self, truncated: Sequence[Truncation]) -> bool:
@@ -205,6 +232,8 @@ class Pipeline:
         if not self._parts.publisher.is_open:
             self._opened_s = self._parts.clock.monotonic_s()
         self._written = (self._parts.assembler.stats(), self._parts.assembler.reach())
+        self._parts.snapshots.gather()
+        self._notes = self._parts.snapshots.notes()
         self._parts.publisher.write(list(self._buffers.values()), self._schemas)
         self._schemas = []
         self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)
@@ -219,7 +248,9 @@ class Pipeline:
         stats, position = assembler.stats().less(self._committed), assembler.reach()
         if assembler.filled or self._schemas:
             self._write()
-        parts.publisher.submit(position, parts.verified())
+        else:
+            self._notes = parts.snapshots.notes()
+        self._submit(position)
         self._submitted = (stats, position, began_s)
         assembler.taken()
         self._unwritten = (0, 0)
@@ -228,6 +259,10 @@ class Pipeline:
         if not parts.publisher.settling:
             self._finish()
         return True
+
+    def _submit(self, position: StreamPosition) -> None:
+        self._parts.publisher.submit(position, self._parts.verified(), self._notes)
+        self._parts.snapshots.noted(self._notes)
 
     def _complete(self) -> bool:
         """Have records that lack values completed, with no Kafka transaction open meanwhile.
@@ -240,7 +275,7 @@ class Pipeline:
             return True
         if self._parts.publisher.is_open and self._written is not None:
             stats, position = self._written
-            self._parts.publisher.submit(position, self._parts.verified())
+            self._submit(position)
             self._submitted = (stats, position, self._parts.clock.monotonic_s())
             self._finish()
             self._committed = stats

@@ -24,7 +24,7 @@ from cdc.model.hole import Holes
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
 from cdc.model.progress import KeyForm, SchemaRecord
-from cdc.model.relation import Column, Relation, ReplicaIdentity
+from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
 
@@ -107,7 +107,7 @@ class TablePlanner:
         """
         records = []
         for table in tables:
-            schema = self._schema(_relation_of(table, published.get(table.oid)), table.key)
+            schema = self._schema(table.relation(published.get(table.oid)), table.key)
             records += self._new(schema, data_topic(self._config.name, table.namespace, table.name), at)
         return records
 
@@ -184,14 +184,3 @@ def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:
     names = set(key)
     ordered = [column.name for column in relation.columns if column.name in names]
     return ordered + sorted(names.difference(ordered))
-
-
-def _relation_of(table: SourceTable, published: Collection[str] | None) -> Relation:
-    """The Relation message the stream would send for a table as it is now."""
-    full = table.replica_identity is ReplicaIdentity.FULL
-    columns = tuple(
-        Column(column.name, column.type_oid, column.type_modifier, full or column.name in table.key)
-        for column in table.columns
-        if (not column.generated if published is None else column.name in published)
-    )
-    return Relation(table.oid, table.namespace, table.name, table.replica_identity, columns)

@@ -35,10 +35,12 @@ class Form:
     Attributes:
         relation: the table with its published columns, as the stream would announce it now.
         row_filter: of the publication; empty for none.
+        partitioned: its rows lie in partitions.
     """
 
     relation: Relation
     row_filter: str = ""
+    partitioned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +99,10 @@ def missing(done: Sequence[Blocks], block_count: int, step: int) -> Iterator[Blo
         yield at, at + step
         at += step
     yield at, None
+
+
+def halved(blocks: Blocks, block_count: int) -> list[Blocks]:
+    """The same in two pieces; one block stays as it is."""
+    first, end = blocks
+    middle = (first + max(block_count if end is None else end, first + 1)) // 2
+    return [blocks] if middle == first else [(first, middle), (middle, end)]

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from cdc.lsn import Lsn
 from cdc.model.snapshot import Blocks, LeafRecord, Notes, SnapshotRecord
 from cdc.model.visibility import Snapshot
-from snapshot.chunk import Chunk, Form, Leaf, Spec, added, missing
+from snapshot.chunk import Chunk, Form, Leaf, Spec, added, halved, missing
 from snapshot.window import Touch, Verdict, Window
 
 KEYS_MAX: Final = 1000  # of a chunk that is read by key
@@ -214,8 +214,8 @@ class Merger:
             chunk.rows, chunk.size = rows, size
             self.window.arrived(chunk.number)
 
-    def give_back(self, chunk: Chunk) -> None:
-        """The chunk came to nothing; somebody else may have its blocks."""
+    def give_back(self, chunk: Chunk, *, halve: bool = False) -> None:
+        """The chunk came to nothing; somebody else may have its blocks, with `halve` in two pieces."""
         if self._open.pop(chunk.number, None) is None:
             return
         self.window.forget(chunk.number)
@@ -223,7 +223,8 @@ class Merger:
         if spec.leaf is None:
             table.repairing = False
         else:
-            table.leaves[spec.leaf.oid].todo.appendleft(spec.blocks)
+            pieces = halved(spec.blocks, spec.leaf.block_count) if halve else [spec.blocks]
+            table.leaves[spec.leaf.oid].todo.extendleft(reversed(pieces))
 
     def _plan_again(self, name: str) -> None:
         """The table is not what it was when it was planned."""
@@ -237,6 +238,15 @@ class Merger:
     def due(self, boundary: Lsn) -> bool:
         """Whether rows may join at `boundary`."""
         return any(self.window.may_join(number, boundary) for number in self._open)
+
+    def waits(self, boundary: Lsn) -> bool:
+        """Whether rows have arrived for which `boundary` is too early."""
+        return any(self.window.waits(number, boundary) for number in self._open)
+
+    @property
+    def noting(self) -> bool:
+        """Whether a record changed since it was noted."""
+        return bool(self._changed)
 
     def join(self, boundary: Lsn, put: Put, *, rows_max: int) -> tuple[int, int]:
         """Have rows placed at `boundary`, at most so many looked at; returns how many joined, and their bytes."""

@@ -148,6 +148,11 @@ class Window:
         chunk = self._open[number]
         return chunk.arrived and boundary >= chunk.l_hi
 
+    def waits(self, number: int, boundary: Lsn) -> bool:
+        """Whether its rows are there, and `boundary` is too early for them."""
+        chunk = self._open[number]
+        return chunk.arrived and boundary < chunk.l_hi
+
     def verdict(self, number: int) -> Verdict | None:
         """What must not join, by all that was streamed until now; None: nothing may, the chunk is given up."""
         chunk = self._open[number]

@@ -12,8 +12,9 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from cdc.capture.nosnapshots import NoSnapshots
 from cdc.capture.sidetopics import SideTopics
-from cdc.contracts import Transcoding
+from cdc.contracts import Snapshots, Transcoding
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
@@ -25,6 +26,7 @@ from cdc.wire import pgoutput
 _ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for caps only
 _SKIP_ALL: Final = 1 << 62  # no transaction has as many rows
 _START: Final = struct.Struct(">Q").unpack_from
+_NONE: Final = NoSnapshots()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Assembler:
     Attributes:
         position: how far the buffers reach, as the progress record will say it.
         row_count, byte_count, transaction_count, truncate_ignored_count: of what was fed since `taken()`.
+        boundary_us: time of `position` at a boundary, microseconds since 1970; 0: not known.
         due: `feed` stopped because the batch is full; take it before feeding on.
         hasten: set by the caller to end the batch at the next commit.
         unplanned: a relation that must be given to `plan` before feeding goes on.
@@ -58,6 +61,7 @@ class Assembler:
         caps: Caps,
         on_truncate: Literal["delete", "stop", "ignore"],
         side: SideTopics,
+        snapshots: Snapshots = _NONE,
     ) -> None:
         self.position = start
         self.row_count = 0
@@ -72,6 +76,8 @@ class Assembler:
         self._caps = caps
         self._on_truncate = on_truncate
         self._side = side
+        self._snapshots = snapshots
+        self.boundary_us = 0
         self._numbers = side if side.numbers else None
         self._start = start
         self._taken = start
@@ -88,6 +94,16 @@ class Assembler:
     def in_transaction(self) -> bool:
         """Whether a source transaction is half read."""
         return self._open is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether the batch has reached its caps."""
+        return self.row_count >= self._caps.rows or self.byte_count >= self._caps.bytes
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether `position` is a boundary of source transactions, and nothing of the next one was read."""
+        return self._open is None and not self.position.next_ordinal
 
     @property
     def filled(self) -> bool:
@@ -134,9 +150,13 @@ class Assembler:
     def removed(self, count: int, size: int) -> bool:
         """So many keys of `truncated` are in the buffers now; returns whether the batch is full."""
         self._removing = True
+        self.joined(count, size)
+        return self.full
+
+    def joined(self, count: int, size: int) -> None:
+        """So many rows, and their bytes, came into the buffers from elsewhere."""
         self.row_count += count
         self.byte_count += size
-        return self.row_count >= self._caps.rows or self.byte_count >= self._caps.bytes
 
     def pass_truncate(self) -> None:
         """Every key of `truncated` is in the buffers or in the log."""
@@ -242,6 +262,7 @@ class Assembler:
         between = self._open is None and not self.position.next_ordinal
         if between and keepalive.wal_end > self.position.end_lsn:
             self.position = StreamPosition(keepalive.wal_end, self.position.commit_lsn)
+            self.boundary_us = max(self.boundary_us, keepalive.sent_us)
         return False
 
     def _begin(self, begin: pgoutput.Begin) -> None:
@@ -265,6 +286,7 @@ class Assembler:
         else:
             self._skip_below = 0
         self._side.begin(begin, told=self._skip_below > 0)
+        self._snapshots.begun(begin.xid, whole=self._skip_below == 0)
 
     def _commit(self, commit: pgoutput.Commit) -> None:
         begin = self._open
@@ -275,7 +297,8 @@ class Assembler:
         self._open = None
         self._stamp = None
         self._skip_below = 0
-        self.commit_us = commit.commit_us
+        self.commit_us = self.boundary_us = commit.commit_us
+        self._snapshots.ended()
         if commit.end_lsn > self.position.end_lsn:
             self.position = StreamPosition(commit.end_lsn, commit.commit_lsn)
         self.transaction_count += 1
@@ -290,6 +313,8 @@ class Assembler:
             raise DecodeError("T", 1, detail="names a relation that was not announced")
         ours = [self._relations[oid] for oid in oids if self._transcoders.get(oid) is not None]
         events = [self._truncation(relation, self._stamp, lsn) for relation in ours]
+        for relation in ours:
+            self._snapshots.truncated(relation.table)
         if passed or not ours:
             return
         if self._on_truncate == "delete":

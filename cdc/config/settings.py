@@ -178,6 +178,27 @@ class Toast(Section, frozen=True):
     ] = "reselect"
 
 
+class Snapshot(Section, frozen=True):
+    """Rows that were in the tables before capture began."""
+
+    mode: Annotated[
+        Literal["initial", "never"],
+        Meta(
+            description="initial: read every table that was never read, while the stream flows; never: only what "
+            "changes is captured. Tables without a key are not read"
+        ),
+    ] = "initial"
+    workers: Annotated[int, Meta(ge=1, le=32, description="chunks that are read at once, each with a connection")] = 2
+    chunk_bytes: Annotated[
+        int,
+        Meta(
+            ge=8192,
+            le=64 << 20,
+            description="of a table that are read at once; more is hardly faster and takes memory",
+        ),
+    ] = 8 << 20
+
+
 class Http(Section, frozen=True):
     """The daemon's HTTP surface."""
 
@@ -251,6 +272,7 @@ class Config(Section, frozen=True):
     capture: Capture = Capture()
     encode: Encode = Encode()
     toast: Toast = Toast()
+    snapshot: Snapshot = Snapshot()
     http: Http = Http()
     sinks: Annotated[dict[str, Warehouse], Meta(description="one table each: [sinks.lake]")] = {}
 

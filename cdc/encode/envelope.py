@@ -40,6 +40,16 @@ def stamp(begin: Begin, epoch: int) -> Stamp:
     return Stamp(begin.commit_lsn, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), begin.xid)
 
 
+def snapshot_stamp(at: int, at_us: int, epoch: int) -> Stamp:
+    """As `stamp`, of rows that were read from a table and stand at the boundary `at`, before what commits there."""
+    ts_ms = at_us // 1000
+    source = (
+        b'"snapshot":"incremental","ts_ms":%d,"ts_us":%d,"txId":null,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
+        % (ts_ms, at_us, epoch, at, at)
+    )
+    return Stamp(at, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), 0)
+
+
 def placed(stamp: Stamp, transaction: bytes, total_order: int, order: int) -> Stamp:
     """The stamp of one row, with its place in the transaction and among the rows of its table there."""
     place = b'"transaction":{"id":"%b","total_order":%d,"data_collection_order":%d}}' % (

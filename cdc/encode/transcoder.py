@@ -14,7 +14,7 @@ Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first tuple, 31 it
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -29,7 +29,7 @@ from cdc.encode.sparse import NOT_SENT, NULL, Sparse
 from cdc.errors import DecodeError, InvariantError, RowRefused
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer, Truncation
 from cdc.model.hole import Found, Hole, Holes
-from cdc.wire import pgoutput
+from cdc.wire import copytext, pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 
 _TUPLE_AT: Final = 31
@@ -77,6 +77,7 @@ class Transcoder:
         "_options",
         "_partition_count",
         "_partitions",
+        "_read",
         "_sparse",
         "_update",
         "schema",
@@ -105,6 +106,7 @@ class Transcoder:
         row = object_format(self._names)
         self._create = b'{"before":null,"after":%b,%b%%b%b,"op":"c",%%b' % (row, literal(head), ROW_TAIL)
         self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), ROW_TAIL)
+        self._read = b'{"before":null,"after":%b,%b%%b%b,"op":"r",%%b' % (row, literal(head), ROW_TAIL)
         self._sparse = Sparse(self._names, head)
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
@@ -164,6 +166,42 @@ class Transcoder:
             records.append((key, value, None))
             records.append((key, None, None))
         return size
+
+    def key_of(self, line: bytes) -> bytes:
+        """The key of a line of COPY. Raises DecodeError, RowRefused. May be called from any thread."""
+        texts = copytext.texts(line, len(self._encoders))
+        pieces = []
+        for index in self.schema.key:
+            text, encode = texts[index], self._encoders[index]
+            pieces.append(NULL if text is None else text if encode is None else encode(text))
+        return self._key_format % tuple(pieces)
+
+    def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
+        """Rows that were read from the table, as lines of COPY, at ordinal 0 of a boundary; not keys that `drop` has.
+
+        Returns how many they are, and their bytes. Raises DecodeError, RowRefused.
+        """
+        at, key_of, count, size = stamp.commit_lsn, self._key, 0, 0
+        assert key_of is not None
+        for line in lines:
+            texts = copytext.texts(line, len(self._encoders))
+            try:
+                values = [
+                    NULL if text is None else text if encode is None else encode(text)
+                    for encode, text in zip(self._encoders, texts, strict=True)
+                ]
+            except UnicodeDecodeError:
+                self._not_unicode(texts)
+            key = self._key_format % key_of(values)
+            if key in drop:
+                continue
+            value = self._read % (*values, stamp.source, at, at, 0, stamp.tail)
+            if len(value) > self._limit:
+                value = self._smaller(b"r", None, values, (stamp, at, 0), len(value))
+            self._partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % self._partition_count].append((key, value, None))
+            count += 1
+            size += len(key) + len(value)
+        return count, size
 
     def _row(self, frame: bytes, at: int, missing: Sequence[bytes] | None = None) -> tuple[list[bytes], int]:
         """Encoded column values of the tuple at `at`, and the offset after it.
@@ -404,8 +442,11 @@ class Transcoder:
     def _not_text(self, frame: bytes) -> NoReturn:
         """Find the column whose text is not UTF-8, which only an SQL_ASCII database can send."""
         message = pgoutput.decode(frame[PAYLOAD_OFFSET:])
+        self._not_unicode(getattr(message, "old", None), getattr(message, "new", None))
+
+    def _not_unicode(self, *rows: Sequence[object] | None) -> NoReturn:
         relation = self.schema.relation
-        for row in (getattr(message, "old", None), getattr(message, "new", None)):
+        for row in rows:
             for column, encode, value in zip(relation.columns, self._encoders, row or (), strict=False):
                 try:
                     if encode is not None and isinstance(value, bytes):

@@ -48,6 +48,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Where to go on. Written in the same Kafka transaction as the events it covers.
 
     LSNs are integers. `end_lsn`, `commit_lsn` and `next_ordinal` as `cdc.model.event.StreamPosition` has them.
+    `pending_visibility` are ids of streamed transactions that no snapshot has seen yet, while tables are read.
     """
 
     version: int = PROGRESS_VERSION
@@ -56,6 +57,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     commit_lsn: int = 0
     next_ordinal: int = 0
     verified_lsn: int = 0
+    pending_visibility: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -68,4 +68,7 @@ class Notes:
     records: Mapping[str, SnapshotRecord] = field(default_factory=dict)
 
 
-NO_NOTES = Notes()
+NO_NOTES: Final = Notes()
+
+STATES: Final = {"running": "snapshotting", "complete": "complete"}
+"""What the cut index calls a table whose snapshot is in a state."""

@@ -1,8 +1,9 @@
 """How the restart state and the cut index lie in Kafka: keys, bytes, and the versions we read. Pure.
 
-``<name>.__progress`` (compacted) has three keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
-it changes, so that the small record of every transaction stays small), ``<name>/sentinel`` -> a nonce that tells a
-starting capture that it reads the newest state. ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
+``<name>.__progress`` (compacted) has four keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written
+when it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` ->
+SnapshotRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the newest state.
+``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.model.snapshot import SNAPSHOT_VERSION, SnapshotRecord
 
-_Value = TypeVar("_Value", Progress, Identity, Cut)
+_Value = TypeVar("_Value", Progress, Identity, Cut, SnapshotRecord)
 
 
 def _plain(value: object) -> int:
@@ -25,7 +27,12 @@ def _plain(value: object) -> int:
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
-_VERSIONS: Final[dict[type, int]] = {Progress: PROGRESS_VERSION, Identity: PROGRESS_VERSION, Cut: CUT_VERSION}
+_VERSIONS: Final[dict[type, int]] = {
+    Progress: PROGRESS_VERSION,
+    Identity: PROGRESS_VERSION,
+    Cut: CUT_VERSION,
+    SnapshotRecord: SNAPSHOT_VERSION,
+}
 
 
 class _Versioned(msgspec.Struct):
@@ -42,12 +49,17 @@ def identity_key(name: str) -> bytes:
     return f"{name}/identity".encode()
 
 
+def snapshot_key(name: str, table: str = "") -> bytes:
+    """Key of the SnapshotRecord of a table; without one, what these keys begin with."""
+    return f"{name}/snapshot/{table}".encode()
+
+
 def sentinel_key(name: str) -> bytes:
     """Key of the sentinel."""
     return f"{name}/sentinel".encode()
 
 
-def encode(value: Progress | Identity | Cut | SchemaRecord | SchemaKey) -> bytes:
+def encode(value: Progress | Identity | Cut | SchemaRecord | SchemaKey | SnapshotRecord) -> bytes:
     """The bytes of a record; the same value gives the same bytes."""
     return _encode(value)
 

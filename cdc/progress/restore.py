@@ -17,7 +17,8 @@ from cdc.lsn import Lsn
 from cdc.model.event import Headers, StreamPosition
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, KeyForm, Progress, SchemaRecord
-from cdc.progress.records import decode, identity_key, progress_key, sentinel_key
+from cdc.model.snapshot import SnapshotRecord
+from cdc.progress.records import decode, identity_key, progress_key, sentinel_key, snapshot_key
 
 Partition: TypeAlias = tuple[str, int]
 LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
@@ -94,6 +95,14 @@ def recorded_keys(reader: TopicReader, name: str) -> dict[str, KeyForm]:
         if record.table not in newest or newest[record.table][0] < offset:
             newest[record.table] = (offset, record)
     return {table: record.key_form for table, (_, record) in newest.items()}
+
+
+def recorded_snapshots(reader: TopicReader, name: str) -> dict[str, SnapshotRecord]:
+    """How far the snapshot of each table is."""
+    topic, prefix = progress_topic(name), snapshot_key(name)
+    newest = reader.last_records(topic)
+    records = [decode(value, SnapshotRecord, topic) for key, (_, value) in newest.items() if key.startswith(prefix)]
+    return {record.table: record for record in records}
 
 
 def _accounts(reader: TopicReader, name: str, end_lsn: Lsn) -> tuple[dict[str, tuple[int, int, str]], Lsn]:

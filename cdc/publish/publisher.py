@@ -24,13 +24,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+
 from cdc.clock import Clock
 from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
-from cdc.progress.records import encode, identity_key, progress_key, sentinel_key
+from cdc.model.snapshot import NO_NOTES, STATES, Notes
+from cdc.progress.records import encode, identity_key, progress_key, sentinel_key, snapshot_key
 from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.pacing import Pacer
 
@@ -152,7 +155,7 @@ class KafkaPublisher:
                     self._write_partition((topic, index), records)
                     records.clear()
 
-    def submit(self, position: StreamPosition, verified: Lsn) -> None:
+    def submit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
         """See `cdc.contracts.Publisher.submit`."""
         self._begin()
         began_s = self._clock.monotonic_s()
@@ -160,7 +163,7 @@ class KafkaPublisher:
         for partition, record in self._held.items():  # 1
             produce_all(*partition, [record], partial(self._delivered.__setitem__, partition))
         self._held = {}
-        full = self._write_position(position, verified)  # 2
+        full = self._write_position(position, verified, notes)  # 2
         self._open = False
         self._submitted = _Submitted(self._executor.submit(self._finish), began_s, full)
 
@@ -182,9 +185,9 @@ class KafkaPublisher:
         self._identity = None
         self._cuts_since_full = 1 if submitted.full else self._cuts_since_full + 1
 
-    def commit(self, position: StreamPosition, verified: Lsn) -> None:
+    def commit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
         """`submit` and `settle`."""
-        self.submit(position, verified)
+        self.submit(position, verified, notes)
         self.settle()
 
     def _finish(self) -> float:
@@ -217,7 +220,7 @@ class KafkaPublisher:
         if records:
             self._producer.produce_all(*partition, records, None)
 
-    def _write_position(self, position: StreamPosition, verified: Lsn) -> bool:
+    def _write_position(self, position: StreamPosition, verified: Lsn, notes: Notes) -> bool:
         now_s = self._clock.monotonic_s()
         full = self._cuts_since_full >= FULL_CUT_RECORDS or now_s - self._full_at_s >= FULL_CUT_S
         if full:
@@ -228,7 +231,11 @@ class KafkaPublisher:
             commit_lsn=position.commit_lsn,
             next_ordinal=position.next_ordinal,
             verified_lsn=verified,
+            pending_visibility=notes.pending or msgspec.UNSET,
         )
+        told = {table: STATES[record.state] for table, record in notes.records.items()}
+        changed = {table: state for table, state in told.items() if self.tables.get(table) != state}
+        self.tables.update(changed)
         cut = Cut(
             epoch=self._epoch,
             end_lsn=position.end_lsn,
@@ -237,12 +244,14 @@ class KafkaPublisher:
             verified_lsn=verified,
             full=full,
             since_lsn=self._since_lsn if full else 0,
-            tables=self.tables if full else {},
+            tables=dict(self.tables) if full else changed,
             changed=self.ledger.changed(full=full),
         )
         topic = progress_topic(self._name)
         if self._identity is not None:
             self._produce_control(topic, identity_key(self._name), encode(self._identity))
+        for table, record in notes.records.items():
+            self._produce_control(topic, snapshot_key(self._name, table), encode(record))
         self._produce_control(topic, progress_key(self._name), encode(progress))
         self._produce_control(cuts_topic(self._name), None, encode(cut))
         return full

@@ -31,6 +31,7 @@ from cdc.wire.frame import standby_status
 _FRAMES_MAX: Final = 1000  # frames a read returns: 0.3 ms under the lock
 _BYTES_MAX: Final = 1 << 20  # and their bytes
 _STATUS_MAX_S: Final = 10.0
+_NUDGE_S: Final = 0.05  # SNAPSHOT part 2 G: asking every 50 ms, an idle tail takes 150 ms to be flushed and told
 _WAL_END: Final = struct.Struct(">Q").unpack_from
 _KEEPALIVE_TAG: Final = 107
 _MESSAGE_AT: Final = 25  # the message inside XLogData
@@ -59,6 +60,7 @@ class ReplicationSession:
         self._received = Lsn(0)
         self._flushed = Lsn(0)
         self._quiet_s = 0.0
+        self._nudged_s = 0.0
         self._status_s = _STATUS_MAX_S
         self._want_write = False
         self._over = False
@@ -117,6 +119,13 @@ class ReplicationSession:
         if lsn > self._flushed:
             self._flushed = lsn
             self._send_status(reply_requested=False)
+
+    def nudge(self) -> None:
+        """See `cdc.contracts.ReplicationStream.nudge`."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._nudged_s >= _NUDGE_S:
+            self._nudged_s = now_s
+            self._send_status(reply_requested=True)
 
     @property
     def confirmed(self) -> Lsn:

@@ -8,10 +8,10 @@ it every key of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cdc.model.relation import ReplicaIdentity
+from cdc.model.relation import Column, Relation, ReplicaIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,19 @@ class SourceTable:
     def table(self) -> str:
         """``schema.table``, for people and patterns."""
         return f"{self.namespace}.{self.name}"
+
+    def relation(self, published: Collection[str] | None) -> Relation:
+        """The Relation message that the stream would send for it as it is now.
+
+        `published` are the columns that its publication has; None for all that are not generated.
+        """
+        full = self.replica_identity is ReplicaIdentity.FULL
+        columns = tuple(
+            Column(column.name, column.type_oid, column.type_modifier, full or column.name in self.key)
+            for column in self.columns
+            if (not column.generated if published is None else column.name in published)
+        )
+        return Relation(self.oid, self.namespace, self.name, self.replica_identity, columns)
 
     @property
     def partitioned(self) -> bool:

@@ -34,7 +34,7 @@ from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import Restored, recorded_keys, restore
+from cdc.progress.restore import Restored, recorded_keys, recorded_snapshots, restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
@@ -46,11 +46,13 @@ from cdc.replication.reselect import Reselector
 from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
+from cdc.startup.snapshots import Snapshots
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
 from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
 from cdc.tables import TablePlanner
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
+from snapshot.desk import Desk
 
 _BROKER_ANSWER_S: Final = 5.0
 _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
@@ -146,22 +148,23 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
         keys = recorded_keys(reader, config.name)
-        database = source.identity.database
-        holes = Holes()
-        planner = TablePlanner(
-            config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys, holes=holes
-        )
-        publisher.tables = {table.table: "complete" for table in source.tables}
+        holes, database, open_topic = Holes(), source.identity.database, accounts.open_topic
+        planner = TablePlanner(config, database, _Catalog(sql), open_topic, epoch=epoch, keys=keys, holes=holes)
+        snapshots = Snapshots(config, clock, source.tables, restored, recorded_snapshots(reader, config.name))
+        desk = snapshots.desk(planner.plan, epoch)
+        closing.callback(snapshots.close)
+        publisher.tables = snapshots.states()
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
-        publisher.commit(position, watch.verified())  # 6
+        publisher.commit(position, watch.verified(), desk.notes())  # 6
         status.reached(position)
+        snapshots.start(sql)
         _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, database)
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, side),
+            assembler=_assembler(config, position, epoch, side, desk),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
@@ -170,6 +173,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=side.buffers,
+            snapshots=desk,
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
@@ -193,9 +197,10 @@ def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
-def _assembler(config: Config, position: StreamPosition, epoch: int, side: SideTopics) -> Assembler:
+def _assembler(config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: Desk) -> Assembler:
     caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
-    return Assembler(position, epoch=epoch, caps=caps, on_truncate=config.source.on_truncate, side=side)
+    on_truncate = config.source.on_truncate
+    return Assembler(position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=desk)
 
 
 def _side(config: Config, database: str) -> SideTopics:

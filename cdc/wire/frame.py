@@ -36,10 +36,14 @@ class XLogData:
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """Where the server is: every transaction that commits below `wal_end` was sent before this."""
+    """Where the server is: every transaction that commits below `wal_end` was sent before this.
+
+    `sent_us` is its clock, microseconds since 1970.
+    """
 
     wal_end: Lsn
     reply_requested: bool
+    sent_us: int = 0
 
 
 def parse(data: bytes) -> XLogData | Keepalive:
@@ -53,8 +57,8 @@ def parse(data: bytes) -> XLogData | Keepalive:
     if data[:1] == b"k":
         if len(data) != KEEPALIVE_LENGTH:
             raise DecodeError(tag, 0, need=KEEPALIVE_LENGTH, have=len(data))
-        _, wal_end, _, reply = _KEEPALIVE.unpack(data)
-        return Keepalive(Lsn(wal_end), reply)
+        _, wal_end, sent, reply = _KEEPALIVE.unpack(data)
+        return Keepalive(Lsn(wal_end), reply, sent + POSTGRES_EPOCH_US)
     raise DecodeError(tag, 0, need=1, have=len(data), detail="is neither WAL data nor a keepalive")
 
 

@@ -24,7 +24,9 @@ def test_wal_data_survives_a_round_trip(start: Lsn, wal_end: Lsn, payload: bytes
 
 @given(lsns, st.booleans())
 def test_keepalive_survives_a_round_trip(wal_end: Lsn, reply: bool) -> None:
-    assert parse(server.keepalive(wal_end, reply_requested=reply)) == Keepalive(wal_end, reply)
+    found = parse(server.keepalive(wal_end, reply_requested=reply))
+    assert isinstance(found, Keepalive)
+    assert (found.wal_end, found.reply_requested) == (wal_end, reply)
 
 
 @given(lsns, st.booleans())

@@ -1,0 +1,97 @@
+"""The snapshots of a start: which tables must be read, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.contracts import PlannedRelation
+from cdc.lsn import Lsn
+from cdc.model.relation import Relation
+from cdc.model.snapshot import STATES, SnapshotRecord
+from cdc.progress.restore import Restored
+from cdc.replication import catalog
+from cdc.replication.connect import Connection
+from cdc.replication.table import SourceTable
+from snapshot import reader
+from snapshot.crew import Crew
+from snapshot.desk import Desk
+from snapshot.merger import Merger
+
+
+class Snapshots:
+    """Merger, desk and crew of one replication session."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        tables: Sequence[SourceTable],
+        restored: Restored,
+        records: Mapping[str, SnapshotRecord],
+    ) -> None:
+        """Go on with what `records` say is not complete; begin what was never read, if that is wanted."""
+        self._config = config
+        self._clock = clock
+        self._crew: Crew | None = None
+        self._tables = tables
+        self._merger = Merger(chunk_bytes=config.snapshot.chunk_bytes)
+        wanted = config.snapshot.mode == "initial"
+        known = {
+            table.table: record
+            for table in tables
+            if (record := records.get(table.table)) is not None and record.relation == table.oid
+        }
+        self._given_up = {name for name, record in known.items() if record.state != "complete" and not wanted}
+        self._merger.resume(
+            {name: record for name, record in known.items() if name not in self._given_up},
+            (restored.progress.pending_visibility or ()) if restored.progress else (),
+        )
+        at = restored.position.end_lsn if restored.position else Lsn(0)
+        for table in tables:
+            if wanted and table.table not in known and table.key:
+                self._merger.begin(table.table, table.oid, at)
+
+    def states(self) -> dict[str, str]:
+        """What the cut index says of each table."""
+        states = self._merger.states
+        return {
+            table.table: STATES["running"]
+            if table.table in self._given_up or states.get(table.table, "complete") != "complete"
+            else STATES["complete"]
+            for table in self._tables
+        }
+
+    def desk(self, plan: Callable[[Relation, Lsn], PlannedRelation | None], epoch: int) -> Desk:
+        """What the pipeline has of them."""
+        config = self._config
+        incomplete = config.toast.mode == "omit"
+        desk = Desk(self._merger, plan, epoch=epoch, incomplete=incomplete, check=self._check)
+        self._crew = Crew(
+            desk,
+            config.source.dsn,
+            self._clock,
+            publication=config.publication,
+            tables=self._look,
+            workers=config.snapshot.workers,
+        )
+        return desk
+
+    def start(self, sql: Connection) -> None:
+        """Begin to read. The stream is open: what starts later than the server runs now is another one."""
+        assert self._crew is not None
+        self._crew.start(reader.now(sql).started)
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._crew is not None:
+            self._crew.close()
+
+    def _check(self) -> None:
+        if self._crew is not None:
+            self._crew.check()
+
+    def _look(self, sql: Connection) -> Sequence[SourceTable]:
+        source = self._config.source
+        return catalog.tables_matching(sql, source.tables, source.keyless, source.keys)

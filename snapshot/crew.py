@@ -1,0 +1,194 @@
+"""The threads that read: one that looks after the tables, and workers that read chunks, each with a connection.
+
+None of them touches the stream or Kafka. What none can mend is kept as `failure`, which ends capture by the error's own
+policy; with the replication session everything here is thrown away and begun anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from cdc.clock import Clock
+from cdc.config.secret import Secret
+from cdc.errors import InvariantError, SourceUnreachable, TailraceError
+from cdc.lsn import Lsn
+from cdc.model.visibility import Snapshot
+from cdc.replication.connect import Connection, connect, sever
+from cdc.replication.table import SourceTable
+from cdc.telemetry import log
+from snapshot import reader
+from snapshot.chunk import Chunk, Form, Spec
+from snapshot.desk import Desk
+
+_LOOK_S: Final = 0.05  # between looks at what is visible: how late a chunk can be planned
+_IDLE_S: Final = 0.5
+_IN_THE_WAY_S: Final = 0.25  # after somebody's lock was in the way
+_OPEN_BYTES_MAX: Final = 96 << 20  # of rows that wait; DESIGN section 6
+_OPEN_CHUNKS_MAX: Final = 12
+_BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself
+_RETRIES: Final = 3  # of a worker whose connection broke, before capture starts over
+_RETRY_S: Final = 1.0
+
+Tables = Callable[[Connection], Sequence[SourceTable]]
+"""The captured tables as the catalog has them now."""
+
+
+class Crew:
+    """Reads what the desk's merger wants read, until closed. Nothing raises here; see `check`."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        dsn: Secret,
+        clock: Clock,
+        *,
+        publication: str,
+        tables: Tables,
+        workers: int,
+    ) -> None:
+        self._desk = desk
+        self._dsn = dsn
+        self._clock = clock
+        self._publication = publication
+        self._tables = tables
+        self._stop = threading.Event()
+        self._failure: TailraceError | None = None
+        self._connections: list[Connection] = []
+        self._started = ""
+        self._behind = False
+        names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
+        works = [self._look_after, *[self._read_on] * workers]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+            for name, work in zip(names, works, strict=True)
+        ]
+
+    def start(self, started: str) -> None:
+        """`started` is the run of the server that the stream comes from, as `snapshot.reader.now` has it."""
+        self._started = started
+        for thread in self._threads:
+            thread.start()
+
+    def check(self) -> None:
+        """Raise what a thread could not mend."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """End the threads, at once."""
+        self._stop.set()
+        for connection in self._connections:
+            sever(connection)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _guarded(self, work: Callable[[Connection], None]) -> None:
+        """Run `work` on a connection, on another one when that broke."""
+        for attempt in range(_RETRIES):
+            try:
+                with ExitStack() as closing:
+                    self._wait_until_active()
+                    if self._stop.is_set():
+                        return
+                    connection = connect(self._dsn, application_name=f"cdc {threading.current_thread().name}")
+                    closing.callback(connection.close)
+                    self._connections.append(connection)
+                    closing.callback(self._connections.remove, connection)
+                    work(connection)
+                    return
+            except SourceUnreachable as error:
+                if self._stop.is_set():
+                    return
+                log.get().warning("snapshot_interrupted", attempt=attempt + 1, **log.error_fields(error))
+                self._failure = self._failure or (error if attempt + 1 == _RETRIES else None)
+                self._clock.wait(self._stop, _RETRY_S)
+            except TailraceError as error:
+                self._failure = self._failure or error
+                return
+            except Exception as error:
+                self._failure = self._failure or InvariantError(f"a snapshot thread broke: {error!r}")
+                raise
+
+    def _wait_until_active(self) -> None:
+        while not self._desk.active and not self._clock.wait(self._stop, _IDLE_S):
+            pass
+
+    def _look_after(self, connection: Connection) -> None:
+        desk = self._desk
+        while not self._clock.wait(self._stop, _LOOK_S if desk.active else _IDLE_S):
+            if not desk.active:
+                continue
+            now = reader.now(connection)
+            reader.refuse_other_run(now.started, self._started)
+            self._behind = now.inserted > desk.boundary + _BEHIND_BYTES_MAX
+            with desk.merging() as merger:
+                merger.seen(now.snapshot)
+                begun, due = merger.begun(), [*merger.to_plan(), *merger.to_check()]
+            if begun:
+                ids = reader.open_ids(connection)
+                with desk.merging() as merger:
+                    merger.suspect(begun, ids)
+                log.get().info("snapshot_begun", tables=len(begun), transactions_waited_for=len(ids))
+            if due:
+                self._plan(connection, due)
+
+    def _plan(self, connection: Connection, names: Sequence[str]) -> None:
+        tables = [table for table in self._tables(connection) if table.table in set(names)]
+        sights = reader.sights(connection, self._publication, tables)
+        with self._desk.merging() as merger:
+            for name, sight in sights.items():
+                merger.plan(name, sight.form, sight.leaves, self._desk.boundary)
+            complete = [name for name in sights if merger.states[name] == "complete"]
+        for name in complete:
+            log.get().info("snapshot_complete", table=name)
+
+    def _read_on(self, connection: Connection) -> None:
+        while not self._stop.is_set():
+            chunk = self._open()
+            if chunk is None:
+                self._clock.wait(self._stop, _LOOK_S if self._desk.active else _IDLE_S)
+                continue
+            try:
+                self._read(connection, chunk)
+            except reader.NotNow as reason:
+                log.get().debug("snapshot_chunk_again", table=chunk.spec.table, reason=str(reason))
+                with self._desk.merging() as merger:
+                    merger.give_back(chunk, halve=reason.halve)
+                self._clock.wait(self._stop, _IN_THE_WAY_S)
+            except BaseException:
+                with self._desk.merging() as merger:
+                    merger.give_back(chunk)
+                raise
+
+    def _open(self) -> Chunk | None:
+        if self._behind:
+            return None
+        with self._desk.merging() as merger:
+            if merger.open_count >= _OPEN_CHUNKS_MAX or merger.open_bytes >= _OPEN_BYTES_MAX:
+                return None
+            spec = merger.next()
+            return None if spec is None else merger.open(spec)
+
+    def _read(self, connection: Connection, chunk: Chunk) -> None:
+        desk = self._desk
+
+        def taken(snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+            with desk.merging() as merger:
+                return merger.taken(chunk, snapshot, l_hi, filenode, form)
+
+        wanted = self._wanted(chunk.spec)
+        found = reader.read_chunk(connection, chunk, self._publication, self._started, taken, wanted)
+        if found is not None:
+            with desk.merging() as merger:
+                merger.arrived(chunk, *found)
+
+    def _wanted(self, spec: Spec) -> Callable[[bytes], bool] | None:
+        """Which lines have a key that is asked for; None for all."""
+        if spec.leaf is not None:
+            return None
+        key_of, keys = self._desk.key_of(spec.form, self._stop), frozenset(spec.keys)
+        return lambda line: key_of(line) in keys

@@ -1,0 +1,248 @@
+"""Where those who read tables and the capture thread meet: one lock around the merger.
+
+The capture thread tells of every transaction and takes rows away at boundaries; readers register chunks and bring rows.
+Neither waits for the other but for the moment the lock is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, runtime_checkable
+
+from cdc.contracts import Joined, PlannedRelation
+from cdc.encode.envelope import snapshot_stamp
+from cdc.errors import InvariantError
+from cdc.lsn import Lsn
+from cdc.model.event import Stamp, TopicBuffer
+from cdc.model.relation import Relation
+from cdc.model.snapshot import Notes
+from snapshot.chunk import Form, Spec
+from snapshot.merger import Merger
+from snapshot.window import Touch, Verdict
+
+_IDLE_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
+_BUSY_WAIT_S: Final = 0.005  # how late a chunk may be noticed on one
+_JOIN_ROWS: Final = 5000  # looked at in one go: what the stream waits for, some 25 ms
+_UNCHANGED: Final = (
+    b'"unchanged":['  # in `source` of a record that lacks values; inside a string its quotes are escaped
+)
+
+
+@runtime_checkable
+class Copying(Protocol):
+    """What can place lines of COPY; `cdc.encode.transcoder.Transcoder` is one."""
+
+    def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
+        """See there."""
+
+    def key_of(self, line: bytes) -> bytes:
+        """See there."""
+
+
+@dataclass(slots=True)
+class _Touching:
+    """The transaction that is half streamed; `marks` is how far its tables' buffers were looked through."""
+
+    xid: int
+    whole: bool
+    marks: dict[str, list[int]]
+    keys: dict[str, set[bytes]] = field(default_factory=dict)
+    partial: dict[str, set[bytes]] = field(default_factory=dict)
+    emptied: set[str] = field(default_factory=set)
+
+
+class Desk:
+    """See `cdc.contracts.Snapshots`; `merging` is for everybody else."""
+
+    def __init__(
+        self,
+        merger: Merger,
+        plan: Callable[[Relation, Lsn], PlannedRelation | None],
+        *,
+        epoch: int,
+        incomplete: bool,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`incomplete`: records may lack values that the stream does not have. `check` raises what readers met."""
+        self.boundary = Lsn(0)
+        self._check = check
+        self._asked: Form | None = None
+        self._answered = threading.Event()
+        self._merger = merger
+        self._plan = plan
+        self._epoch = epoch
+        self._incomplete = incomplete
+        self._lock = threading.Lock()
+        self._buffers: dict[str, TopicBuffer] = {}
+        self._planned: dict[Form, PlannedRelation] = {}
+        self._new: list[PlannedRelation] = []
+        self._touching: _Touching | None = None
+        self._tracked: frozenset[str] = frozenset()
+        self._refresh()
+
+    @contextmanager
+    def merging(self) -> Iterator[Merger]:
+        """The merger, for a moment. From any thread; nothing that takes time inside."""
+        with self._lock:
+            try:
+                yield self._merger
+            finally:
+                self._refresh()
+
+    @property
+    def active(self) -> bool:
+        """Whether a snapshot is being taken."""
+        return bool(self._tracked)
+
+    def key_of(self, form: Form, stop: threading.Event) -> Callable[[bytes], bytes]:
+        """What makes the key of a line of COPY, as the log has it. Waits for the capture thread, which alone plans."""
+        while form not in self._planned and not stop.is_set():
+            with self._lock:
+                self._answered.clear()
+                self._asked = form
+            self._answered.wait(_IDLE_WAIT_S)
+        return _copying(self._planned[form]).key_of
+
+    # What the capture thread calls.
+
+    @property
+    def wait_s(self) -> float:
+        """See `cdc.contracts.Snapshots.wait_s`."""
+        return _BUSY_WAIT_S if self._tracked else _IDLE_WAIT_S
+
+    @property
+    def noting(self) -> bool:
+        """See `cdc.contracts.Snapshots.noting`."""
+        return self._merger.noting
+
+    def watch(self, table: str, buffer: TopicBuffer) -> None:
+        """See `cdc.contracts.Snapshots.watch`."""
+        self._buffers[table] = buffer
+        if self._touching is not None and table in self._tracked:
+            self._touching.marks.setdefault(table, _lengths(buffer))
+
+    def begun(self, xid: int, *, whole: bool) -> None:
+        """See `cdc.contracts.Snapshots.begun`."""
+        if not self._tracked:
+            return
+        marks = {table: _lengths(self._buffers[table]) for table in self._tracked if table in self._buffers}
+        self._touching = _Touching(xid, whole, marks)
+
+    def truncated(self, table: str) -> None:
+        """See `cdc.contracts.Snapshots.truncated`."""
+        if self._touching is not None:
+            self._touching.emptied.add(table)
+
+    def gather(self) -> None:
+        """See `cdc.contracts.Snapshots.gather`."""
+        if self._touching is None:
+            return
+        self._collect(self._touching)
+        for marks in self._touching.marks.values():
+            marks[:] = [0] * len(marks)
+
+    def ended(self) -> None:
+        """See `cdc.contracts.Snapshots.ended`."""
+        touching, self._touching = self._touching, None
+        if touching is None:
+            return
+        self._collect(touching)
+        if not touching.whole:
+            touch = Touch(touching.xid, unknown=None)
+        elif touching.keys or touching.emptied:
+            touch = Touch(touching.xid, touching.keys, touching.partial, frozenset(touching.emptied))
+        else:
+            return
+        with self._lock:
+            self._merger.streamed(touch)
+
+    def due(self, boundary: Lsn) -> bool:
+        """See `cdc.contracts.Snapshots.due`."""
+        if not self._tracked:
+            return False
+        self._check()
+        self.boundary = boundary
+        with self._lock:
+            return self._asked is not None or self._merger.due(boundary)
+
+    def waits(self, boundary: Lsn) -> bool:
+        """See `cdc.contracts.Snapshots.waits`."""
+        if not self._tracked:
+            return False
+        with self._lock:
+            return self._merger.waits(boundary)
+
+    def join(self, boundary: Lsn, at_us: int) -> Joined:
+        """See `cdc.contracts.Snapshots.join`."""
+        stamp = snapshot_stamp(boundary, at_us, self._epoch)
+        self._new = []
+
+        def put(spec: Spec, rows: Sequence[Any], verdict: Verdict) -> tuple[int, int]:
+            return self._copying(spec.form, boundary).copied(rows, verdict.keys, stamp)
+
+        with self._lock:
+            if self._asked is not None:
+                self._copying(self._asked, boundary)
+                self._asked = None
+                self._answered.set()
+            row_count, byte_count = self._merger.join(boundary, put, rows_max=_JOIN_ROWS)
+        return Joined(row_count, byte_count, self._new)
+
+    def notes(self) -> Notes:
+        """See `cdc.contracts.Snapshots.notes`."""
+        if not self._tracked and not self._merger.noting:
+            return Notes()
+        with self._lock:
+            notes = self._merger.notes()
+        if self._touching is not None and (self._touching.keys or self._touching.emptied):
+            notes = Notes((*notes.pending, self._touching.xid), notes.records)
+        return notes
+
+    def noted(self, notes: Notes) -> None:
+        """See `cdc.contracts.Snapshots.noted`."""
+        if notes.records:
+            with self._lock:
+                self._merger.noted(notes)
+
+    def _copying(self, form: Form, at: Lsn) -> Copying:
+        planned = self._planned.get(form)
+        if planned is None:
+            planned = self._plan(form.relation, at)
+            if planned is None:
+                raise InvariantError(f"{form.relation.table} is read, and not captured")
+            self._planned[form] = planned
+            self._new.append(planned)
+        return _copying(planned)
+
+    def _collect(self, touching: _Touching) -> None:
+        for table, marks in touching.marks.items():
+            partitions = self._buffers[table].partitions
+            for index, records in enumerate(partitions):
+                if len(records) == marks[index]:
+                    continue
+                new = records[marks[index] :]
+                marks[index] = len(records)
+                if table in touching.emptied:
+                    continue  # no row of a chunk outlives that
+                touching.keys.setdefault(table, set()).update(key for key, _, _ in new if key is not None)
+                if self._incomplete:
+                    partial = touching.partial.setdefault(table, set())
+                    for key, value, _ in new:
+                        lacking = key is not None and value is not None and _UNCHANGED in value
+                        (partial.add if lacking else partial.discard)(key or b"")
+
+    def _refresh(self) -> None:
+        self._tracked = frozenset(name for name, state in self._merger.states.items() if state != "complete")
+
+
+def _copying(planned: PlannedRelation) -> Copying:
+    transcoder = planned.transcoder
+    assert isinstance(transcoder, Copying)
+    return transcoder
+
+
+def _lengths(buffer: TopicBuffer) -> list[int]:
+    return [len(records) for records in buffer.partitions]

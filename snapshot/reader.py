@@ -1,0 +1,278 @@
+"""What snapshots ask PostgreSQL: who is open, where rows lie, and the rows of a chunk, in the order the rule needs.
+
+Nothing is written to the source. A chunk's transaction locks its leaf before it takes its snapshot, since a rewrite
+that commits in between would leave an empty table; it lives for as long as its rows take to arrive, so it holds up no
+vacuum.
+
+https://www.postgresql.org/docs/18/transaction-iso.html#XACT-REPEATABLE-READ
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import psycopg
+from psycopg import sql
+
+from cdc.errors import SourceRefused, SourceUnreachable
+from cdc.lsn import Lsn
+from cdc.model.relation import Relation
+from cdc.model.visibility import Snapshot
+from cdc.replication.connect import Connection, deadline
+from cdc.replication.sqlstate import translate
+from cdc.replication.table import SourceTable
+from snapshot.chunk import Chunk, Form, Leaf, Spec
+
+_DOING: Final = "read a table for its snapshot"
+_ANSWER_S: Final = 30.0  # a question to the catalog takes milliseconds
+_CHUNK_S: Final = 150.0  # more than the statement_timeout of a chunk; beyond that the link is dead
+_BEGIN: Final = (
+    "begin isolation level repeatable read, read only; set local row_security = off;"
+    " set local lock_timeout = '2s'; set local statement_timeout = '120s'"
+)
+_BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
+_AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
+_TIMEOUT: Final = "57014"
+
+# Who is connected to another database cannot write here. A prepared transaction has no pid.
+_OPEN: Final = """
+select l.transactionid::text::int8
+from pg_locks l
+left join pg_stat_activity a on a.pid = l.pid
+where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
+  and (a.datname is null or a.datname = current_database())
+"""
+_NOW: Final = """
+select pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, pg_postmaster_start_time()::text
+"""
+_LEAVES: Final = """
+select root.oid::int8, c.oid::int8, n.nspname::text, c.relname::text, pg_relation_filenode(c.oid)::int8,
+       pg_relation_size(c.oid) / current_setting('block_size')::int8, pg_table_size(c.oid),
+       has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select'), row_security_active(c.oid),
+       current_user::text
+from unnest(%(oids)s::oid[]) as root (oid)
+cross join lateral (
+    select root.oid as relid union select t.relid from pg_partition_tree(root.oid) t where t.isleaf
+) l
+join pg_class c on c.oid = l.relid and c.relkind = 'r' and c.relpersistence = 'p'
+join pg_namespace n on n.oid = c.relnamespace
+"""
+_PUBLISHED: Final = """
+select t.schemaname::text || '.' || t.tablename::text, t.attnames::text[], coalesce(t.rowfilter, '')
+from pg_publication_tables t
+where t.pubname = %(publication)s
+"""
+# One statement: the snapshot and what it belongs to.
+_MOMENT: Final = """
+select pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_relation_filenode(%(leaf)s::oid)::int8,
+       coalesce(t.rowfilter, ''),
+       array(
+           select a.attname::text || ' ' || a.atttypid::int8::text || ' ' || a.atttypmod::text
+           from pg_attribute a
+           where a.attrelid = %(root)s::oid and a.attnum > 0 and not a.attisdropped and a.attname = any(t.attnames)
+           order by a.attnum
+       )
+from pg_publication_tables t
+where t.pubname = %(publication)s and t.schemaname = %(namespace)s and t.tablename = %(name)s
+"""
+
+
+class NotNow(Exception):
+    """Somebody is in the way, or something changed just now: the work can be had again. `halve`: in smaller pieces."""
+
+    def __init__(self, why: str, *, halve: bool = False) -> None:
+        super().__init__(why)
+        self.halve = halve
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """A moment of the server. `started` tells one run of it from the next."""
+
+    snapshot: Snapshot
+    inserted: Lsn
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A table as it is now."""
+
+    form: Form
+    leaves: tuple[Leaf, ...]
+
+
+class Taken(Protocol):
+    """Told what a chunk's transaction saw first; False gives it up."""
+
+    def __call__(self, snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+        """See `snapshot.merger.Merger.taken`."""
+
+
+def now(connection: Connection) -> Now:
+    """Snapshot and end of the WAL. Raises SourceUnreachable."""
+    with _asking(connection):
+        row = connection.execute(_NOW).fetchone()
+    assert row is not None
+    return Now(Snapshot.parse(row[0]), Lsn.parse(row[1]), row[2])
+
+
+def open_ids(connection: Connection) -> list[int]:
+    """Ids of all transactions that may still write to this database. Raises SourceUnreachable."""
+    with _asking(connection):
+        return [xid for (xid,) in connection.execute(_OPEN).fetchall()]
+
+
+def sights(connection: Connection, publication: str, tables: Sequence[SourceTable]) -> dict[str, Sight]:
+    """Tables and where their rows lie, those that are published. A constant number of queries.
+
+    Raises SourceRefused when the role may not read all rows of one, SourceUnreachable.
+    """
+    with _asking(connection):
+        published = {
+            name: (frozenset(columns), row_filter)
+            for name, columns, row_filter in connection.execute(_PUBLISHED, {"publication": publication}).fetchall()
+        }
+        rows = connection.execute(_LEAVES, {"oids": [table.oid for table in tables]}).fetchall()
+    leaves: dict[int, list[Leaf]] = {}
+    for root, oid, namespace, name, filenode, blocks, size, readable, filtered, role in rows:
+        if not readable or filtered:
+            raise _unreadable(namespace, name, role, filtered=filtered)
+        leaves.setdefault(root, []).append(Leaf(oid, namespace, name, filenode, blocks, size))
+    found = {}
+    for table in tables:
+        if table.table in published:
+            columns, row_filter = published[table.table]
+            form = Form(table.relation(columns), row_filter, table.partitioned)
+            found[table.table] = Sight(form, tuple(sorted(leaves.get(table.oid, ()), key=lambda leaf: leaf.oid)))
+    return found
+
+
+def read_chunk(
+    connection: Connection,
+    chunk: Chunk,
+    publication: str,
+    started: str,
+    taken: Taken,
+    wanted: Callable[[bytes], bool] | None = None,
+) -> tuple[list[bytes], int] | None:
+    """Lines of COPY of a registered chunk, and their bytes; None when `taken` gave it up.
+
+    `wanted` chooses lines. `started` is the run of the server that the stream comes from.
+
+    Raises:
+        NotNow: read it later.
+        SourceRefused: the role may not.
+        SourceUnreachable: no answer, or from another run of the server.
+    """
+    try:
+        with deadline(connection, _CHUNK_S):
+            connection.execute(_begin(chunk.spec).as_bytes(connection))
+            try:
+                if not _take(connection, chunk.spec, publication, started, taken):
+                    return None
+                return _copy(connection, chunk.spec, wanted)
+            finally:
+                with contextlib.suppress(psycopg.Error):
+                    connection.execute("rollback")
+    except psycopg.Error as error:
+        if error.sqlstate == _TIMEOUT:
+            raise NotNow(str(error), halve=True) from error
+        if error.sqlstate in _AGAIN:
+            raise NotNow(str(error)) from error
+        raise translate(error, _DOING) from error
+
+
+def _begin(spec: Spec) -> sql.Composed:
+    return sql.SQL(_BEGIN + "; lock table {} in access share mode").format(_place(spec))
+
+
+def _take(connection: Connection, spec: Spec, publication: str, started: str, taken: Taken) -> bool:
+    relation = spec.form.relation
+    names = {"publication": publication, "namespace": relation.namespace, "name": relation.name}
+    oids = {"leaf": spec.leaf.oid if spec.leaf else None, "root": relation.oid}
+    row = connection.execute(_MOMENT, {**names, **oids}).fetchone()
+    if row is None:
+        raise NotNow(f"{relation.table} is not published")
+    snapshot, running, filenode, row_filter, columns = row
+    refuse_other_run(running, started)
+    # The end of the WAL in a later statement than the snapshot, or commits that it sees might lie behind.
+    inserted = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert inserted is not None
+    same = row_filter == spec.form.row_filter and columns == _shape(relation)
+    form = spec.form if same else Form(relation, "changed")
+    return taken(Snapshot.parse(snapshot), Lsn.parse(inserted[0]).before_header(), filenode, form)
+
+
+def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | None) -> tuple[list[bytes], int]:
+    conditions: list[sql.Composable] = [sql.SQL("({})").format(sql.SQL(spec.form.row_filter or "true"))]
+    if spec.leaf is not None:
+        first, end = spec.blocks
+        conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
+        if end is not None:
+            conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")))
+    query = sql.SQL("copy (select {} from {} where {}) to stdout").format(
+        sql.SQL(", ").join(sql.Identifier(column.name) for column in spec.form.relation.columns),
+        _place(spec),
+        sql.SQL(" and ").join(conditions),
+    )
+    lines: list[bytes] = []
+    size = 0
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        for block in copy:
+            line = bytes(block)
+            if wanted is not None and not wanted(line):
+                continue
+            lines.append(line)
+            size += len(line)
+            if size > _BYTES_MAX and spec.leaf is not None and not _one_block(spec):
+                raise NotNow(f"a chunk of {spec.table} has more than {_BYTES_MAX} bytes", halve=True)
+    return lines, size
+
+
+def _one_block(spec: Spec) -> bool:
+    first, end = spec.blocks
+    return (spec.leaf.block_count if end is None and spec.leaf else end or 0) - first <= 1
+
+
+def _place(spec: Spec) -> sql.Composed:
+    """A leaf alone; for rows by key the table, whose partitions belong to it, and what inherits from it does not."""
+    if spec.leaf is not None:
+        return sql.SQL("only {}").format(sql.Identifier(spec.leaf.namespace, spec.leaf.name))
+    name = sql.Identifier(spec.form.relation.namespace, spec.form.relation.name)
+    return sql.SQL("{}{}").format(sql.SQL("" if spec.form.partitioned else "only "), name)
+
+
+def _shape(relation: Relation) -> list[str]:
+    return [f"{column.name} {column.type_oid} {column.type_modifier}" for column in relation.columns]
+
+
+def refuse_other_run(running: str, started: str) -> None:
+    """Raise SourceUnreachable when the server is not the one that the stream comes from."""
+    if running != started:
+        raise SourceUnreachable("PostgreSQL was started again: what it showed before may not be so any more")
+
+
+def _unreadable(namespace: str, name: str, role: str, *, filtered: bool) -> SourceRefused:
+    table = sql.Identifier(namespace, name)
+    grant = sql.SQL("grant usage on schema {0} to {2}; grant select on {1} to {2};")
+    if filtered:
+        grant = sql.SQL("alter role {2} bypassrls;")
+    return SourceRefused(
+        f"role {role!r} may not read all rows of {namespace}.{name}, so it cannot be snapshotted",
+        hint='grant it, or take no snapshots with [snapshot] mode = "never"',
+        command=grant.format(sql.Identifier(namespace), table, sql.Identifier(role)).as_string(None),
+        table=f"{namespace}.{name}",
+    )
+
+
+@contextlib.contextmanager
+def _asking(connection: Connection) -> Iterator[None]:
+    try:
+        with deadline(connection, _ANSWER_S):
+            yield
+    except psycopg.Error as error:
+        raise translate(error, _DOING) from error

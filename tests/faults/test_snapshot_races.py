@@ -1,0 +1,47 @@
+"""Snapshots while others write, on a real server: no stale, missing or extra row; the rule of others is found wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fixtures.daemon import capture_site
+from tests.fixtures.seed import seed
+from tests.fixtures.snapshots import RACED, SMALL_CHUNKS, complete, differences, racing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers import KafkaServer, MakeStack
+
+
+@pytest.fixture
+def lonely(make_stack: MakeStack, kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> Iterator[CaptureSite]:
+    """A server whose synchronous standby does not exist, with the table of the races."""
+    settings = {"synchronous_standby_names": "nobody", "synchronous_commit": "local", "max_connections": "60"}
+    source = make_stack("postgres", postgres=settings).postgres
+    with capture_site(topic_prefix, source.dsn, kafka.bootstrap, tmp_path) as site:
+        site.sql(*RACED)
+        yield site
+
+
+def test_no_row_is_stale_missing_or_too_many_under_pending_synchronous_commits(lonely: CaptureSite) -> None:
+    with racing(lonely.dsn, seed(), writers=16, commit="on"):
+        daemon = lonely.running(SMALL_CHUNKS)
+        complete(lonely, daemon, "public.t")
+    log = lonely.settled(daemon)
+
+    found = differences(lonely, log, "t")
+    assert not found.any, found
+
+
+def test_window_of_lsns_is_found_wrong_by_the_same_test(lonely: CaptureSite) -> None:
+    with racing(lonely.dsn, seed(), writers=16, commit="on"):
+        daemon = lonely.running(SMALL_CHUNKS, mutant="lsn_window")
+        complete(lonely, daemon, "public.t")
+    log = lonely.settled(daemon)
+
+    assert differences(lonely, log, "t").any
