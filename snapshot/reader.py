@@ -10,12 +10,14 @@ https://www.postgresql.org/docs/18/transaction-iso.html#XACT-REPEATABLE-READ
 from __future__ import annotations
 
 import contextlib
+import select
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
+from psycopg.errors import error_from_result
 
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
@@ -36,6 +38,7 @@ _BEGIN: Final = (
 _BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
 _AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
 _TIMEOUT: Final = "57014"
+_POLL_S: Final = 1.0
 
 # Who is connected to another database cannot write here. A prepared transaction has no pid.
 _OPEN: Final = """
@@ -219,18 +222,63 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
         _place(spec),
         sql.SQL(" and ").join(conditions),
     )
+    size_max = _BYTES_MAX if spec.leaf is not None and not _one_block(spec) else None
+    lines, size = _drain(connection, query.as_bytes(connection), size_max, wanted)
+    if size_max is not None and size > size_max:
+        raise NotNow(f"a chunk of {spec.table} has more than {size_max} bytes", halve=True)
+    return lines, size
+
+
+def _drain(
+    connection: Connection, query: bytes, size_max: int | None, wanted: Callable[[bytes], bool] | None
+) -> tuple[list[bytes], int]:
+    """Lines of COPY TO STDOUT and their bytes; it ends early when they have more than `size_max`.
+
+    By libpq: the loop is half the price of psycopg's (1.0 and 2.2 us a line, 2026-11-22), and it lets other threads
+    run whenever it waits.
+    """
+    pg = connection.pgconn
+    pg.send_query(query)
+    _result(pg, pq.ExecStatus.COPY_OUT)
     lines: list[bytes] = []
     size = 0
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
-        for block in copy:
-            line = bytes(block)
-            if wanted is not None and not wanted(line):
-                continue
-            lines.append(line)
-            size += len(line)
-            if size > _BYTES_MAX and spec.leaf is not None and not _one_block(spec):
-                raise NotNow(f"a chunk of {spec.table} has more than {_BYTES_MAX} bytes", halve=True)
-    return lines, size
+    get, append = pg.get_copy_data, lines.append
+    while True:
+        length, data = get(1)
+        if length > 0:
+            line = bytes(data)
+            if wanted is None or wanted(line):
+                append(line)
+                size += length
+            if size_max is not None and size > size_max:
+                connection.cancel_safe()
+                while get(0)[0] > 0:
+                    pass
+                _finish(pg)
+                return lines, size
+        elif length == 0:
+            select.select([pg.socket], [], [], _POLL_S)
+            pg.consume_input()
+        else:
+            _result(pg, pq.ExecStatus.COMMAND_OK)
+            _finish(pg)
+            return lines, size
+
+
+def _result(pg: pq.abc.PGconn, wanted: pq.ExecStatus) -> None:
+    """Wait for a result of that status. Raises psycopg.Error."""
+    while pg.flush() or pg.is_busy():
+        select.select([pg.socket], [], [], _POLL_S)
+        pg.consume_input()
+    result = pg.get_result()
+    if result is None or result.status != wanted:
+        _finish(pg)
+        raise psycopg.OperationalError("the server ended a COPY") if result is None else error_from_result(result)
+
+
+def _finish(pg: pq.abc.PGconn) -> None:
+    while pg.get_result() is not None:
+        pass
 
 
 def _one_block(spec: Spec) -> bool:

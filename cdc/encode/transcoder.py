@@ -68,7 +68,9 @@ class Transcoder:
         "_buffer",
         "_column_count",
         "_create",
+        "_encoded",
         "_encoders",
+        "_head",
         "_holes",
         "_key",
         "_key_format",
@@ -77,7 +79,6 @@ class Transcoder:
         "_options",
         "_partition_count",
         "_partitions",
-        "_read",
         "_sparse",
         "_update",
         "schema",
@@ -97,6 +98,7 @@ class Transcoder:
         self._partition_count = len(buffer.partitions)
         self._names = [member(column.name) for column in relation.columns]
         self._encoders = tuple(encoding.encode for encoding in schema.encodings)
+        self._encoded = [(index, encode) for index, encode in enumerate(self._encoders) if encode is not None]
         self._column_count = len(self._names).to_bytes(2, "big")
         self._key = itemgetter(*schema.key) if schema.key else None
         self._key_format = object_format([self._names[index] for index in schema.key])
@@ -106,7 +108,7 @@ class Transcoder:
         row = object_format(self._names)
         self._create = b'{"before":null,"after":%b,%b%%b%b,"op":"c",%%b' % (row, literal(head), ROW_TAIL)
         self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), ROW_TAIL)
-        self._read = b'{"before":null,"after":%b,%b%%b%b,"op":"r",%%b' % (row, literal(head), ROW_TAIL)
+        self._head = head
         self._sparse = Sparse(self._names, head)
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
@@ -169,39 +171,55 @@ class Transcoder:
 
     def key_of(self, line: bytes) -> bytes:
         """The key of a line of COPY. Raises DecodeError, RowRefused. May be called from any thread."""
-        texts = copytext.texts(line, len(self._encoders))
-        pieces = []
-        for index in self.schema.key:
-            text, encode = texts[index], self._encoders[index]
-            pieces.append(NULL if text is None else text if encode is None else encode(text))
-        return self._key_format % tuple(pieces)
+        assert self._key is not None
+        key: bytes = self._key_format % self._key(self._copied_values(line))
+        return key
 
     def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
         """Rows that were read from the table, as lines of COPY, at ordinal 0 of a boundary; not keys that `drop` has.
 
         Returns how many they are, and their bytes. Raises DecodeError, RowRefused.
         """
-        at, key_of, count, size = stamp.commit_lsn, self._key, 0, 0
+        row, key_of, limit, count, size = (stamp, stamp.commit_lsn, 0), self._key, self._limit, 0, 0
         assert key_of is not None
+        # All but the columns is the same for all of them.
+        rest = self._head + stamp.source + ROW_TAIL % (row[1], row[1], 0) + b',"op":"r",' + stamp.tail
+        template = b'{"before":null,"after":' + object_format(self._names) + b"," + literal(rest)
+        key_format, partitions, partition_count = self._key_format, self._partitions, self._partition_count
         for line in lines:
-            texts = copytext.texts(line, len(self._encoders))
-            try:
-                values = [
-                    NULL if text is None else text if encode is None else encode(text)
-                    for encode, text in zip(self._encoders, texts, strict=True)
-                ]
-            except UnicodeDecodeError:
-                self._not_unicode(texts)
-            key = self._key_format % key_of(values)
+            values = self._copied_values(line)
+            key = key_format % key_of(values)
             if key in drop:
                 continue
-            value = self._read % (*values, stamp.source, at, at, 0, stamp.tail)
-            if len(value) > self._limit:
-                value = self._smaller(b"r", None, values, (stamp, at, 0), len(value))
-            self._partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % self._partition_count].append((key, value, None))
+            value = template % tuple(values)
+            if len(value) > limit:
+                value = self._smaller(b"r", None, values, row, len(value))
+            partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % partition_count].append((key, value, None))
             count += 1
             size += len(key) + len(value)
         return count, size
+
+    def _copied_values(self, line: bytes) -> list[bytes]:
+        """Encoded column values of a line of COPY."""
+        if b"\\" in line:
+            return self._escaped_values(line)
+        values = line[:-1].split(b"\t")
+        try:
+            for index, encode in self._encoded:
+                values[index] = encode(values[index])
+        except (UnicodeDecodeError, IndexError):
+            return self._escaped_values(line)
+        return values if len(values) == len(self._encoders) else self._escaped_values(line)
+
+    def _escaped_values(self, line: bytes) -> list[bytes]:
+        texts = copytext.texts(line, len(self._encoders))
+        try:
+            return [
+                NULL if text is None else text if encode is None else encode(text)
+                for encode, text in zip(self._encoders, texts, strict=True)
+            ]
+        except UnicodeDecodeError:
+            self._not_unicode(texts)
 
     def _row(self, frame: bytes, at: int, missing: Sequence[bytes] | None = None) -> tuple[list[bytes], int]:
         """Encoded column values of the tuple at `at`, and the offset after it.

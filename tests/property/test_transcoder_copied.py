@@ -1,0 +1,77 @@
+"""Rows that were read from a table become what the stream would have made of them."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.encode.envelope import snapshot_stamp, stamp
+from cdc.encode.schema import table_schema
+from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.values import EncodeOptions
+from cdc.lsn import Lsn
+from cdc.model.event import TopicBuffer
+from cdc.model.relation import Column, Relation, ReplicaIdentity
+from cdc.wire.pgoutput import Begin, Insert
+from tests.fixtures import pgoutput as server
+from tests.fixtures.copy_text import copy_line
+
+_COLUMNS = (("id", 23), ("v", 25), ("b", 16), ("n", 1700), ("j", 3802))
+_RELATION = Relation(
+    1,
+    "public",
+    "t",
+    ReplicaIdentity.DEFAULT,
+    tuple(Column(name, oid, -1, name == "id") for name, oid in _COLUMNS),
+)
+_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20).map(str.encode)
+rows = st.tuples(
+    st.integers(0, 9).map(lambda n: b"%d" % n),
+    st.none() | _text,
+    st.none() | st.sampled_from([b"t", b"f"]),
+    st.none() | st.sampled_from([b"1.50", b"NaN", b"-0"]),
+    st.none() | st.sampled_from([b'{"a": "\\\\ \\n"}', b"[]"]),
+)
+
+
+def _transcoder() -> tuple[Transcoder, TopicBuffer]:
+    buffer = TopicBuffer("shop.public.t", 3)
+    return Transcoder(table_schema(_RELATION, ("id",), {}, EncodeOptions()), buffer, _OPTIONS), buffer
+
+
+_OPTIONS = TranscodeOptions("shop", "d", 1 << 20)
+
+
+@given(st.lists(rows, max_size=8), st.sets(st.integers(0, 9), max_size=3))
+def test_row_that_was_read_has_key_partition_and_values_of_one_that_was_streamed(
+    found: list[tuple[bytes, bytes | None, bytes | None, bytes | None, bytes | None]], dropped: set[int]
+) -> None:
+    streamed, expected = _transcoder()
+    copied, buffer = _transcoder()
+    for row in found:
+        streamed.insert(server.frame(Insert(1, row)), stamp(Begin(Lsn(7), 0, 1), 1), 1)
+    drop = {b'{"id":%d}' % key for key in dropped}
+
+    count, size = copied.copied([copy_line(row) for row in found], drop, snapshot_stamp(9, 5_000_000, 1))
+
+    wanted = [[record for record in partition if record[0] not in drop] for partition in expected.partitions]
+    assert [[key for key, _, _ in partition] for partition in buffer.partitions] == [
+        [key for key, _, _ in partition] for partition in wanted
+    ]
+    made = [json.loads(value or b"") for partition in buffer.partitions for _, value, _ in partition]
+    like = [json.loads(value or b"") for partition in wanted for _, value, _ in partition]
+    assert [one["after"] for one in made] == [one["after"] for one in like]
+    assert all(one["before"] is None and one["op"] == "r" and one["ts_ms"] == 5000 for one in made)
+    sources = [one["source"] for one in made]
+    assert all((one["commit_lsn"], one["ordinal"], one["txId"], one["snapshot"]) == _PLACE for one in sources)
+    assert all(one["source"].keys() == other["source"].keys() for one, other in zip(made, like, strict=True))
+    assert (count, size) == (
+        len(made),
+        sum(len(key or b"") + len(value or b"") for partition in buffer.partitions for key, value, _ in partition),
+    )
+    assert [copied.key_of(copy_line(row)) for row in found] == [b'{"id":%b}' % row[0] for row in found]
+
+
+_PLACE = (9, 0, None, "incremental")
