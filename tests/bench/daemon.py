@@ -20,13 +20,13 @@ from cdc.local.stack import Stack
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def write_config(stack: Stack, folder: Path, name: str, table: str) -> Path:
-    """A configuration as a user has it: everything at its default but addresses and the single broker."""
+def write_config(stack: Stack, folder: Path, name: str, table: str, *, snapshot: str = "never") -> Path:
+    """A configuration as a user has it: everything at its default but addresses, the single broker and snapshots."""
     path = folder / f"{name}.toml"
     path.write_text(
         f'name = "{name}"\n[source]\ndsn = "{stack.postgres.dsn}"\ntables = ["{table}"]\n'
         f'[kafka]\nbootstrap = "{stack.kafka.bootstrap}"\nreplication_factor = 1\nallow_unreplicated = true\n'
-        f'[http]\nlisten = "127.0.0.1:{_free_port()}"\n',
+        f'[http]\nlisten = "127.0.0.1:{_free_port()}"\n[snapshot]\nmode = "{snapshot}"\n',
         encoding="utf-8",
     )
     return path

@@ -1,0 +1,95 @@
+"""What happens to a table in the middle of its snapshot: it is noticed, and read again as far as it must be."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.fixtures.snapshots import SMALL_CHUNKS, complete, differences
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fixtures.daemon import CaptureSite, Daemon
+
+_ROWS: Final = 400
+_MADE: Final = "create table {} (id int primary key, n int not null, pad text not null)"
+_FILLED: Final = "insert into {} select n, n, repeat('x', 700) from generate_series(1, %d) n" % _ROWS  # noqa: UP031
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        pytest.param(["vacuum full t"], id="VACUUM FULL"),
+        pytest.param(["cluster t using t_pkey"], id="CLUSTER"),
+        pytest.param(["alter table t alter n type bigint using n * 10"], id="ALTER TYPE"),
+        pytest.param(["alter table t add extra int not null default (random() * 100)::int"], id="volatile default"),
+        pytest.param(["alter table t drop column n"], id="DROP COLUMN"),
+        pytest.param(["truncate t"], id="TRUNCATE"),
+        pytest.param(
+            ["begin", "truncate t", "insert into t values (1, 1, 'new'), (900, 9, 'new')", "commit"], id="new"
+        ),
+        pytest.param(
+            ["delete from t where id % 3 = 0", "vacuum t", _FILLED.format("t") + " on conflict do nothing"], id="holes"
+        ),
+    ],
+)
+def test_table_that_changes_in_the_middle_is_exact_in_the_end(capture: CaptureSite, statements: list[str]) -> None:
+    capture.sql(_MADE.format("t"), _FILLED.format("t"))
+    daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:100")
+    with _writer(capture):
+        _wait_for_the_middle(capture, daemon)
+        capture.sql(*statements)
+    log = complete(capture, daemon, "public.t")
+
+    found = differences(capture, log, "t")
+    assert (found.wrong, found.missing, found.extra) == (0, 0, 0)
+
+
+def test_partition_that_is_attached_in_the_middle_is_read(capture: CaptureSite) -> None:
+    capture.sql(
+        "create table t (id int, n int not null, pad text not null, primary key (id)) partition by range (id)",
+        "create table t1 partition of t for values from (0) to (1000)",
+        _FILLED.format("t"),
+        _MADE.format("apart"),
+        "insert into apart select n, n, 'y' from generate_series(1001, 1100) n",
+    )
+    daemon = capture.running({**SMALL_CHUNKS, "source": {"tables": ["public.t"]}}, mutant="slow_chunks:100")
+
+    _wait_for_the_middle(capture, daemon)
+    capture.sql("alter table t attach partition apart for values from (1000) to (2000)")
+    log = complete(capture, daemon, "public.t")
+
+    assert not differences(capture, log, "t").any
+    assert len(log.fold(capture.topic("t"))) == _ROWS + 100
+
+
+@contextmanager
+def _writer(capture: CaptureSite) -> Iterator[None]:
+    """Somebody who updates rows all the time."""
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        with capture.connect() as session:
+            while not stop.wait(0.01):
+                number += 1
+                session.execute("update t set pad = pad || 'z' where id = %s", (number * 7 % _ROWS,))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _wait_for_the_middle(capture: CaptureSite, daemon: Daemon) -> None:
+    """Until rows have joined, and others are left."""
+    until(lambda: any(record.op == "r" for record in capture.log().topic(capture.topic("t"))), "rows join")
+    assert not daemon.events("snapshot_complete"), "too late"
