@@ -14,8 +14,9 @@ from typing import Protocol
 import msgspec
 
 from cdc.config.settings import Config
+from cdc.encode.rowrecords import TranscodeOptions
 from cdc.encode.schema import TableSchema, table_schema
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions, unknown_types
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.rowrecords import TranscodeOptions
+from cdc.encode.transcoder import Transcoder
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer
 from cdc.wire.pgoutput import Begin, Delete, Insert, Update
