@@ -14,9 +14,9 @@ from typing import Protocol
 import msgspec
 
 from cdc.config.settings import Config
-from cdc.encode.rowrecords import TranscodeOptions
+from cdc.encode.formats import transcoder_for
+from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema, table_schema
-from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions, unknown_types
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
@@ -24,7 +24,7 @@ from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
-from cdc.model.progress import KeyForm, SchemaRecord
+from cdc.model.progress import SchemaRecord, TopicForm
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
@@ -48,7 +48,7 @@ class Planned:
     """See `cdc.contracts.PlannedRelation`."""
 
     buffer: TopicBuffer
-    transcoder: Transcoder
+    transcoder: RowRecords
     schemas: Sequence[SchemaRecord]
 
 
@@ -67,12 +67,12 @@ class TablePlanner:
         open_topic: OpenTopic,
         *,
         epoch: int,
-        keys: Mapping[str, KeyForm],
+        forms: Mapping[str, TopicForm],
         holes: Holes,
     ) -> None:
-        """`keys` are the keys that the topics have so far, by table; `holes` is where values are missed."""
+        """`forms` are what the topics have so far, by table; `holes` is where values are missed."""
         self._config = config
-        self._keys = dict(keys)
+        self._forms = dict(forms)
         self._catalog = catalog
         self._open_topic = open_topic
         self._epoch = epoch
@@ -96,7 +96,7 @@ class TablePlanner:
             compacted = bool(schema.key)
             buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
             self._buffers[topic] = buffer
-        transcoder = Transcoder(schema, buffer, self._transcode, self._holes)
+        transcoder = transcoder_for(schema, buffer, self._transcode, self._holes)
         return Planned(buffer, transcoder, self._new(schema, topic, at))
 
     def introduce(
@@ -133,12 +133,19 @@ class TablePlanner:
         key = tuple(_in_column_order(relation, key))
         types = self._types({column.type_oid for column in relation.columns})
         schema = table_schema(relation, key, types, self._encode)
-        self._same_key(relation.table, schema.key_form)
+        self._same_form(relation.table, TopicForm(schema.key_form, schema.format))
         return schema
 
-    def _same_key(self, table: str, key: KeyForm) -> None:
-        """Rows under a former key would stay in the compacted topic for ever, as its truth."""
-        former = self._keys.get(table, key)
+    def _same_form(self, table: str, form: TopicForm) -> None:
+        """Rows of a former form would stay in the compacted topic for ever, as its truth."""
+        (key, form_now), (former, form_before) = form, self._forms.get(table, form)
+        if form_now != form_before:
+            raise SourceRefused(
+                f"the topic of {table} has records in the format {form_before!r}; encode.format is {form_now!r} now",
+                hint="take the former format back; under another `name` capture starts anew",
+                command=f'[encode] format = "{form_before}"',
+                table=table,
+            )
         names, before = ([column.name for column in form] for form in (key, former))
         if before != names:
             raise SourceRefused(
@@ -156,7 +163,7 @@ class TablePlanner:
                     table=table,
                     column=column.name,
                 )
-        self._keys[table] = key
+        self._forms[table] = form
 
     def _key(self, relation: Relation) -> Sequence[str]:
         """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""

@@ -190,9 +190,31 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
             )
         _check_place(where, sink, config.sinks[sink])
+    _check_format(config, where)
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
         raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; it must be host:port")
+
+
+def _check_format(config: Config, where: str) -> None:
+    """Other formats than Debezium's JSON cannot say that a row is not complete, and sinks do not read them."""
+    form = f'{where}: encode.format = "{config.encode.format}"'
+    if config.encode.format == "json":
+        return
+    for key, value, instead in (
+        ("toast.mode", config.toast.mode, "reselect"),
+        ("capture.oversize", config.capture.oversize, "stop"),
+    ):
+        if value == "omit":
+            raise ConfigError(
+                f'{form} takes complete rows, and {key} = "omit" leaves columns out of them',
+                hint=f'set {key} = "{instead}", or encode.format = "json", whose records name such columns',
+            )
+    if config.sinks:
+        raise ConfigError(
+            f"{form} is not what sinks read: sinks.{min(config.sinks)} needs Debezium's envelope in JSON",
+            hint='take the sinks out, or set encode.format = "json"; another `name` can capture the same tables twice',
+        )
 
 
 def _check_place(where: str, name: str, sink: Warehouse) -> None:

@@ -139,8 +139,15 @@ class Capture(Section, frozen=True):
 
 
 class Encode(Section, frozen=True):
-    """How values look in JSON. Debezium's names are taken too, see types.md."""
+    """How records and their values look. Debezium's names for values are taken too, see types.md."""
 
+    format: Annotated[
+        Literal["json", "flat"],
+        Meta(
+            description="json: Debezium's envelope; flat: the row alone, a delete is a tombstone. What a topic has it "
+            "keeps: another format needs another `name`"
+        ),
+    ] = "json"
     numeric: Annotated[Literal["string", "number"], Meta(description="numeric and decimal")] = "string"
     int64: Annotated[Literal["number", "string"], Meta(description="bigint; JavaScript is exact to 2^53 only")] = (
         "number"

@@ -16,7 +16,7 @@ from cdc.model.progress import KeyColumn, KeyForm, SchemaColumn, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
 
-_LATER_OPTIONS: Final = ("time", "bytea", "interval", "json", "hstore")  # in the order in which they came
+_LATER_OPTIONS: Final = ("time", "bytea", "interval", "json", "hstore", "format")  # in the order in which they came
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,14 @@ class TableSchema:
         key: indexes of the key columns in key order; empty for a keyless table.
         encodings: one per column.
         schema_id: first 8 hex digits of SHA-256 over the canonical relation and the options.
+        format: `encode.format`.
     """
 
     relation: Relation
     key: tuple[int, ...]
     encodings: tuple[TypeEncoding, ...]
     schema_id: str
+    format: str = "json"
 
     @property
     def key_form(self) -> KeyForm:
@@ -64,6 +66,7 @@ class TableSchema:
             replica_identity=self.relation.replica_identity.value,
             key=tuple(self.relation.columns[index].name for index in self.key),
             columns=columns,
+            format=self.format,
         )
 
 
@@ -86,7 +89,7 @@ def table_schema(
         )
     key = tuple(names.index(name) for name in key_columns)
     encodings = tuple(resolve(column.type_oid, types, options) for column in relation.columns)
-    return TableSchema(relation, key, encodings, _schema_id(relation, key, encodings, options))
+    return TableSchema(relation, key, encodings, _schema_id(relation, key, encodings, options), options.format)
 
 
 def _schema_id(

@@ -46,6 +46,7 @@ class EncodeOptions:
     interval: Literal["iso", "parts"] = "iso"
     json: Literal["string", "value"] = "string"
     hstore: Literal["text", "json"] = "text"
+    format: Literal["json", "flat"] = "json"
 
     def chosen(self) -> dict[str, str]:
         """Option -> value, of those that are not what they are by default."""

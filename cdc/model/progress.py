@@ -106,6 +106,13 @@ KeyForm: TypeAlias = tuple[KeyColumn, ...]
 """What keys of a table look like; empty for a table without one."""
 
 
+class TopicForm(NamedTuple):
+    """What the records of a data topic look like, as far as it may not change."""
+
+    key: KeyForm
+    format: str = "json"
+
+
 class SchemaKey(msgspec.Struct, frozen=True):
     """Key of a schema record."""
 
@@ -113,10 +120,11 @@ class SchemaKey(msgspec.Struct, frozen=True):
     schema_id: str
 
 
-class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The schema that `source.schema_id` of a row names; in the log no later than the first such row.
 
-    `lsn` is where it was first needed, or where capture started.
+    `lsn` is where it was first needed, or where capture started. `format` is that of the rows, `encode.format`; it is
+    left out for ``json``.
     """
 
     table: str
@@ -127,8 +135,14 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     replica_identity: str
     key: tuple[str, ...]
     columns: tuple[SchemaColumn, ...]
+    format: str = "json"
 
     @property
     def key_form(self) -> KeyForm:
         """The key columns, in the order of the table."""
         return tuple(KeyColumn(column.name, column.type, column.encoding) for column in self.columns if column.key)
+
+    @property
+    def form(self) -> TopicForm:
+        """What a later record of the topic must agree with."""
+        return TopicForm(self.key_form, self.format)

@@ -16,7 +16,7 @@ from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, StreamPosition
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
-from cdc.model.progress import Cut, Identity, KeyForm, Progress, SchemaRecord
+from cdc.model.progress import Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.progress.records import decode, identity_key, progress_key, sentinel_key
 
 Partition: TypeAlias = tuple[str, int]
@@ -82,8 +82,8 @@ def restore(reader: TopicReader, name: str) -> Restored:
     return Restored(progress, identity, accounts, since_lsn, sentinel)
 
 
-def recorded_keys(reader: TopicReader, name: str) -> dict[str, KeyForm]:
-    """The key of each table as its newest schema record has it."""
+def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:
+    """What the topic of each table has, as its newest schema record says."""
     topic = schema_topic(name)
     newest: dict[str, tuple[int, SchemaRecord]] = {}
     for offset, value in reader.last_records(topic).values():
@@ -93,7 +93,7 @@ def recorded_keys(reader: TopicReader, name: str) -> dict[str, KeyForm]:
             raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
         if record.table not in newest or newest[record.table][0] < offset:
             newest[record.table] = (offset, record)
-    return {table: record.key_form for table, (_, record) in newest.items()}
+    return {table: record.form for table, (_, record) in newest.items()}
 
 
 def _accounts(reader: TopicReader, name: str, end_lsn: Lsn) -> tuple[dict[str, tuple[int, int, str]], Lsn]:

@@ -34,7 +34,7 @@ from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import Restored, recorded_keys, restore
+from cdc.progress.restore import Restored, recorded_forms, restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
@@ -145,11 +145,11 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
-        keys = recorded_keys(reader, config.name)
+        forms = recorded_forms(reader, config.name)
         database = source.identity.database
         holes = Holes()
         planner = TablePlanner(
-            config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys, holes=holes
+            config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, forms=forms, holes=holes
         )
         publisher.tables = {table.table: "complete" for table in source.tables}
         publisher.introduce(identity, restored.since_lsn)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from cdc.config.load import parse
+from cdc.encode.flat import FlatTranscoder
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.hole import Holes
-from cdc.model.progress import KeyColumn, KeyForm
+from cdc.model.progress import KeyColumn, KeyForm, TopicForm
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.tables import TablePlanner
@@ -37,7 +38,7 @@ class Planning:
         keys: Mapping[int, tuple[str, ...]] | None = None,
         types: Mapping[int, TypeFacts] | None = None,
         config: str = _CONFIG,
-        recorded: Mapping[str, KeyForm] | None = None,
+        recorded: Mapping[str, TopicForm] | None = None,
     ) -> None:
         self._keys = keys or {}
         self._types = types or {}
@@ -45,7 +46,7 @@ class Planning:
         self.asked: list[list[int]] = []
         self.topics: list[tuple[str, bool]] = []
         self.planner = TablePlanner(
-            parse(config, {}), "shop_db", self, self._open, epoch=2, keys=recorded or {}, holes=Holes()
+            parse(config, {}), "shop_db", self, self._open, epoch=2, forms=recorded or {}, holes=Holes()
         )
 
     def ancestors(self, oid: int) -> Sequence[str]:
@@ -138,13 +139,27 @@ def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
     ],
 )
 def test_rows_under_keys_that_looked_otherwise_are_not_left_behind(former: KeyForm, message: str) -> None:
-    planning = Planning(recorded={"public.orders": former})
+    planning = Planning(recorded={"public.orders": TopicForm(former)})
 
     if not message:
         assert planning.planner.plan(_relation(), _AT) is not None
         return
     with pytest.raises(SourceRefused, match=message):
         planning.planner.plan(_relation(), _AT)
+
+
+def test_topic_keeps_the_format_it_has() -> None:
+    """A reader of rows would take envelopes for them, and the other way round."""
+    key = (KeyColumn("id", "int4", "integer"),)
+    config = f'{_CONFIG}[encode]\nformat = "flat"\n'
+
+    with pytest.raises(SourceRefused, match=r"records in the format 'json'; encode\.format is 'flat' now"):
+        Planning(config=config, recorded={"public.orders": TopicForm(key)}).planner.plan(_relation(), _AT)
+    planned = Planning(config=config, recorded={"public.orders": TopicForm(key, "flat")}).planner.plan(_relation(), _AT)
+
+    assert planned is not None
+    assert isinstance(planned.transcoder, FlatTranscoder)
+    assert planned.schemas[0].format == "flat"
 
 
 def test_topic_is_opened_once_and_its_buffer_stays_when_the_shape_changes() -> None:
