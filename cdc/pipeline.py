@@ -26,7 +26,7 @@ from cdc.contracts import (
     ReplicationStream,
     Reselect,
 )
-from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
+from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
@@ -153,7 +153,7 @@ class Pipeline:
         assert relation is not None
         try:
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
-        except SourceRefused:
+        except (SourceRefused, RegistryRefused):
             self._commit()
             self._finish()
             raise

@@ -44,6 +44,7 @@ class Table:
     name: str
     topic: str
     key: tuple[str, ...]
+    format: str = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def tables(reader: TopicReader, name: str) -> list[Table]:
             command="cdc run",
             topic=topic,
         )
-    return [Table(table, record.topic, record.key) for table, (_, record) in sorted(latest.items())]
+    return [Table(table, record.topic, record.key, record.format) for table, (_, record) in sorted(latest.items())]
 
 
 class Selection:

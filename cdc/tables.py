@@ -8,23 +8,25 @@ are not built in, and the primary key of a table whose identity is FULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
 from cdc.config.settings import Config
+from cdc.contracts import SchemaRegistry
+from cdc.encode.avroschema import schemas_of
 from cdc.encode.formats import transcoder_for
 from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema, table_schema
 from cdc.encode.values import EncodeOptions, unknown_types
-from cdc.errors import SourceRefused
+from cdc.errors import RegistryRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
-from cdc.model.progress import SchemaRecord, TopicForm
+from cdc.model.progress import AvroIds, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
@@ -69,13 +71,18 @@ class TablePlanner:
         epoch: int,
         forms: Mapping[str, TopicForm],
         holes: Holes,
+        registry: SchemaRegistry | None = None,
     ) -> None:
-        """`forms` are what the topics have so far, by table; `holes` is where values are missed."""
+        """`forms` are what the topics have so far, by table; `holes` is where values are missed.
+
+        `registry` knows the schemas of Avro; needed for that format only.
+        """
         self._config = config
         self._forms = dict(forms)
         self._catalog = catalog
         self._open_topic = open_topic
         self._epoch = epoch
+        self._registry = registry
         self._encode = EncodeOptions(**msgspec.structs.asdict(config.encode))
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
         self._holes = holes if config.toast.mode == "reselect" else None
@@ -133,19 +140,43 @@ class TablePlanner:
         key = tuple(_in_column_order(relation, key))
         types = self._types({column.type_oid for column in relation.columns})
         schema = table_schema(relation, key, types, self._encode)
-        self._same_form(relation.table, TopicForm(schema.key_form, schema.format))
+        form = TopicForm(schema.key_form, schema.format)
+        former = self._forms.get(relation.table, form)
+        self._same_form(relation.table, form, former)
+        if schema.format == "avro":
+            schema = replace(schema, registered=self._registered(schema, former.key_id))
+        self._forms[relation.table] = form._replace(key_id=schema.registered.key if schema.registered else None)
         return schema
 
-    def _same_form(self, table: str, form: TopicForm) -> None:
+    def _registered(self, schema: TableSchema, former: int | None) -> AvroIds:
+        """Have the schemas known to the registry before anything is written with them."""
+        relation = schema.relation
+        assert self._registry is not None, "the configuration was checked"
+        topic = data_topic(self._config.name, relation.namespace, relation.name)
+        ids = self._registry.register(topic, schemas_of(schema, self._config.name), relation.table)
+        if former is not None and ids.key != former:
+            raise RegistryRefused(
+                f"the registry has the keys of {relation.table} as schema {ids.key}; its topic has them as {former}",
+                hint="the registry was emptied or is another one, or a key column has another type: take back what was "
+                "changed; under another `name` capture starts anew",
+                table=relation.table,
+            )
+        return ids
+
+    def _same_form(self, table: str, form: TopicForm, before: TopicForm) -> None:
         """Rows of a former form would stay in the compacted topic for ever, as its truth."""
-        (key, form_now), (former, form_before) = form, self._forms.get(table, form)
-        if form_now != form_before:
+        if form.format != before.format:
             raise SourceRefused(
-                f"the topic of {table} has records in the format {form_before!r}; encode.format is {form_now!r} now",
+                f"the topic of {table} has records in the format {before.format!r}; "
+                f"encode.format is {form.format!r} now",
                 hint="take the former format back; under another `name` capture starts anew",
-                command=f'[encode] format = "{form_before}"',
+                command=f'[encode] format = "{before.format}"',
                 table=table,
             )
+        self._same_key(table, form.key, before.key)
+
+    def _same_key(self, table: str, key: KeyForm, former: KeyForm) -> None:
+        """Names, and encodings where the type is the same."""
         names, before = ([column.name for column in form] for form in (key, former))
         if before != names:
             raise SourceRefused(
@@ -163,7 +194,6 @@ class TablePlanner:
                     table=table,
                     column=column.name,
                 )
-        self._forms[table] = form
 
     def _key(self, relation: Relation) -> Sequence[str]:
         """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from cdc.encode.avro import AvroTranscoder
 from cdc.encode.flat import FlatTranscoder
 from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema
@@ -14,7 +15,7 @@ from cdc.model.hole import Holes
 
 _Make = Callable[[TableSchema, TopicBuffer, TranscodeOptions, Holes | None], RowRecords]
 
-_FORMATS: Final[Mapping[str, _Make]] = {"json": Transcoder, "flat": FlatTranscoder}
+_FORMATS: Final[Mapping[str, _Make]] = {"json": Transcoder, "flat": FlatTranscoder, "avro": AvroTranscoder}
 
 
 def transcoder_for(

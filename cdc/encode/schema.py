@@ -12,7 +12,7 @@ import msgspec
 from cdc.encode.values import EncodeOptions, TypeEncoding, resolve
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.progress import KeyColumn, KeyForm, SchemaColumn, SchemaRecord
+from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaColumn, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
 
@@ -28,6 +28,7 @@ class TableSchema:
         encodings: one per column.
         schema_id: first 8 hex digits of SHA-256 over the canonical relation and the options.
         format: `encode.format`.
+        registered: ids of its schemas in the registry, in Avro.
     """
 
     relation: Relation
@@ -35,6 +36,7 @@ class TableSchema:
     encodings: tuple[TypeEncoding, ...]
     schema_id: str
     format: str = "json"
+    registered: AvroIds | None = None
 
     @property
     def key_form(self) -> KeyForm:
@@ -67,6 +69,7 @@ class TableSchema:
             key=tuple(self.relation.columns[index].name for index in self.key),
             columns=columns,
             format=self.format,
+            registered=self.registered,
         )
 
 

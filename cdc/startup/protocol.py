@@ -29,6 +29,7 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
+from cdc.kafka.registry import ConfluentRegistry
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, transaction_topic
@@ -145,12 +146,9 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
-        forms = recorded_forms(reader, config.name)
-        database = source.identity.database
-        holes = Holes()
-        planner = TablePlanner(
-            config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, forms=forms, holes=holes
-        )
+        database, holes, registry = source.identity.database, Holes(), _registry(config, closing)
+        make = partial(TablePlanner, config, database, _Catalog(sql), accounts.open_topic, registry=registry)
+        planner = make(epoch=epoch, forms=recorded_forms(reader, config.name), holes=holes)
         publisher.tables = {table.table: "complete" for table in source.tables}
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
@@ -173,6 +171,14 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
+
+
+def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
+    if config.encode.format != "avro":
+        return None
+    registry = ConfluentRegistry(config.registry)
+    closing.callback(registry.close)
+    return registry
 
 
 def _say_started(config: Config, position: StreamPosition, epoch: int, *, tables: int, first: bool) -> None:
