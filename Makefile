@@ -77,7 +77,7 @@ fuzz: setup ## every property with new seeds, decoders among them, for ten minut
 
 lock: ## renew constraints.txt (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--extra capture --extra outbox --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
+		--extra capture --extra avro --extra outbox --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 
 docs: setup ## the generated pages of docs/reference

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
-from cdc.model.progress import SchemaRecord
+from cdc.model.progress import AvroIds, AvroSchemas, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.snapshot import NO_NOTES, Notes
 
@@ -112,6 +112,17 @@ class RelationPlanner(Protocol):
         """Find key and types, make or check the topic. None leaves the relation out.
 
         Raises SourceRefused for a table without a usable key, TopicMismatch for a topic that is not ours.
+        """
+
+
+class SchemaRegistry(Protocol):
+    """Gives the schemas of Avro their ids, which are part of every record's bytes."""
+
+    def register(self, topic: str, schemas: AvroSchemas, table: str) -> AvroIds:
+        """The ids of the schemas of a topic's keys and values; what is not registered is, if it is compatible.
+
+        Nothing is registered when one of them is not. `table` is for messages. Raises RegistryUnreachable,
+        RegistryRefused.
         """
 
 

@@ -12,7 +12,16 @@ from typing import Final, Protocol
 import tenacity
 
 from cdc.clock import Clock
-from cdc.errors import BrokerError, DecodeError, PoisonedStream, SinkError, SlotHeld, SpoolFailed, TailraceError
+from cdc.errors import (
+    BrokerError,
+    DecodeError,
+    PoisonedStream,
+    RegistryError,
+    SinkError,
+    SlotHeld,
+    SpoolFailed,
+    TailraceError,
+)
 from cdc.model.event import StreamPosition
 from cdc.model.state import State
 from cdc.telemetry import log
@@ -149,6 +158,8 @@ def _reason(error: TailraceError) -> str:
         return "broker"
     if isinstance(error, SpoolFailed):
         return "disk"
+    if isinstance(error, RegistryError):
+        return "registry"
     return "lake" if isinstance(error, SinkError) else "source"
 
 

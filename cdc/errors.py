@@ -19,6 +19,9 @@
     |  |- ProducerFenced          another producer has our transactional id: FENCED, or a timeout of ours
     |  |- BrokerRefused           credentials, ACLs, limits: MISCONFIGURED
     |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
+    |- RegistryError              the schema registry
+    |  |- RegistryUnreachable     wait and retry
+    |  `- RegistryRefused         credentials, rights, a schema that is not compatible: MISCONFIGURED
     |- ProgressDamaged            the restart state cannot be trusted: MISCONFIGURED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
     |- SpoolFailed                the temporary folder is full or cannot be written: wait and retry
@@ -197,6 +200,24 @@ class BrokerRefused(BrokerError):
 
 class TopicMismatch(BrokerError):
     """A topic has other settings, another partition count or another id than it must."""
+
+    state = "MISCONFIGURED"
+
+
+class RegistryError(TailraceError):
+    """The schema registry is the cause."""
+
+
+class RegistryUnreachable(RegistryError):
+    """The schema registry does not answer, or cannot do it now."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class RegistryRefused(RegistryError):
+    """The schema registry will not have it: a schema that is not compatible, credentials, rights."""
 
     state = "MISCONFIGURED"
 

@@ -28,7 +28,7 @@ from cdc.contracts import (
     Reselect,
     Snapshots,
 )
-from cdc.errors import OutcomeUnknown, RowRefused, SourceRefused
+from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
@@ -179,7 +179,7 @@ class Pipeline:
         assert relation is not None
         try:
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
-        except SourceRefused:
+        except (SourceRefused, RegistryRefused):
             self._commit()
             self._finish()
             raise

@@ -17,7 +17,7 @@ from cdc.clock import Clock
 from cdc.cuts import place_before
 from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
 from cdc.lsn import Lsn
-from cdc.model.names import schema_topic
+from cdc.model.names import schema_topic, table_of
 from cdc.model.progress import SchemaRecord
 from cdc.progress.restore import LogRecord, Partition, TopicReader
 
@@ -44,6 +44,7 @@ class Table:
     name: str
     topic: str
     key: tuple[str, ...]
+    format: str = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record and what it says. `envelope` is None for a tombstone, which stands right behind its delete.
+    """A record and what it says. `envelope` is None for a tombstone that stands right behind its delete.
 
     `position` of a tombstone is that of the event before it.
     """
@@ -137,7 +138,7 @@ def tables(reader: TopicReader, name: str) -> list[Table]:
             command="cdc run",
             topic=topic,
         )
-    return [Table(table, record.topic, record.key) for table, (_, record) in sorted(latest.items())]
+    return [Table(table, record.topic, record.key, record.format) for table, (_, record) in sorted(latest.items())]
 
 
 class Selection:
@@ -216,7 +217,9 @@ def event_of(record: LogRecord, before: Position) -> Event:
 
     Raises TopicMismatch for a value that is no envelope: somebody else writes to the topic.
     """
-    topic, partition, offset, _, _, value, _ = record
+    topic, partition, offset, _, _, value, headers = record
+    if headers and headers[0][0] == "__op":
+        return _flat_event(record, dict(headers))
     if value is None:
         return Event(record, None, before)
     try:
@@ -231,6 +234,28 @@ def event_of(record: LogRecord, before: Position) -> Event:
         ) from None
     source = envelope.source
     return Event(record, envelope, (source.epoch, source.commit_lsn, source.ordinal))
+
+
+def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
+    """See `cdc.encode.flat`: what is not of the row stands in headers, and a delete is a tombstone."""
+    topic, partition, offset, _, _, value, _ = record
+    op, row = headers["__op"].decode(), msgspec.Raw(value or b"null")
+    nothing = msgspec.Raw(b"null")
+    try:
+        position = int(headers["__epoch"]), int(headers["__commit_lsn"]), int(headers["__ordinal"])
+        unchanged = msgspec.json.decode(headers.get("__unchanged", b"[]"), type=tuple[str, ...])
+        source = Source(*table_of(topic), *position, unchanged=unchanged)
+        before, after = (row, nothing) if op == "d" else (nothing, row)
+        envelope = Envelope(before, after, source, op, int(headers["__ts_ms"]))
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise TopicMismatch(
+            f"record {offset} of {topic}-{partition} is no row of Tailrace: its headers are not ({error})",
+            hint="another program writes to the topic; Tailrace must be its only writer",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        ) from None
+    return Event(record, envelope, position)
 
 
 @dataclass(slots=True)

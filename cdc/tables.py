@@ -8,22 +8,25 @@ are not built in, and the primary key of a table whose identity is FULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
 from cdc.config.settings import Config
+from cdc.contracts import SchemaRegistry
+from cdc.encode.avroschema import schemas_of
+from cdc.encode.formats import transcoder_for
+from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema, table_schema
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
 from cdc.encode.values import EncodeOptions, unknown_types
-from cdc.errors import SourceRefused
+from cdc.errors import RegistryRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
-from cdc.model.progress import KeyForm, SchemaRecord
+from cdc.model.progress import AvroIds, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
@@ -47,7 +50,7 @@ class Planned:
     """See `cdc.contracts.PlannedRelation`."""
 
     buffer: TopicBuffer
-    transcoder: Transcoder
+    transcoder: RowRecords
     schemas: Sequence[SchemaRecord]
 
 
@@ -66,15 +69,20 @@ class TablePlanner:
         open_topic: OpenTopic,
         *,
         epoch: int,
-        keys: Mapping[str, KeyForm],
+        forms: Mapping[str, TopicForm],
         holes: Holes,
+        registry: SchemaRegistry | None = None,
     ) -> None:
-        """`keys` are the keys that the topics have so far, by table; `holes` is where values are missed."""
+        """`forms` are what the topics have so far, by table; `holes` is where values are missed.
+
+        `registry` knows the schemas of Avro; needed for that format only.
+        """
         self._config = config
-        self._keys = dict(keys)
+        self._forms = dict(forms)
         self._catalog = catalog
         self._open_topic = open_topic
         self._epoch = epoch
+        self._registry = registry
         self._encode = EncodeOptions(**msgspec.structs.asdict(config.encode))
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
         self._holes = holes if config.toast.mode == "reselect" else None
@@ -95,7 +103,7 @@ class TablePlanner:
             compacted = bool(schema.key)
             buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
             self._buffers[topic] = buffer
-        transcoder = Transcoder(schema, buffer, self._transcode, self._holes)
+        transcoder = transcoder_for(schema, buffer, self._transcode, self._holes)
         return Planned(buffer, transcoder, self._new(schema, topic, at))
 
     def introduce(
@@ -132,12 +140,43 @@ class TablePlanner:
         key = tuple(_in_column_order(relation, key))
         types = self._types({column.type_oid for column in relation.columns})
         schema = table_schema(relation, key, types, self._encode)
-        self._same_key(relation.table, schema.key_form)
+        form = TopicForm(schema.key_form, schema.format)
+        former = self._forms.get(relation.table, form)
+        self._same_form(relation.table, form, former)
+        if schema.format == "avro":
+            schema = replace(schema, registered=self._registered(schema, former.key_id))
+        self._forms[relation.table] = form._replace(key_id=schema.registered.key if schema.registered else None)
         return schema
 
-    def _same_key(self, table: str, key: KeyForm) -> None:
-        """Rows under a former key would stay in the compacted topic for ever, as its truth."""
-        former = self._keys.get(table, key)
+    def _registered(self, schema: TableSchema, former: int | None) -> AvroIds:
+        """Have the schemas known to the registry before anything is written with them."""
+        relation = schema.relation
+        assert self._registry is not None, "the configuration was checked"
+        topic = data_topic(self._config.name, relation.namespace, relation.name)
+        ids = self._registry.register(topic, schemas_of(schema, self._config.name), relation.table)
+        if former is not None and ids.key != former:
+            raise RegistryRefused(
+                f"the registry has the keys of {relation.table} as schema {ids.key}; its topic has them as {former}",
+                hint="the registry was emptied or is another one, or a key column has another type: take back what was "
+                "changed; under another `name` capture starts anew",
+                table=relation.table,
+            )
+        return ids
+
+    def _same_form(self, table: str, form: TopicForm, before: TopicForm) -> None:
+        """Rows of a former form would stay in the compacted topic for ever, as its truth."""
+        if form.format != before.format:
+            raise SourceRefused(
+                f"the topic of {table} has records in the format {before.format!r}; "
+                f"encode.format is {form.format!r} now",
+                hint="take the former format back; under another `name` capture starts anew",
+                command=f'[encode] format = "{before.format}"',
+                table=table,
+            )
+        self._same_key(table, form.key, before.key)
+
+    def _same_key(self, table: str, key: KeyForm, former: KeyForm) -> None:
+        """Names, and encodings where the type is the same."""
         names, before = ([column.name for column in form] for form in (key, former))
         if before != names:
             raise SourceRefused(
@@ -155,7 +194,6 @@ class TablePlanner:
                     table=table,
                     column=column.name,
                 )
-        self._keys[table] = key
 
     def _key(self, relation: Relation) -> Sequence[str]:
         """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""

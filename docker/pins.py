@@ -2,7 +2,7 @@
 
     python docker/pins.py
 
-`requirements.txt` is what `tailrace[capture]` needs, `requirements-build.txt` what building the wheel needs.
+`requirements.txt` is what `tailrace[capture,avro]` needs, `requirements-build.txt` what building the wheel needs.
 constraints.txt has more than an image should (test tools, local servers). A test fails while the lists differ from
 what this would write.
 """
@@ -30,7 +30,8 @@ def pages() -> dict[str, str]:
     """File name -> text of both lists."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = _pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    capture = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["capture"]
+    extras = project["project"]["optional-dependencies"]
+    capture = project["project"]["dependencies"] + extras["capture"] + extras["avro"]
     wanted = {"requirements.txt": capture, "requirements-build.txt": project["build-system"]["requires"]}
     return {
         name: _NOTICE + "".join(pinned[package] for package in sorted(_closure(direct)))

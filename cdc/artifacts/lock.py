@@ -1,7 +1,8 @@
-"""The lock file of a Java server: which jars it needs, and the checksum each must have. Pure.
+"""The lock file of a Java server: which files it needs, and the checksum each must have. Pure.
 
-One jar a line: ``sha256 size group:artifact:version[:classifier] folder``. It names no registry: the address of
-one comes from `cdc.artifacts.fetch.base_url`. A maintainer makes it with Maven, a user only ever reads it.
+One file a line: ``sha256 size group:artifact:version[:classifier][@packaging] folder``, a jar unless it says otherwise.
+It names no registry: the address of one comes from `cdc.artifacts.fetch.base_url`. A maintainer makes it with Maven, a
+user only ever reads it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ class Artifact:
     artifact: str
     version: str
     classifier: str = ""
+    packaging: str = "jar"
 
     @property
     def file_name(self) -> str:
         """The file's own name, as Maven's repository layout gives it."""
         tail = f"-{self.classifier}" if self.classifier else ""
-        return f"{self.artifact}-{self.version}{tail}.jar"
+        return f"{self.artifact}-{self.version}{tail}.{self.packaging}"
 
     @property
     def path(self) -> str:
@@ -83,8 +85,10 @@ def _parse_line(fields: list[str]) -> Artifact | None:
     if len(fields) != 4:
         return None
     sha256, size, coordinate, _folder = fields
+    coordinate, _, packaging = coordinate.partition("@")
     parts = coordinate.split(":")
     shaped = _SHA256.fullmatch(sha256) and size.isascii() and size.isdigit() and len(parts) in {3, 4}
-    if not shaped or not all(_PART.fullmatch(part) for part in parts):
+    if not shaped or not all(_PART.fullmatch(part) for part in (*parts, packaging or "jar")):
         return None
-    return Artifact(sha256, int(size), *parts)
+    classifier = parts[3] if len(parts) == 4 else ""
+    return Artifact(sha256, int(size), parts[0], parts[1], parts[2], classifier, packaging or "jar")

@@ -17,7 +17,7 @@ from cdc.cli.localprogress import Bars
 from cdc.errors import LocalError, UsageError
 from cdc.local.logs import read_lines
 from cdc.local.server import ServerOptions
-from cdc.local.stack import DEFAULT, SERVERS, Stack
+from cdc.local.stack import DEFAULT, ORDINARY, SERVERS, Stack, made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +48,9 @@ def group() -> None:
 @click.option(
     "--kafka-port", type=click.IntRange(1, 65535), help="Port of Kafka; default: the last one, or a free one."
 )
+@click.option(
+    "--registry-port", type=click.IntRange(1, 65535), help="Port of the registry; default: the last one, or a free one."
+)
 @click.option("--kafka-heap", metavar="SIZE", help="Memory of Kafka's JVM, as 512m or 2g.")
 @click.option("--pg-set", multiple=True, metavar="NAME=VALUE", help="A setting of PostgreSQL; may be repeated.")
 @click.option("--kafka-set", multiple=True, metavar="NAME=VALUE", help="A setting of Kafka; may be repeated.")
@@ -58,6 +61,7 @@ def up(
     stack_name: str,
     pg_port: int | None,
     kafka_port: int | None,
+    registry_port: int | None,
     kafka_heap: str | None,
     pg_set: tuple[str, ...],
     kafka_set: tuple[str, ...],
@@ -66,13 +70,15 @@ def up(
 ) -> None:
     """Start the servers, or find those that run; the first time they are fetched.
 
-    They run until `cdc local down`. Their data is kept.
+    Without names PostgreSQL and Kafka; `registry`, a schema registry for Avro, only when it is named. They run until
+    `cdc local down`. Their data is kept.
     """
     options = {
         "postgres": ServerOptions(pg_port, _settings(pg_set, "--pg-set"), fast_start),
         "kafka": ServerOptions(kafka_port, _settings(kafka_set, "--kafka-set"), fast_start, kafka_heap),
+        "registry": ServerOptions(registry_port, fast_start=fast_start),
     }
-    stack = Stack(stack_name, servers or SERVERS, options=options)
+    stack = Stack(stack_name, servers or ORDINARY, options=options)
     with Bars() as bars:
         described = stack.up(bars)
     _show(stack, described, as_json=as_json)
@@ -85,7 +91,7 @@ def up(
 @_json
 def down(servers: tuple[str, ...], stack_name: str, wipe: bool, as_json: bool) -> None:
     """Stop the servers; only processes that `up` started are ended."""
-    stack = Stack(stack_name, servers or SERVERS)
+    stack = Stack(stack_name, servers or made(stack_name))
     _show(stack, stack.down(wipe=wipe), as_json=as_json)
 
 
@@ -94,7 +100,7 @@ def down(servers: tuple[str, ...], stack_name: str, wipe: bool, as_json: bool) -
 @_json
 def status(stack_name: str, as_json: bool) -> None:
     """Show how the servers do. Exit code 1 when one has died or does not answer."""
-    stack = Stack(stack_name, SERVERS)
+    stack = Stack(stack_name, made(stack_name))
     described = stack.describe()
     _show(stack, described, as_json=as_json)
     if any(d.condition in {"died", "starting"} for d in described):
@@ -107,7 +113,7 @@ def status(stack_name: str, as_json: bool) -> None:
 def env(stack_name: str, as_json: bool) -> None:
     """Print shell commands that point programs at the servers: eval "$(cdc local env)"."""
     exports: dict[str, str] = {}
-    for described in Stack(stack_name, SERVERS).describe():
+    for described in Stack(stack_name, made(stack_name)).describe():
         if described.condition == "running":
             exports |= described.exports
     if not exports:
@@ -130,7 +136,7 @@ def env(stack_name: str, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on as lines are written, until interrupted.")
 def logs(servers: tuple[str, ...], stack_name: str, lines: int, follow: bool) -> None:
     """Print what the servers wrote."""
-    described = Stack(stack_name, servers or SERVERS).describe()
+    described = Stack(stack_name, servers or made(stack_name)).describe()
     files = {d.name: Path(d.log) for d in described if Path(d.log).exists()}
     if not files:
         raise LocalError(

@@ -70,6 +70,7 @@ def command(
     with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail") as reader:
         known = tables_of(reader, config.name)
         wanted = choose(known, tables, start_at)
+        _readable(wanted)
         if follow and start == "now":
             output.note(f"waiting for changes of {_names(wanted)}; --from beginning shows what is there")
         events = _events(reader, selection, config.name, wanted, follow=follow)
@@ -158,6 +159,16 @@ def _of_topic(known: Sequence[Table], names: Sequence[str], topic: str) -> list[
     if not found:
         raise _unknown(f"there is no data topic {topic!r}", topic, [table.topic for table in known])
     return found
+
+
+def _readable(tables: Sequence[Table]) -> None:
+    binary = [table for table in tables if table.format == "avro"]
+    if binary:
+        raise UsageError(
+            f'{binary[0].name} is published with encode.format = "avro", and tail shows JSON',
+            hint="a reader with the registry shows it",
+            command=f"kafka-avro-console-consumer --topic {binary[0].topic}",
+        )
 
 
 def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:

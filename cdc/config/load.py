@@ -21,7 +21,7 @@ from cdc.config.settings import Config, Section, Warehouse
 from cdc.errors import ConfigError
 
 _PREFIX: Final = "TAILRACE_"
-_OPTION_PREFIX: Final = "TAILRACE_KAFKA_OPTION_"
+_WITH_OPTIONS: Final = ("kafka", "registry")
 _FILE_SUFFIX: Final = "_file"
 _PORT_MAX: Final = 65535
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
@@ -55,9 +55,10 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     if isinstance(raw.get("encode"), dict):
         raw["encode"] = translated(raw["encode"], where)
     _overlay(raw, environ)
-    kafka = raw.get("kafka")
-    if isinstance(kafka, dict) and isinstance(kafka.get("options"), dict):
-        kafka["options"] = _options(kafka["options"])
+    for section in _WITH_OPTIONS:
+        table = raw.get(section)
+        if isinstance(table, dict) and isinstance(table.get("options"), dict):
+            table["options"] = _options(table["options"], f"{section}.options")
     for sink, table in _table(raw, "sinks").items():
         if isinstance(table, dict) and "kind" not in table:
             raise ConfigError(f"{where}: sinks.{sink}.kind is missing; it has no default", hint='kind = "warehouse"')
@@ -81,9 +82,11 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
             if value is not None:
                 _table(raw, section)[field] = _from_text(value, wanted, f"{section}.{field}")
     for variable, value in environ.items():
-        if variable.startswith(_OPTION_PREFIX):
-            option = variable.removeprefix(_OPTION_PREFIX).lower().replace("_", ".")
-            _table(_table(raw, "kafka"), "options")[option] = value
+        for section in _WITH_OPTIONS:
+            prefix = f"{_PREFIX}{section}_OPTION_".upper()
+            if variable.startswith(prefix):
+                option = variable.removeprefix(prefix).lower().replace("_", ".")
+                _table(_table(raw, section), "options")[option] = value
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def _from_text(text: str, wanted: Any, key: str) -> object:
     return text
 
 
-def _options(options: dict[str, Any]) -> dict[str, str]:
+def _options(options: dict[str, Any], where: str) -> dict[str, str]:
     """Flatten ``security.protocol = "SSL"``, which TOML reads as nested tables, and read secrets from files."""
     flat: dict[str, str] = {}
 
@@ -122,20 +125,22 @@ def _options(options: dict[str, Any]) -> dict[str, str]:
         elif isinstance(value, (str, int, float)):
             flat[prefix] = str(value)
         else:
-            raise ConfigError(f"kafka.options.{prefix} must be a string, a number, true or false")
+            raise ConfigError(f"{where}.{prefix} must be a string, a number, true or false")
 
     walk("", options)
     for key in [key for key in flat if key.endswith(_FILE_SUFFIX)]:
         try:
             flat[key.removesuffix(_FILE_SUFFIX)] = Path(flat.pop(key)).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"kafka.options.{key}: {_unreadable(error)}") from None
+            raise ConfigError(f"{where}.{key}: {_unreadable(error)}") from None
     for key in flat:
         if key in _RESERVED_OPTIONS:
             raise ConfigError(
-                f"kafka.options.{key} is decided by Tailrace: exactly once depends on it",
+                f"{where}.{key} is decided by Tailrace: exactly once depends on it",
                 hint="remove it; kafka.bootstrap has the servers",
             )
+        if where == "registry.options" and key == "url":
+            raise ConfigError("registry.options.url stands in the wrong place", hint="registry.url has it")
     return flat
 
 
@@ -190,9 +195,44 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
             )
         _check_place(where, sink, config.sinks[sink])
+    _check_format(config, where)
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
         raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; it must be host:port")
+
+
+def _check_format(config: Config, where: str) -> None:
+    """Other formats than Debezium's JSON cannot say that a row is not complete, and sinks do not read them."""
+    form = f'{where}: encode.format = "{config.encode.format}"'
+    if config.encode.format == "json":
+        return
+    for key, value, instead in (
+        ("toast.mode", config.toast.mode, "reselect"),
+        ("capture.oversize", config.capture.oversize, "stop"),
+    ):
+        if value == "omit":
+            raise ConfigError(
+                f'{form} takes complete rows, and {key} = "omit" leaves columns out of them',
+                hint=f'set {key} = "{instead}", or encode.format = "json", whose records name such columns',
+            )
+    if config.encode.format == "avro":
+        _check_registry(config, form)
+    if config.sinks:
+        raise ConfigError(
+            f"{form} is not what sinks read: sinks.{min(config.sinks)} needs Debezium's envelope in JSON",
+            hint='take the sinks out, or set encode.format = "json"; another `name` can capture the same tables twice',
+        )
+
+
+def _check_registry(config: Config, form: str) -> None:
+    for url in config.registry.url.split(","):
+        if re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()) is None:
+            raise ConfigError(
+                f"{form} needs a schema registry, and registry.url is no address of one (http:// or https://)"
+                if "@" not in url
+                else "registry.url has a password in it",
+                hint='as http://localhost:8081; user and password go into registry.options."basic.auth.user.info"',
+            )
 
 
 def _check_place(where: str, name: str, sink: Warehouse) -> None:

@@ -139,8 +139,15 @@ class Capture(Section, frozen=True):
 
 
 class Encode(Section, frozen=True):
-    """How values look in JSON. Debezium's names are taken too, see types.md."""
+    """How records and their values look. Debezium's names for values are taken too, see types.md."""
 
+    format: Annotated[
+        Literal["json", "flat", "avro"],
+        Meta(
+            description="json: Debezium's envelope; flat: the row alone, a delete is a tombstone; avro: Debezium's "
+            "envelope in Avro, with `[registry]`. What a topic has it keeps: another format needs another `name`"
+        ),
+    ] = "json"
     numeric: Annotated[Literal["string", "number"], Meta(description="numeric and decimal")] = "string"
     int64: Annotated[Literal["number", "string"], Meta(description="bigint; JavaScript is exact to 2^53 only")] = (
         "number"
@@ -164,6 +171,21 @@ class Encode(Section, frozen=True):
         Meta(description="json and jsonb: a string that holds their text, or the value itself"),
     ] = "string"
     hstore: Annotated[Literal["text", "json"], Meta(description="as PostgreSQL prints it, or an object")] = "text"
+
+
+class Registry(Section, frozen=True):
+    """The schema registry, for `encode.format = "avro"`: any with Confluent's API."""
+
+    url: Annotated[
+        str, Meta(description="its address, several separated by commas; Apicurio's ends in /apis/ccompat/v7")
+    ] = ""
+    options: Annotated[
+        dict[str, Secret],
+        Meta(
+            description="options of confluent_kafka's client, as `basic.auth.user.info`, `ssl.ca.location`; "
+            "`<option>_file` reads it from a file, TAILRACE_REGISTRY_OPTION_<OPTION> from the environment"
+        ),
+    ] = {}
 
 
 class Toast(Section, frozen=True):
@@ -271,6 +293,7 @@ class Config(Section, frozen=True):
     kafka: Kafka
     capture: Capture = Capture()
     encode: Encode = Encode()
+    registry: Registry = Registry()
     toast: Toast = Toast()
     snapshot: Snapshot = Snapshot()
     http: Http = Http()

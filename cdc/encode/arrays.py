@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 from cdc.errors import DecodeError
@@ -71,6 +72,46 @@ def array_encoder(element: Callable[[bytes], bytes] | None, delimiter: bytes = b
         return b"".join(out)
 
     return encode
+
+
+def flat_elements(text: bytes, delimiter: bytes) -> list[bytes | None] | None:
+    """The texts of an array's elements, None for null; None for an array of several dimensions. Raises DecodeError."""
+    if text[:1] == b"[":
+        match = _BOUNDS.match(text)
+        if match is None:
+            raise DecodeError("array", 0, detail="has broken bounds")
+        text = text[match.end() :]
+    if text[:1] != b"{" or text[-1:] != b"}":
+        raise DecodeError("array", 0, detail="does not stand in braces")
+    if text == b"{}":
+        return []
+    if text[1:2] == b"{":
+        return None
+    if b'"' not in text and b"N" not in text and b"\\" not in text and text.count(b"{") == text.count(b"}") == 1:
+        bare_elements: list[bytes | None] = list(text[1:-1].split(delimiter))
+        if b"" not in bare_elements:
+            return bare_elements
+    token = _element(delimiter)
+    elements: list[bytes | None] = []
+    at = 1
+    while True:
+        match = token.match(text, at)
+        if match is None:
+            raise DecodeError("array", at, detail="has something that is no element")
+        quoted, bare, after = match.groups()
+        elements.append(unescaped(quoted) if quoted is not None else None if bare == b"NULL" else bare)
+        at = match.end()
+        if after == b"}":
+            break
+    if at != len(text):
+        raise DecodeError("array", at, detail="goes on after its end")
+    return elements
+
+
+@cache
+def _element(delimiter: bytes) -> re.Pattern[bytes]:
+    mark = re.escape(delimiter)
+    return re.compile(rb'(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|([^{}"\\%b]+))(%b|\})' % (mark, mark), re.DOTALL)
 
 
 def unescaped(text: bytes) -> bytes:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cdc.model.event import Stamp
+from cdc.model.event import Place, Stamp
 from cdc.wire.pgoutput import Begin
 
 _json = msgspec.json.encode
@@ -37,7 +37,8 @@ def stamp(begin: Begin, epoch: int) -> Stamp:
         b'"snapshot":"false","ts_ms":%d,"ts_us":%d,"txId":%d,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
         % (ts_ms, begin.commit_us, begin.xid, epoch, begin.commit_lsn, begin.commit_lsn)
     )
-    return Stamp(begin.commit_lsn, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), begin.xid)
+    tail = b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE)
+    return Stamp(begin.commit_lsn, source, tail, begin.xid, epoch, begin.commit_us)
 
 
 def snapshot_stamp(at: int, at_us: int, epoch: int) -> Stamp:
@@ -47,17 +48,22 @@ def snapshot_stamp(at: int, at_us: int, epoch: int) -> Stamp:
         b'"snapshot":"incremental","ts_ms":%d,"ts_us":%d,"txId":null,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
         % (ts_ms, at_us, epoch, at, at)
     )
-    return Stamp(at, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), 0)
+    return Stamp(at, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), None, epoch, at_us)
 
 
-def placed(stamp: Stamp, transaction: bytes, total_order: int, order: int) -> Stamp:
+def placed(stamp: Stamp, place: Place) -> Stamp:
     """The stamp of one row, with its place in the transaction and among the rows of its table there."""
-    place = b'"transaction":{"id":"%b","total_order":%d,"data_collection_order":%d}}' % (
-        transaction,
-        total_order,
-        order,
+    tail = b'%b"transaction":%b}' % (stamp.tail.removesuffix(_NO_PLACE), place_object(place))
+    return replace(stamp, tail=tail, place=place)
+
+
+def place_object(place: Place) -> bytes:
+    """A place as Debezium's `transaction` has it."""
+    return b'{"id":"%b","total_order":%d,"data_collection_order":%d}' % (
+        place.transaction.encode(),
+        place.total_order,
+        place.data_collection_order,
     )
-    return replace(stamp, tail=stamp.tail.removesuffix(_NO_PLACE) + place)
 
 
 def source_head(name: str, database: str, table: tuple[str, str], schema_id: str = "") -> bytes:

@@ -21,17 +21,23 @@ _json_text: Final = msgspec.json.Encoder().encode
 
 def hstore_object(text: bytes) -> bytes:
     """Keys and values as `hstore_to_jsonb` has them: strings, or null. Raises DecodeError."""
-    members: list[bytes] = []
+    pairs = hstore_pairs(text)
+    return b"{%b}" % b",".join(b"%b:%b" % (_string(key), _string(value)) for key, value in pairs)
+
+
+def hstore_pairs(text: bytes) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values without their escapes, None for null. Raises DecodeError."""
+    pairs: list[tuple[bytes, bytes | None]] = []
     at = 0
     while at < len(text):
         match = _pair(text, at)
         if match is None:
             raise DecodeError("hstore", at, detail="has something that is no pair")
         value = match[2]
-        members.append(b"%b:%b" % (_string(match[1]), b"null" if value is None else _string(value)))
+        pairs.append((unescaped(match[1]), None if value is None else unescaped(value)))
         at = match.end()
-    return b"{%b}" % b",".join(members)
+    return pairs
 
 
-def _string(text: bytes) -> bytes:
-    return _json_text(unescaped(text).decode())
+def _string(text: bytes | None) -> bytes:
+    return b"null" if text is None else _json_text(text.decode())

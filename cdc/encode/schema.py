@@ -12,11 +12,11 @@ import msgspec
 from cdc.encode.values import EncodeOptions, TypeEncoding, resolve
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.progress import KeyColumn, KeyForm, SchemaColumn, SchemaRecord
+from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaColumn, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
 
-_LATER_OPTIONS: Final = ("time", "bytea", "interval", "json", "hstore")  # in the order in which they came
+_LATER_OPTIONS: Final = ("time", "bytea", "interval", "json", "hstore", "format")  # in the order in which they came
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,16 @@ class TableSchema:
         key: indexes of the key columns in key order; empty for a keyless table.
         encodings: one per column.
         schema_id: first 8 hex digits of SHA-256 over the canonical relation and the options.
+        format: `encode.format`.
+        registered: ids of its schemas in the registry, in Avro.
     """
 
     relation: Relation
     key: tuple[int, ...]
     encodings: tuple[TypeEncoding, ...]
     schema_id: str
+    format: str = "json"
+    registered: AvroIds | None = None
 
     @property
     def key_form(self) -> KeyForm:
@@ -64,6 +68,8 @@ class TableSchema:
             replica_identity=self.relation.replica_identity.value,
             key=tuple(self.relation.columns[index].name for index in self.key),
             columns=columns,
+            format=self.format,
+            registered=self.registered,
         )
 
 
@@ -86,7 +92,7 @@ def table_schema(
         )
     key = tuple(names.index(name) for name in key_columns)
     encodings = tuple(resolve(column.type_oid, types, options) for column in relation.columns)
-    return TableSchema(relation, key, encodings, _schema_id(relation, key, encodings, options))
+    return TableSchema(relation, key, encodings, _schema_id(relation, key, encodings, options), options.format)
 
 
 def _schema_id(

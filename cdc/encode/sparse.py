@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from operator import itemgetter
 from typing import Final
 
-from cdc.encode.envelope import ROW_TAIL
+from cdc.encode.envelope import ROW_TAIL, object_format
+from cdc.encode.rowrecords import NOT_SENT
+from cdc.encode.schema import TableSchema
+from cdc.encode.values import Encode
 from cdc.model.event import Stamp
 
 NULL: Final = b"null"
-NOT_SENT: Final = b""
-"""Stands for a value the stream does not have: no encoder gives an empty text."""
 
 
-class Sparse:
-    """Builds the envelopes of one relation.
+class JsonRows:
+    """What every format in JSON has: columns as JSON, keys as objects.
 
-    Args:
-        names: of the columns, as `cdc.encode.envelope.member` has them.
-        head: what `source` has of the relation, with the opening of the object.
+    `names` are those of the columns, as `cdc.encode.envelope.member` has them.
     """
 
-    __slots__ = ("_head", "_names")
+    __slots__ = ("_key_format", "_key_of", "_names", "encoders", "null")
 
-    def __init__(self, names: list[bytes], head: bytes) -> None:
+    def __init__(self, schema: TableSchema, names: Sequence[bytes]) -> None:
         self._names = names
+        self.encoders: tuple[Encode, ...] = tuple(encoding.encode for encoding in schema.encodings)
+        self.null = NULL
+        self._key_of = itemgetter(*schema.key) if schema.key else None
+        self._key_format = object_format([names[index] for index in schema.key])
+
+    def key(self, values: Sequence[bytes]) -> bytes:
+        """See `cdc.encode.rowrecords.Pieces`."""
+        assert self._key_of is not None
+        key: bytes = self._key_format % self._key_of(values)
+        return key
+
+    def image(self, values: Sequence[bytes] | None, omitted: Collection[int] = ()) -> bytes:
+        """A row as an object of the columns it has."""
+        if values is None:
+            return NULL
+        pairs = (
+            name + value
+            for i, (name, value) in enumerate(zip(self._names, values, strict=True))
+            if value != NOT_SENT and i not in omitted
+        )
+        return b"{%b}" % b",".join(pairs)
+
+    def listed(self, indexes: Iterable[int]) -> bytes:
+        """Names of columns as an array."""
+        return b"[%b]" % b",".join(self._names[i][:-1] for i in indexes)
+
+
+class Sparse(JsonRows):
+    """Builds the envelopes of one relation; see `cdc.encode.rowrecords.Pieces`.
+
+    `head` is what `source` has of the relation, with the opening of the object.
+    """
+
+    __slots__ = ("_head",)
+
+    def __init__(self, schema: TableSchema, names: Sequence[bytes], head: bytes) -> None:
+        super().__init__(schema, names)
         self._head = head
 
     def build(
@@ -35,22 +72,22 @@ class Sparse:
         stamp: Stamp,
         lsn: int,
         ordinal: int,
-        omitted: set[int] | frozenset[int] = frozenset(),
+        omitted: Collection[int] = (),
         reselected: Collection[int] = (),
     ) -> bytes:
         """An envelope; `source` lists the columns that were not sent, were read later, or are left out."""
         unchanged = [i for i, value in enumerate(after or ()) if value == NOT_SENT and i not in omitted]
         lists = b""
         if unchanged:
-            lists += b',"unchanged":' + self._list(unchanged)
-        if shown := sorted(set(reselected) - omitted):
-            lists += b',"reselected":' + self._list(shown)
+            lists += b',"unchanged":' + self.listed(unchanged)
+        if shown := sorted(set(reselected).difference(omitted)):
+            lists += b',"reselected":' + self.listed(shown)
         if omitted:
-            lists += b',"omitted":' + self._list(sorted(omitted))
+            lists += b',"omitted":' + self.listed(sorted(omitted))
         tail = (ROW_TAIL % (lsn, lsn, ordinal))[:-1] + lists + b"}"
         return b'{"before":%b,"after":%b,%b%b%b,"op":"%b",%b' % (
-            self._image(before, omitted),
-            self._image(after, omitted),
+            self.image(before, omitted),
+            self.image(after, omitted),
             self._head,
             stamp.source,
             tail,
@@ -62,16 +99,3 @@ class Sparse:
         """A delete whose `before` is the key: that is all the stream has of the old row."""
         tail = ROW_TAIL % (lsn, lsn, ordinal)
         return b'{"before":%b,"after":null,%b%b%b,"op":"d",%b' % (key, self._head, stamp.source, tail, stamp.tail)
-
-    def _image(self, values: list[bytes] | None, omitted: set[int] | frozenset[int]) -> bytes:
-        if values is None:
-            return NULL
-        pairs = (
-            name + value
-            for i, (name, value) in enumerate(zip(self._names, values, strict=True))
-            if value != NOT_SENT and i not in omitted
-        )
-        return b"{%b}" % b",".join(pairs)
-
-    def _list(self, indexes: list[int]) -> bytes:
-        return b"[%b]" % b",".join(self._names[i][:-1] for i in indexes)

@@ -60,15 +60,21 @@ def epoch_micros(text: bytes) -> bytes:
 
 def interval_parts(text: bytes) -> bytes:
     """An interval as PostgreSQL keeps it: months, days and microseconds, each with a sign. Raises DecodeError."""
+    parts = interval_values(text)
+    return b'"%b"' % text if parts is None else b'{"months":%d,"days":%d,"micros":%d}' % parts
+
+
+def interval_values(text: bytes) -> tuple[int, int, int] | None:
+    """Months, days and microseconds; None for an infinite interval. Raises DecodeError."""
     match = _interval(text)
     if match is None:
         if text in _INFINITE:
-            return b'"%b"' % text
+            return None
         raise DecodeError("interval", 0, detail="is no interval")
     years, months, days, hours, minutes, sign, seconds, fraction = match.groups(b"0")
     micros = int(seconds) * _SECOND_US + int(fraction.ljust(6, b"0"))
     micros = int(hours) * _HOUR_US + int(minutes) * _MINUTE_US + (-micros if sign == b"-" else micros)
-    return b'{"months":%d,"days":%d,"micros":%d}' % (int(years) * 12 + int(months), int(days), micros)
+    return int(years) * 12 + int(months), int(days), micros
 
 
 @lru_cache(maxsize=_DAYS_CACHED)

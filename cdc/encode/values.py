@@ -15,7 +15,7 @@ from __future__ import annotations
 from binascii import Error as BinasciiError
 from binascii import a2b_hex, b2a_base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -46,6 +46,7 @@ class EncodeOptions:
     interval: Literal["iso", "parts"] = "iso"
     json: Literal["string", "value"] = "string"
     hstore: Literal["text", "json"] = "text"
+    format: Literal["json", "flat", "avro"] = "json"
 
     def chosen(self) -> dict[str, str]:
         """Option -> value, of those that are not what they are by default."""
@@ -61,12 +62,16 @@ class TypeEncoding:
         encoding: name of the form: integer, boolean, string, float, decimal, timestamp, ..., array<...>.
         encode: the encoder.
         known: False when the catalog has forgotten the type, or one it is made of, and its text stands in.
+        element: of an array, what its elements are; None for the two vectors, whose text is another.
+        delimiter: between elements.
     """
 
     name: str
     encoding: str
     encode: Encode
     known: bool = True
+    element: TypeEncoding | None = None
+    delimiter: bytes = b","
 
 
 def string(text: bytes) -> bytes:
@@ -197,7 +202,7 @@ def _resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions, d
         return TypeEncoding(f"oid {oid}", "text", string, known=False)
     if facts.kind == "d" and facts.base_oid:
         base = _resolve(facts.base_oid, types, options, depth + 1)
-        return TypeEncoding(facts.name, base.encoding, base.encode, base.known)
+        return replace(base, name=facts.name)
     if facts.element_oid:
         inner = _resolve(facts.element_oid, types, options, depth + 1)
         return _array(inner, facts.delimiter.encode(), facts.name)
@@ -216,4 +221,5 @@ def _scalar(name: str, options: EncodeOptions) -> tuple[str, Encode]:
 
 def _array(element: TypeEncoding, delimiter: bytes, name: str | None) -> TypeEncoding:
     encode = array_encoder(element.encode, delimiter)
-    return TypeEncoding(name or f"{element.name}[]", f"array<{element.encoding}>", encode, element.known)
+    of = f"array<{element.encoding}>"
+    return TypeEncoding(name or f"{element.name}[]", of, encode, element.known, element, delimiter)

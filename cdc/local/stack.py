@@ -23,6 +23,7 @@ from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
 from cdc.local.kafka import Kafka
 from cdc.local.postgres import Postgres
+from cdc.local.registry import Registry
 from cdc.local.server import Description, Server, ServerOptions, StopMode
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ _S = TypeVar("_S")
 _KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = {
     "postgres": Postgres,
     "kafka": Kafka,
+    "registry": Registry,
 }
 SERVERS: Final = tuple(_KINDS)
+ORDINARY: Final = ("postgres", "kafka")
+"""Those that are started when nobody names any."""
 DEFAULT: Final = "default"
 # A name is a folder's name and part of a socket's path.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -64,7 +68,7 @@ class Stack:
     def __init__(
         self,
         name: str = DEFAULT,
-        servers: Sequence[str] = ("postgres", "kafka"),
+        servers: Sequence[str] = ORDINARY,
         *,
         options: Mapping[str, ServerOptions] | None = None,
         machine: Machine | None = None,
@@ -103,6 +107,11 @@ class Stack:
     def kafka(self) -> Kafka:
         """The Kafka broker; raises LocalError when the stack was made without one."""
         return self._server("kafka", Kafka)
+
+    @property
+    def registry(self) -> Registry:
+        """The schema registry; raises LocalError when the stack was made without one."""
+        return self._server("registry", Registry)
 
     def up(self, progress: Progress | None = None) -> list[Description]:
         """Start what does not run and wait until all answer; what runs is left as it is.
@@ -184,6 +193,12 @@ class Stack:
         if not isinstance(server, kind):
             raise LocalError(f"stack {self.name} was made without {name}", hint=f"name {name} among its servers")
         return server
+
+
+def made(name: str, machine: Machine | None = None) -> tuple[str, ...]:
+    """The servers to speak of: the ordinary ones, and those others that the stack of that name has."""
+    home = (machine or Machine.here()).stacks / name
+    return tuple(kind for kind in SERVERS if kind in ORDINARY or (home / kind).exists())
 
 
 class _Interruptible:

@@ -46,20 +46,34 @@ class StreamPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Which event of its source transaction an event is: `transaction` names that, numbers count from 1."""
+
+    transaction: str
+    total_order: int
+    data_collection_order: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stamp:
-    """What every row of one source transaction shares, ready to be pasted into its envelope.
+    """What every row of one source transaction shares; JSON of it is ready to be pasted into an envelope.
 
     Attributes:
         commit_lsn: where its commit record starts; decides the partition of rows without a key.
         source: fields of `source` up to the row's own LSN inside `sequence`.
         tail: from the top-level `ts_ms` to the end.
-        xid: of the transaction, 32 bits.
+        xid: of the transaction, 32 bits; None of rows that were read from a table.
+        commit_us: when it was committed, in microseconds since 1970.
+        place: of one row, where that is asked for.
     """
 
     commit_lsn: int
     source: bytes
     tail: bytes
-    xid: int
+    xid: int | None
+    epoch: int
+    commit_us: int
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ uncut name looks like it).
 from __future__ import annotations
 
 import hashlib
+import re
 import string
 from typing import Final
 
 TOPIC_LENGTH_MAX: Final = 249  # org.apache.kafka.common.internals.Topic.MAX_NAME_LENGTH
+_ESCAPED: Final = re.compile(rb"-([0-9a-f]{2})")
 _PLAIN: Final = frozenset((string.ascii_letters + string.digits + "_").encode())
 
 
@@ -28,6 +30,18 @@ def data_topic(name: str, namespace: str, table: str) -> str:
         return topic
     digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
     return f"{topic[: TOPIC_LENGTH_MAX - 18]}-h{digest}"
+
+
+def table_of(topic: str) -> tuple[str, str]:
+    """Schema and table of a data topic; of one that was cut, as far as it is there. The name before may have no dot."""
+    _, _, rest = topic.partition(".")
+    namespace, _, table = rest.partition(".")
+    return _unescape(namespace), _unescape(table)
+
+
+def _unescape(part: str) -> str:
+    found = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), part.encode())
+    return found.decode(errors="replace")
 
 
 def progress_topic(name: str) -> str:

@@ -108,6 +108,31 @@ KeyForm: TypeAlias = tuple[KeyColumn, ...]
 """What keys of a table look like; empty for a table without one."""
 
 
+class AvroSchemas(NamedTuple):
+    """The schemas of a topic's keys and values as JSON texts; no key for a table without one."""
+
+    key: str | None
+    value: str
+
+
+class AvroIds(NamedTuple):
+    """What the registry calls these schemas."""
+
+    key: int | None
+    value: int
+
+
+class TopicForm(NamedTuple):
+    """What the records of a data topic look like, as far as it may not change.
+
+    `key_id` is the registry's for the schema of keys in Avro, which is part of their bytes.
+    """
+
+    key: KeyForm
+    format: str = "json"
+    key_id: int | None = None
+
+
 class SchemaKey(msgspec.Struct, frozen=True):
     """Key of a schema record."""
 
@@ -115,10 +140,11 @@ class SchemaKey(msgspec.Struct, frozen=True):
     schema_id: str
 
 
-class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The schema that `source.schema_id` of a row names; in the log no later than the first such row.
 
-    `lsn` is where it was first needed, or where capture started.
+    `lsn` is where it was first needed, or where capture started. `format` is that of the rows, `encode.format`; it is
+    left out for ``json``. `registered` has the registry's ids of key and value, in Avro.
     """
 
     table: str
@@ -129,8 +155,15 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     replica_identity: str
     key: tuple[str, ...]
     columns: tuple[SchemaColumn, ...]
+    format: str = "json"
+    registered: AvroIds | None = None
 
     @property
     def key_form(self) -> KeyForm:
         """The key columns, in the order of the table."""
         return tuple(KeyColumn(column.name, column.type, column.encoding) for column in self.columns if column.key)
+
+    @property
+    def form(self) -> TopicForm:
+        """What a later record of the topic must agree with."""
+        return TopicForm(self.key_form, self.format, self.registered.key if self.registered else None)

@@ -16,7 +16,7 @@ from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, StreamPosition
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
-from cdc.model.progress import Cut, Identity, KeyForm, Progress, SchemaRecord
+from cdc.model.progress import Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.model.snapshot import SnapshotRecord
 from cdc.progress.records import decode, identity_key, progress_key, sentinel_key, snapshot_key
 
@@ -83,8 +83,8 @@ def restore(reader: TopicReader, name: str) -> Restored:
     return Restored(progress, identity, accounts, since_lsn, sentinel)
 
 
-def recorded_keys(reader: TopicReader, name: str) -> dict[str, KeyForm]:
-    """The key of each table as its newest schema record has it."""
+def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:
+    """What the topic of each table has, as its newest schema record says."""
     topic = schema_topic(name)
     newest: dict[str, tuple[int, SchemaRecord]] = {}
     for offset, value in reader.last_records(topic).values():
@@ -94,7 +94,7 @@ def recorded_keys(reader: TopicReader, name: str) -> dict[str, KeyForm]:
             raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
         if record.table not in newest or newest[record.table][0] < offset:
             newest[record.table] = (offset, record)
-    return {table: record.key_form for table, (_, record) in newest.items()}
+    return {table: record.form for table, (_, record) in newest.items()}
 
 
 def recorded_snapshots(reader: TopicReader, name: str) -> dict[str, SnapshotRecord]:

@@ -29,12 +29,13 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
+from cdc.kafka.registry import ConfluentRegistry
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import Restored, recorded_keys, recorded_snapshots, restore
+from cdc.progress.restore import Restored, recorded_forms, recorded_snapshots, restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
@@ -147,9 +148,9 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
-        keys = recorded_keys(reader, config.name)
-        holes, database, open_topic = Holes(), source.identity.database, accounts.open_topic
-        planner = TablePlanner(config, database, _Catalog(sql), open_topic, epoch=epoch, keys=keys, holes=holes)
+        database, holes, registry = source.identity.database, Holes(), _registry(config, closing)
+        make = partial(TablePlanner, config, database, _Catalog(sql), accounts.open_topic, registry=registry)
+        planner = make(epoch=epoch, forms=recorded_forms(reader, config.name), holes=holes)
         snapshots = Snapshots(config, clock, source.tables, restored, recorded_snapshots(reader, config.name))
         desk = snapshots.desk(planner.plan, epoch)
         closing.callback(snapshots.close)
@@ -177,6 +178,14 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
+
+
+def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
+    if config.encode.format != "avro":
+        return None
+    registry = ConfluentRegistry(config.registry)
+    closing.callback(registry.close)
+    return registry
 
 
 def _say_started(config: Config, position: StreamPosition, epoch: int, *, tables: int, first: bool) -> None:

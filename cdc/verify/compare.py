@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config
+from cdc.errors import UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
@@ -71,8 +72,14 @@ def fold_and_compare(
 
     Raises:
         CutNotReached: the log does not reach `lsn` in time.
+        UsageError: the topics have another format than ``json``.
         TailraceError: a server cannot be read.
     """
+    if config.encode.format != "json":
+        raise UsageError(
+            f'encode.format = "{config.encode.format}": the comparison folds envelopes in JSON',
+            hint='it is of captures with encode.format = "json"',
+        )
     clock, told = clock or SystemClock(), progress or Silent()
     with LogReader(config.kafka, client_id="tailrace-verify") as reader:
         index = wait_for_cut(reader, config.name, lsn, clock, timeout_s=wait_s)

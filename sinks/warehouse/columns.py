@@ -132,6 +132,12 @@ def lake_table(record: SchemaRecord, overrides: Mapping[str, str] | None = None)
 
 def form_of(record: SchemaRecord, types: Mapping[str, Mapping[str, str]]) -> LakeTable:
     """The lake's form with the overrides a sink has for the table, as far as this form has the columns."""
+    if record.format != "json":
+        raise SinkUnfit(
+            f"the topic of {record.table} is in the format {record.format!r}; a lake reads Debezium's JSON envelope",
+            hint='capture the table under another `name` with encode.format = "json"',
+            table=record.table,
+        )
     names = {column.name for column in record.columns}
     return lake_table(record, {name: kind for name, kind in types.get(record.table, {}).items() if name in names})
 

@@ -13,8 +13,9 @@ from cdc.capture.assembler import Assembler, Caps
 from cdc.clock import SystemClock
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
+from cdc.encode.rowrecords import TranscodeOptions
 from cdc.encode.schema import table_schema
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions
 from cdc.kafka.producer import TransactionalProducer
 from cdc.local.stack import Stack

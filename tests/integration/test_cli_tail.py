@@ -206,3 +206,35 @@ def test_before_anything_was_captured_it_says_so(capture: CaptureSite) -> None:
     assert ran.code == 3
     assert "nothing was ever captured as" in ran.err
     assert "cdc run" in ran.err
+
+
+def test_rows_alone_are_shown_as_the_events_they_are(capture: CaptureSite) -> None:
+    """`encode.format = "flat"`: what tail tells of an event stands in headers."""
+    capture.sql(TABLES[1])
+    flat: dict[str, dict[str, Any]] = {"encode": {"format": "flat"}, "kafka": {"partitions": 1}}
+    daemon = capture.running(flat)
+    capture.sql(
+        "insert into customers values (1, 'Ann')",
+        "update customers set name = 'Bob'",
+        "update customers set id = 2",
+        "delete from customers",
+    )
+    capture.settled(daemon)
+    config = capture.write_config(flat)
+
+    shown = cdc("tail", "--no-follow", "--from", "beginning", "-c", config)
+    deleted = cdc("tail", "--no-follow", "--from", "beginning", "--op", "d", "-c", config)
+
+    assert shown.code == deleted.code == 0, shown.err + deleted.err
+    lines = [
+        line.partition("public.customers")[0].split()[-1] + line[line.index(" public") :]
+        for line in shown.out.splitlines()
+    ]
+    assert lines == [
+        "insert public.customers  id=1  name=Ann",
+        "update public.customers  id=1  name=Bob",
+        "delete public.customers  id=1  (becomes id=2)",
+        "insert public.customers  id=2  (was id=1)  name=Bob",
+        "delete public.customers  id=2",
+    ]
+    assert len(deleted.out.splitlines()) == 2

@@ -26,9 +26,10 @@ from hypothesis.stateful import (
 
 from cdc.capture.assembler import Assembler, Caps
 from cdc.capture.sidetopics import SideTopics
+from cdc.encode.rowrecords import TranscodeOptions
 from cdc.encode.schema import table_schema
 from cdc.encode.siderecords import SideRecords
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
 from cdc.lsn import Lsn

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.rowrecords import RowRecords, TranscodeOptions
+from cdc.encode.transcoder import Transcoder
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer
 from cdc.wire.pgoutput import Begin, Delete, Insert, Update
@@ -77,7 +78,7 @@ def transcode(table: Table, drawn: list[tuple[Change, Place]], options: Transcod
     return buffer
 
 
-def feed(transcoder: Transcoder, message: Insert | Update | Delete, frame: bytes, stamp: Stamp, place: Place) -> None:
+def feed(transcoder: RowRecords, message: Insert | Update | Delete, frame: bytes, stamp: Stamp, place: Place) -> None:
     """Give a frame to the method the pipeline would choose by its tag."""
     if isinstance(message, Insert):
         transcoder.insert(frame, stamp, place.ordinal)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import snapshot_stamp, stamp
+from cdc.encode.rowrecords import TranscodeOptions
 from cdc.encode.schema import table_schema
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer

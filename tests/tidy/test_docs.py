@@ -20,8 +20,9 @@ import pytest
 from cdc.cli.main import cli
 from cdc.config.load import parse
 from cdc.encode.envelope import stamp
+from cdc.encode.rowrecords import TranscodeOptions
 from cdc.encode.schema import table_schema
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer

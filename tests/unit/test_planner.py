@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from cdc.config.load import parse
-from cdc.errors import SourceRefused
+from cdc.encode.avro import AvroTranscoder
+from cdc.encode.flat import FlatTranscoder
+from cdc.errors import RegistryRefused, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.hole import Holes
-from cdc.model.progress import KeyColumn, KeyForm
+from cdc.model.progress import AvroIds, AvroSchemas, KeyColumn, KeyForm, TopicForm
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.tables import TablePlanner
@@ -25,6 +27,7 @@ keyless = ["public.log"]
 [kafka]
 bootstrap = "h:9092"
 """
+_AVRO = f'{_CONFIG}[encode]\nformat = "avro"\n[registry]\nurl = "http://h:8081"\n'
 _AT = Lsn(77)
 
 
@@ -37,16 +40,23 @@ class Planning:
         keys: Mapping[int, tuple[str, ...]] | None = None,
         types: Mapping[int, TypeFacts] | None = None,
         config: str = _CONFIG,
-        recorded: Mapping[str, KeyForm] | None = None,
+        recorded: Mapping[str, TopicForm] | None = None,
+        key_id: int = 7,
     ) -> None:
+        self.registered: list[tuple[str, AvroSchemas, str]] = []
+        self._key_id = key_id
         self._keys = keys or {}
         self._types = types or {}
         self.roots: dict[int, Sequence[str]] = {}
         self.asked: list[list[int]] = []
         self.topics: list[tuple[str, bool]] = []
         self.planner = TablePlanner(
-            parse(config, {}), "shop_db", self, self._open, epoch=2, keys=recorded or {}, holes=Holes()
+            parse(config, {}), "shop_db", self, self._open, epoch=2, forms=recorded or {}, holes=Holes(), registry=self
         )
+
+    def register(self, topic: str, schemas: AvroSchemas, table: str) -> AvroIds:
+        self.registered.append((topic, schemas, table))
+        return AvroIds(self._key_id, 8)
 
     def ancestors(self, oid: int) -> Sequence[str]:
         return self.roots.get(oid, ())
@@ -138,13 +148,58 @@ def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
     ],
 )
 def test_rows_under_keys_that_looked_otherwise_are_not_left_behind(former: KeyForm, message: str) -> None:
-    planning = Planning(recorded={"public.orders": former})
+    planning = Planning(recorded={"public.orders": TopicForm(former)})
 
     if not message:
         assert planning.planner.plan(_relation(), _AT) is not None
         return
     with pytest.raises(SourceRefused, match=message):
         planning.planner.plan(_relation(), _AT)
+
+
+def test_topic_keeps_the_format_it_has() -> None:
+    """A reader of rows would take envelopes for them, and the other way round."""
+    key = (KeyColumn("id", "int4", "integer"),)
+    config = f'{_CONFIG}[encode]\nformat = "flat"\n'
+
+    with pytest.raises(SourceRefused, match=r"records in the format 'json'; encode\.format is 'flat' now"):
+        Planning(config=config, recorded={"public.orders": TopicForm(key)}).planner.plan(_relation(), _AT)
+    planned = Planning(config=config, recorded={"public.orders": TopicForm(key, "flat")}).planner.plan(_relation(), _AT)
+
+    assert planned is not None
+    assert isinstance(planned.transcoder, FlatTranscoder)
+    assert planned.schemas[0].format == "flat"
+
+
+def test_schemas_are_registered_before_a_row_is_planned() -> None:
+    planning = Planning(config=_AVRO)
+
+    planned = planning.planner.plan(_relation(), _AT)
+
+    assert planned is not None
+    assert isinstance(planned.transcoder, AvroTranscoder)
+    ((topic, schemas, table),) = planning.registered
+    assert (topic, table) == ("shop.public.orders", "public.orders")
+    assert '"namespace":"shop.public.orders"' in schemas.value
+    assert planned.schemas[0].registered == AvroIds(7, 8)
+
+
+def test_keys_that_the_registry_has_under_another_id_are_not_written() -> None:
+    """The id is part of a key's bytes: the same row would have two keys."""
+    recorded = {"public.orders": TopicForm((KeyColumn("id", "int4", "integer"),), "avro", 7)}
+
+    assert Planning(config=_AVRO, recorded=recorded).planner.plan(_relation(), _AT) is not None
+    with pytest.raises(RegistryRefused, match=r"keys of public\.orders as schema 9; its topic has them as 7"):
+        Planning(config=_AVRO, recorded=recorded, key_id=9).planner.plan(_relation(), _AT)
+
+
+def test_nothing_is_registered_for_a_topic_that_has_another_format() -> None:
+    planning = Planning(config=_AVRO, recorded={"public.orders": TopicForm((KeyColumn("id", "int4", "integer"),))})
+
+    with pytest.raises(SourceRefused, match="in the format 'json'"):
+        planning.planner.plan(_relation(), _AT)
+
+    assert planning.registered == []
 
 
 def test_topic_is_opened_once_and_its_buffer_stays_when_the_shape_changes() -> None:

@@ -65,9 +65,11 @@ def test_key_and_options_are_part_of_the_schema() -> None:
         _id(options=EncodeOptions(interval="parts")),
         _id(options=EncodeOptions(json="value")),
         _id(options=EncodeOptions(hstore="json")),
+        _id(options=EncodeOptions(format="flat")),
+        _id(options=EncodeOptions(format="avro")),
     }
 
-    assert len(ids) == 13
+    assert len(ids) == 15
 
 
 def test_type_that_the_catalog_has_forgotten_is_another_schema() -> None:

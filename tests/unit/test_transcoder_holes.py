@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from cdc.encode.rowrecords import TranscodeOptions
 from cdc.encode.schema import TableSchema
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.transcoder import Transcoder
 from cdc.errors import RowRefused
 from cdc.model.event import Record, TopicBuffer
 from cdc.model.hole import Holes

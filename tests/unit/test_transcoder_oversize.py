@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.encode.transcoder import TranscodeOptions, Transcoder
+from cdc.encode.rowrecords import TranscodeOptions
+from cdc.encode.transcoder import Transcoder
 from cdc.errors import RowRefused
 from cdc.model.event import Record, TopicBuffer
 from cdc.model.relation import ReplicaIdentity

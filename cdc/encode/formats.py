@@ -1,0 +1,25 @@
+"""Which transcoder makes the records of a relation: one class a format, chosen when a relation is planned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cdc.encode.avro import AvroTranscoder
+from cdc.encode.flat import FlatTranscoder
+from cdc.encode.rowrecords import RowRecords, TranscodeOptions
+from cdc.encode.schema import TableSchema
+from cdc.encode.transcoder import Transcoder
+from cdc.model.event import TopicBuffer
+from cdc.model.hole import Holes
+
+_Make = Callable[[TableSchema, TopicBuffer, TranscodeOptions, Holes | None], RowRecords]
+
+_FORMATS: Final[Mapping[str, _Make]] = {"json": Transcoder, "flat": FlatTranscoder, "avro": AvroTranscoder}
+
+
+def transcoder_for(
+    schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None
+) -> RowRecords:
+    """A transcoder for rows in the format of `schema`."""
+    return _FORMATS[schema.format](schema, buffer, options, holes)

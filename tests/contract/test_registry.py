@@ -1,0 +1,92 @@
+"""The schema registry behind `cdc.contracts.SchemaRegistry`, against a real one."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdc.config.secret import Secret
+from cdc.config.settings import Registry as Settings
+from cdc.errors import ConfigError, RegistryRefused, RegistryUnreachable
+from cdc.kafka.registry import ConfluentRegistry
+from cdc.model.progress import AvroSchemas
+from tests.fixtures.registryapi import RegistryApi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cdc.local.registry import Registry
+
+
+@pytest.fixture
+def client(registry: Registry) -> Iterator[ConfluentRegistry]:
+    made = ConfluentRegistry(Settings(url=registry.url))
+    yield made
+    made.close()
+
+
+def record(kind: str) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": kind}]})
+
+
+def test_schema_keeps_its_id_for_every_client(client: ConfluentRegistry, registry: Registry, topic_prefix: str) -> None:
+    schemas = AvroSchemas(record("long"), record("string"))
+
+    first = client.register(topic_prefix, schemas, "public.t")
+    other = ConfluentRegistry(Settings(url=registry.url))
+    again = other.register(topic_prefix, schemas, "public.t")
+    other.close()
+
+    assert first == again
+    assert RegistryApi(registry.url).subjects(topic_prefix) == [f"{topic_prefix}-key", f"{topic_prefix}-value"]
+
+
+def test_table_without_a_key_has_one_subject(client: ConfluentRegistry, registry: Registry, topic_prefix: str) -> None:
+    ids = client.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")
+
+    assert ids.key is None
+    assert RegistryApi(registry.url).subjects(topic_prefix) == [f"{topic_prefix}-value"]
+
+
+def test_nothing_is_registered_when_one_schema_is_not_compatible(
+    client: ConfluentRegistry, registry: Registry, topic_prefix: str
+) -> None:
+    api, value = RegistryApi(registry.url), f"{topic_prefix}-value"
+    client.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")
+    api.level(value, "BACKWARD")
+
+    with pytest.raises(RegistryRefused, match=f"public.t .* not compatible with subject '{value}'.*STRING") as caught:
+        client.register(topic_prefix, AvroSchemas(record("long"), record("string")), "public.t")
+
+    assert f"/config/{value}" in caught.value.command
+    assert (api.subjects(topic_prefix), api.versions(value)) == ([value], [1])
+
+
+def test_address_where_nobody_listens_is_waited_for(topic_prefix: str) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        client = ConfluentRegistry(Settings(url=f"http://127.0.0.1:{held.getsockname()[1]}"))
+        with pytest.raises(RegistryUnreachable, match="does not answer"):
+            client.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")
+        client.close()
+
+
+def test_address_that_is_no_registry_is_refused(registry: Registry, topic_prefix: str) -> None:
+    client = ConfluentRegistry(Settings(url=registry.url + "/nowhere"))
+
+    with pytest.raises(RegistryRefused, match="404") as caught:
+        client.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")
+    client.close()
+
+    assert "registry.url" in caught.value.hint
+
+
+def test_option_the_client_does_not_take_is_named_and_its_value_is_not() -> None:
+    with pytest.raises(ConfigError, match=r"registry\.options \(basic\.auth\.typo\)") as caught:
+        ConfluentRegistry(Settings(url="http://h:1", options={"basic.auth.typo": Secret("hunter2")}))
+
+    assert "hunter2" not in str(vars(caught.value))
+    assert caught.value.__suppress_context__
