@@ -19,6 +19,7 @@ from cdc.capture.assembler import Assembler
 from cdc.capture.nosnapshots import NoSnapshots
 from cdc.clock import Clock
 from cdc.contracts import (
+    Aside,
     BatchObserver,
     LiveKeys,
     PlannedRelation,
@@ -57,6 +58,7 @@ class Parts:
     batch_age_max_s: float
     side_buffers: Sequence[TopicBuffer] = ()
     snapshots: Snapshots = field(default_factory=NoSnapshots)
+    asides: Sequence[Aside] = ()
 
 
 class Pipeline:
@@ -142,7 +144,7 @@ class Pipeline:
             self._write_slice()
             if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
                 self._commit()
-        elif (quiet or old or assembler.full) if pending else self._idle_progress_due(now_s):
+        elif (quiet or old or assembler.full) if pending else self._idle_commit_due(now_s):
             self._commit()
         elif quiet:
             self._confirm()
@@ -169,9 +171,9 @@ class Pipeline:
             self._schemas.extend(planned.schemas)
         assembler.joined(joined.row_count, joined.byte_count)
 
-    def _idle_progress_due(self, now_s: float) -> bool:
+    def _idle_commit_due(self, now_s: float) -> bool:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
-        return waited and self._parts.assembler.advanced
+        return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
     def _plan(self) -> None:
         """A table, or a new shape of one: everything that needs the catalog or an admin call happens here."""
@@ -246,7 +248,8 @@ class Pipeline:
         parts, assembler = self._parts, self._parts.assembler
         began_s = parts.clock.monotonic_s()
         stats, position = assembler.stats().less(self._committed), assembler.reach()
-        if assembler.filled or self._schemas:
+        beside = [aside.write(position) for aside in parts.asides]
+        if assembler.filled or self._schemas or any(beside):
             self._write()
         else:
             self._notes = parts.snapshots.notes()
@@ -293,6 +296,8 @@ class Pipeline:
         self._last_commit_s = parts.clock.monotonic_s()
         self._confirm()
         parts.observer.published(stats, position, self._last_commit_s - began_s)
+        for aside in parts.asides:
+            aside.written()
         if parts.publisher.worn is not None:
             raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.worn}")
 

@@ -25,8 +25,8 @@ from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
-from cdc.model.patterns import matches
-from cdc.model.progress import AvroIds, KeyForm, SchemaRecord, TopicForm
+from cdc.model.patterns import chosen, matches
+from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
@@ -85,7 +85,7 @@ class TablePlanner:
         self._registry = registry
         self._encode = EncodeOptions(**msgspec.structs.asdict(config.encode))
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
-        self._holes = holes if config.toast.mode == "reselect" else None
+        self._holes = holes
         self._buffers: dict[str, TopicBuffer] = {}
         self._written: set[tuple[str, str]] = set()
 
@@ -103,7 +103,8 @@ class TablePlanner:
             compacted = bool(schema.key)
             buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
             self._buffers[topic] = buffer
-        transcoder = transcoder_for(schema, buffer, self._transcode, self._holes)
+        reselect = chosen(relation.table, self._config.toast.tables, self._config.toast.mode) == "reselect"
+        transcoder = transcoder_for(schema, buffer, self._transcode, self._holes if reselect else None)
         return Planned(buffer, transcoder, self._new(schema, topic, at))
 
     def introduce(
@@ -184,16 +185,19 @@ class TablePlanner:
                 hint="take the former key back, or leave the table out; under another `name` capture starts anew",
                 table=table,
             )
-        # Another type is a rewrite of the table, which cannot be seen here.
         for column, old in zip(key, former, strict=True):
-            if column.type == old.type and column.encoding != old.encoding:
-                raise SourceRefused(
-                    f"key column {column.name!r} of {table} would be written as {column.encoding} now; its topic has "
-                    f"rows under keys written as {old.encoding}",
-                    hint="take the former value in [encode] back; under another `name` capture starts anew",
-                    table=table,
-                    column=column.name,
-                )
+            if column.written_as(old):
+                continue
+            by_option = column.type == old.type and column.width == old.width
+            shown = (column.encoding, old.encoding) if by_option else (_typed(column), _typed(old))
+            raise SourceRefused(
+                f"key column {column.name!r} of {table} would be written as {shown[0]} now; its topic has rows under "
+                f"keys written as {shown[1]}",
+                hint=f"take the former {'value in [encode]' if by_option else 'type'} back; under another `name` "
+                "capture starts anew",
+                table=table,
+                column=column.name,
+            )
 
     def _key(self, relation: Relation) -> Sequence[str]:
         """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""
@@ -215,6 +219,10 @@ class TablePlanner:
             below = {oid for fact in facts.values() for oid in (fact.base_oid, fact.element_oid) if oid}
             wanted = unknown_types(below) - found.keys()
         return found
+
+
+def _typed(column: KeyColumn) -> str:
+    return f"{column.encoding} of {column.type}{f'({column.width})' if column.width > 0 else ''}"
 
 
 def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:

@@ -183,12 +183,23 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: {pattern!r} in source.tables or source.keyless has no schema",
                 hint=f"write {'!' if pattern.startswith('!') else ''}public.{pattern.lstrip('!')}",
             )
+    for key, overrides in (("toast.tables", config.toast.tables), ("ddl.tables", config.ddl.tables)):
+        for pattern in overrides:
+            if "." not in pattern or pattern.startswith("!"):
+                raise ConfigError(
+                    f"{where}: {key} has the pattern {pattern!r}",
+                    hint='it takes schema.table without !, as in "public.docs_*"; the last one that fits decides',
+                )
     for table, columns in config.source.keys.items():
         if "." not in table or not columns or len(set(columns)) != len(columns):
             raise ConfigError(
                 f"{where}: source.keys has {table!r} = {list(columns)}",
                 hint='it takes schema.table and at least one column, each once, as in "public.orders" = ["code"]',
             )
+    if config.capture.heartbeat_query and not config.capture.heartbeat_interval_s:
+        raise ConfigError(
+            f"{where}: capture.heartbeat_query has no interval", hint="set capture.heartbeat_interval_s, as 10"
+        )
     for sink in config.sinks:
         if _SINK_NAME.fullmatch(sink) is None:
             raise ConfigError(

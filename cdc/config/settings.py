@@ -127,6 +127,22 @@ class Capture(Section, frozen=True):
         ),
     ] = False
     messages: Annotated[bool, Meta(description="write messages of pg_logical_emit_message to `<name>.message`")] = False
+    heartbeat_interval_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="seconds between records on `<name>.heartbeat` that say how far capture is, also when nothing "
+            "changes; 0: none",
+        ),
+    ] = 0.0
+    heartbeat_query: Annotated[
+        str,
+        Meta(
+            description="a statement to run on the source at each heartbeat, names qualified, as `select "
+            "pg_logical_emit_message(true, 'heartbeat', '')`: `cdc_heartbeat_seconds` then is the end-to-end lag"
+        ),
+    ] = ""
     catalog_check_s: Annotated[
         float,
         Meta(
@@ -198,6 +214,26 @@ class Toast(Section, frozen=True):
             "it out of `after`, list it in `source.unchanged`. REPLICA IDENTITY FULL tables have it in the stream"
         ),
     ] = "reselect"
+    tables: Annotated[
+        dict[str, Literal["reselect", "omit"]],
+        Meta(description='pattern of schema.table -> its mode, as {"public.docs_*" = "omit"}; the last match wins'),
+    ] = {}
+
+
+class Ddl(Section, frozen=True):
+    """What DDL means for rows that are there already: PostgreSQL sends no event for them."""
+
+    policy: Annotated[
+        Literal["warn", "stop"],
+        Meta(
+            description="of what was found: warn (log, metric, `cdc status`), or stop capture; either way until "
+            "`cdc ddl accept`"
+        ),
+    ] = "warn"
+    tables: Annotated[
+        dict[str, Literal["warn", "stop"]],
+        Meta(description='pattern of schema.table -> its policy, as {"public.orders_*" = "stop"}; the last match wins'),
+    ] = {}
 
 
 class Snapshot(Section, frozen=True):
@@ -296,6 +332,7 @@ class Config(Section, frozen=True):
     registry: Registry = Registry()
     toast: Toast = Toast()
     snapshot: Snapshot = Snapshot()
+    ddl: Ddl = Ddl()
     http: Http = Http()
     sinks: Annotated[dict[str, Warehouse], Meta(description="one table each: [sinks.lake]")] = {}
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final
 
 from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.ddl import DdlWatch
 from cdc.capture.sidetopics import SideTopics
 from cdc.clock import Clock
 from cdc.config.settings import Config
@@ -47,6 +48,8 @@ from cdc.replication.reselect import Reselector
 from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
+from cdc.startup.ddl import catalog_of, ddl_watch
+from cdc.startup.heartbeat import heartbeats
 from cdc.startup.snapshots import Snapshots
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
 from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
@@ -144,28 +147,29 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         check_identity(restored, identity, slot, position, session.identity)  # 5
         refuse_orphans(restored, reader, data)
 
-        watch = _watch(config, source, publication, clock, status, session)
+        ddl = ddl_watch(config, sql, reader, publisher, clock, observer=status, closing=closing)
+        watch = _watch(config, source, publication, clock, status, session, ddl)
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
-        database, holes, registry = source.identity.database, Holes(), _registry(config, closing)
-        make = partial(TablePlanner, config, database, _Catalog(sql), accounts.open_topic, registry=registry)
-        planner = make(epoch=epoch, forms=recorded_forms(reader, config.name), holes=holes)
-        snapshots = Snapshots(config, clock, source.tables, restored, recorded_snapshots(reader, config.name))
-        desk = snapshots.desk(planner.plan, epoch)
+        planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
+        beats = heartbeats(config, clock, status, closing, epoch=epoch)
+        read = recorded_snapshots(reader, config.name)
+        snapshots = Snapshots(config, clock, source.tables, restored, read, planner.plan, epoch=epoch)
         closing.callback(snapshots.close)
         publisher.tables = snapshots.states()
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
-        publisher.commit(position, watch.verified(), desk.notes())  # 6
-        status.reached(position)
+        ddl.write(position)
+        publisher.commit(position, watch.verified(), snapshots.desk.notes())  # 6
+        ddl.written()
         snapshots.start(sql)
-        _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
-        side = _side(config, database)
+        _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
+        side = _side(config, source.identity.database)
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, side, desk),
+            assembler=_assembler(config, position, epoch, side, snapshots.desk),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
@@ -173,8 +177,9 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             clock=clock,
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
-            side_buffers=side.buffers,
-            snapshots=desk,
+            side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
+            asides=[ddl, *beats],
+            snapshots=snapshots.desk,
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
@@ -188,7 +193,10 @@ def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
     return registry
 
 
-def _say_started(config: Config, position: StreamPosition, epoch: int, *, tables: int, first: bool) -> None:
+def _say_started(
+    config: Config, status: Status, position: StreamPosition, epoch: int, *, tables: int, first: bool
+) -> None:
+    status.reached(position)
     log.get().info(
         "capture_started",
         slot=config.slot,
@@ -204,6 +212,28 @@ def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     size = message_bytes_max(config.capture.row_bytes_max)
     producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
+
+
+def _planner(
+    config: Config,
+    source: Source,
+    accounts: Accounts,
+    reader: LogReader,
+    closing: ExitStack,
+    *,
+    epoch: int,
+    holes: Holes,
+) -> TablePlanner:
+    return TablePlanner(
+        config,
+        source.identity.database,
+        _Catalog(source.sql),
+        accounts.open_topic,
+        registry=_registry(config, closing),
+        epoch=epoch,
+        forms=recorded_forms(reader, config.name),
+        holes=holes,
+    )
 
 
 def _assembler(config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: Desk) -> Assembler:
@@ -257,6 +287,7 @@ def _watch(
     clock: Clock,
     status: Status,
     session: ReplicationSession,
+    ddl: DdlWatch,
 ) -> CatalogWatch:
     watched = Watched(
         slot=config.slot,
@@ -270,6 +301,13 @@ def _watch(
         session.abandon()
         sever(source.sql)
 
-    watch = CatalogWatch(config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off)
+    def looked(connection: Connection) -> None:
+        with deadline(connection, _ANSWER_S):
+            ddl.look(catalog_of(config, connection))
+        ddl.settle()
+
+    watch = CatalogWatch(
+        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, looked=looked
+    )
     watch.start()
     return watch

@@ -21,7 +21,7 @@ from snapshot.merger import Merger
 
 
 class Snapshots:
-    """Merger, desk and crew of one replication session."""
+    """Merger, desk and crew of one replication session; `desk` is what the pipeline has of them."""
 
     def __init__(
         self,
@@ -30,11 +30,12 @@ class Snapshots:
         tables: Sequence[SourceTable],
         restored: Restored,
         records: Mapping[str, SnapshotRecord],
+        plan: Callable[[Relation, Lsn], PlannedRelation | None],
+        *,
+        epoch: int,
     ) -> None:
         """Go on with what `records` say is not complete; begin what was never read, if that is wanted."""
         self._config = config
-        self._clock = clock
-        self._crew: Crew | None = None
         self._tables = tables
         self._merger = Merger(chunk_bytes=config.snapshot.chunk_bytes)
         wanted = config.snapshot.mode == "initial"
@@ -52,6 +53,16 @@ class Snapshots:
         for table in tables:
             if wanted and table.table not in known and table.key:
                 self._merger.begin(table.table, table.oid, at)
+        incomplete = "omit" in {config.toast.mode, *config.toast.tables.values()}
+        self.desk = Desk(self._merger, plan, epoch=epoch, incomplete=incomplete, check=self._check)
+        self._crew = Crew(
+            self.desk,
+            config.source.dsn,
+            clock,
+            publication=config.publication,
+            tables=self._look,
+            workers=config.snapshot.workers,
+        )
 
     def states(self) -> dict[str, str]:
         """What the cut index says of each table."""
@@ -63,34 +74,16 @@ class Snapshots:
             for table in self._tables
         }
 
-    def desk(self, plan: Callable[[Relation, Lsn], PlannedRelation | None], epoch: int) -> Desk:
-        """What the pipeline has of them."""
-        config = self._config
-        incomplete = config.toast.mode == "omit"
-        desk = Desk(self._merger, plan, epoch=epoch, incomplete=incomplete, check=self._check)
-        self._crew = Crew(
-            desk,
-            config.source.dsn,
-            self._clock,
-            publication=config.publication,
-            tables=self._look,
-            workers=config.snapshot.workers,
-        )
-        return desk
-
     def start(self, sql: Connection) -> None:
         """Begin to read. The stream is open: what starts later than the server runs now is another one."""
-        assert self._crew is not None
         self._crew.start(reader.now(sql).started)
 
     def close(self) -> None:
         """Stop reading."""
-        if self._crew is not None:
-            self._crew.close()
+        self._crew.close()
 
     def _check(self) -> None:
-        if self._crew is not None:
-            self._crew.check()
+        self._crew.check()
 
     def _look(self, sql: Connection) -> Sequence[SourceTable]:
         source = self._config.source
