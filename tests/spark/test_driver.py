@@ -12,6 +12,7 @@ from sinks.warehouse.cutreader import read_schemas
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.pinned import pinned
 from tests.fixtures.lake import LakeSite, lake_site
+from tests.fixtures.snapshots import SMALL_CHUNKS, complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +127,30 @@ def test_view_is_published_with_the_cut_and_equals_the_query_in_postgresql(lake:
     assert state.cut == manifest.cut
     wanted = site.query(query)
     assert sorted((row["country"], row["n"], row["total"]) for row in found) == sorted(wanted)
+
+
+def test_rows_of_a_snapshot_are_in_mirror_history_and_views(lake: LakeSite, tmp_path: Path) -> None:
+    site = lake.capture
+    site.sql(
+        "create table t (id int primary key, n int)",
+        "insert into t select n, n from generate_series(1, 500) n",
+        "create table never_read (id int primary key)",
+    )
+    (tmp_path / "views" / "total.sql").write_text("select sum(n) as total from t", encoding="utf-8")
+    daemon = site.running(SMALL_CHUNKS, mutant="slow_chunks:50")
+    driver = lake.driver()
+    site.sql(
+        "update t set n = n + 1000 where id % 5 = 0", "delete from t where id % 7 = 0", "insert into t values (0, 0)"
+    )
+    complete(site, daemon, "public.t")
+
+    manifest = lake.settle(daemon, driver)
+
+    assert lake.differs("public.t", ["id", "n"]) == ""
+    found = lake.rows("history/public.t", ["id", "_valid_to_lsn"], manifest)
+    assert sorted(row[0] for row in found if row[1] is None) == [n for n in range(501) if n % 7 or not n]
+    view = pinned(lake.path, "views/total/g1", manifest.views["total"].version).to_pyarrow_table().to_pylist()
+    assert [(row["total"],) for row in view] == site.query("select sum(n) from t")
 
 
 def test_unchanged_large_value_keeps_what_the_row_had(lake: LakeSite) -> None:
