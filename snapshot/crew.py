@@ -138,8 +138,11 @@ class Crew:
 
     def _plan(self, connection: Connection, names: Sequence[str]) -> None:
         tables = [table for table in self._tables(connection) if table.table in set(names)]
-        sights = reader.sights(connection, self._publication, tables)
+        sights = reader.sights(connection, self._publication, [table for table in tables if table.key])
         with self._desk.merging() as merger:
+            for table in tables:
+                if not table.key:
+                    merger.abandon(table.table)
             for name, sight in sights.items():
                 merger.plan(name, sight.form, sight.leaves, self._desk.boundary)
             complete = [name for name in sights if merger.states[name] == "complete"]

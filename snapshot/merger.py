@@ -121,6 +121,15 @@ class Merger:
         self._give_up(name)
         self._tables[name] = _Table(relation, before.number + 1 if before else 1, "begun", at)
 
+    def ended(self, name: str) -> Lsn:
+        """Where the log was when the snapshot was complete; 0 before."""
+        return self._tables[name].ended
+
+    def abandon(self, name: str) -> None:
+        """The table is not one that can be read."""
+        self._give_up(name)
+        self._tables.pop(name, None)
+
     def begun(self) -> list[str]:
         """Tables that wait for `suspect`."""
         return [name for name, table in self._tables.items() if table.state == "begun"]

@@ -27,6 +27,13 @@ from cdc.replication.tablefacts import Digest
 
 _PACE: Final = 50  # a look takes a fiftieth of the time at most, however many tables there are
 _NAMED_MAX: Final = 3
+_MENDED: Final = frozenset(
+    {"column_filled", "type_changed", "values_rewritten", "partition_attached", "joined", "renamed"}
+)
+"""Kinds after which the log is level with the table when that was read once more."""
+
+ReadAgain = Callable[[str, int, int], bool]
+"""Begin a snapshot of a table (name, oid) if none is taken or was begun behind an LSN; True when one surely goes on."""
 
 
 class Catalog(Protocol):
@@ -56,7 +63,10 @@ class DdlLog(Protocol):
 
 
 class DdlWatch:
-    """See the top of the file. An aside of the pipeline (`cdc.contracts.Aside`)."""
+    """See the top of the file. An aside of the pipeline (`cdc.contracts.Aside`).
+
+    `read_again` is set by who can take snapshots.
+    """
 
     def __init__(
         self,
@@ -82,6 +92,7 @@ class DdlWatch:
         self._scope_changed = True
         self._refusal: TailraceError | None = None
         self._next_look_s = float("-inf")
+        self.read_again: ReadAgain = lambda *_: False
         self._accept(recorded.accepted)
 
     def look(self, catalog: Catalog) -> None:
@@ -95,9 +106,10 @@ class DdlWatch:
         self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
-        """See what was accepted since; asks Kafka, while a finding is open."""
+        """See what was accepted since, or is being read again; asks Kafka, while a finding is open."""
         if not any(record.findings for record in self._tables.values()):
             return
+        self._accept(self._read_again())
         # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
         with suppress(BrokerError):
             self._accept(self._accepted())
@@ -184,11 +196,26 @@ class DdlWatch:
                     self._observer.ddl_accepted(table, len(record.findings) - len(left))
             self._act([])
 
+    def _read_again(self) -> dict[str, int]:
+        """Have tables read again whose rows are in the log as they were; of those that are, up to which LSN."""
+        with self._lock:
+            records = list(self._tables.items())
+        mended: dict[str, int] = {}
+        for table, record in records:
+            if record.facts is None or self._policy(table) != "resnapshot":
+                continue
+            found = [one for one in record.findings if one.kind in _MENDED]
+            # What no reading mends stays open, and with it what was found later.
+            if found and self.read_again(table, record.facts.oid, max(one.lsn for one in found)):
+                others = [one.lsn for one in record.findings if one.kind not in _MENDED]
+                mended[table] = min([max(one.lsn for one in found), *(lsn - 1 for lsn in others)])
+        return mended
+
     def _act(self, told: Sequence[DdlFinding]) -> None:
         """The one place where a policy acts on findings: `told` are new, the open ones are in `_tables`.
 
         A finding is open until it is accepted. ``warn`` leaves it at being told; with ``stop`` capture ends as soon
-        as all of them are recorded (`written`).
+        as all of them are recorded (`written`); ``resnapshot`` is left to `settle`.
         """
         by_table = sorted(self._tables.items())
         unsettled = [one for _, record in by_table for one in record.findings]

@@ -224,14 +224,15 @@ class Ddl(Section, frozen=True):
     """What DDL means for rows that are there already: PostgreSQL sends no event for them."""
 
     policy: Annotated[
-        Literal["warn", "stop"],
+        Literal["resnapshot", "warn", "stop"],
         Meta(
-            description="of what was found: warn (log, metric, `cdc status`), or stop capture; either way until "
+            description="of what was found: resnapshot (read the table again; where that does not mend it, or with "
+            'snapshot.mode = "never", as warn), warn (log, metric, `cdc status`), or stop capture; the last two until '
             "`cdc ddl accept`"
         ),
-    ] = "warn"
+    ] = "resnapshot"
     tables: Annotated[
-        dict[str, Literal["warn", "stop"]],
+        dict[str, Literal["resnapshot", "warn", "stop"]],
         Meta(description='pattern of schema.table -> its policy, as {"public.orders_*" = "stop"}; the last match wins'),
     ] = {}
 

@@ -164,6 +164,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         publisher.commit(position, watch.verified(), snapshots.desk.notes())  # 6
         ddl.written()
         snapshots.start(sql)
+        ddl.read_again = snapshots.read_again
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, source.identity.database)
         parts = Parts(

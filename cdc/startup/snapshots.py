@@ -74,6 +74,17 @@ class Snapshots:
             for table in self._tables
         }
 
+    def read_again(self, table: str, relation: int, lsn: int) -> bool:
+        """See `cdc.capture.ddl.ReadAgain`. What is not complete yet looks at the table once more in the end."""
+        if self._config.snapshot.mode == "never":
+            return False
+        with self.desk.merging() as merger:
+            state = merger.states.get(table)
+            if state is None or (state == "complete" and merger.ended(table) < lsn):
+                merger.begin(table, relation, Lsn(lsn))
+                return False
+            return state != "begun"
+
     def start(self, sql: Connection) -> None:
         """Begin to read. The stream is open: what starts later than the server runs now is another one."""
         self._crew.start(reader.now(sql).started)

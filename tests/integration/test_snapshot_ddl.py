@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.fixtures.snapshots import SMALL_CHUNKS, complete, differences
+from tests.fixtures.snapshots import INITIAL, SMALL_CHUNKS, complete, differences
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -87,6 +87,36 @@ def _writer(capture: CaptureSite) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("statements", "table"),
+    [
+        pytest.param(["alter table t add extra text not null default 'filled'"], "t", id="default"),
+        pytest.param(["alter table t alter n type text using 'n' || n"], "t", id="type"),
+        pytest.param(["alter table t rename to u"], "u", id="rename"),
+        pytest.param(
+            [
+                "create table late (id int primary key, n int)",
+                "insert into late select n, n from generate_series(1, 50) n",
+            ],
+            "late",
+            id="joined",
+        ),
+    ],
+)
+def test_table_is_read_again_after_ddl_that_the_stream_does_not_tell(
+    capture: CaptureSite, statements: list[str], table: str
+) -> None:
+    capture.sql(_MADE.format("t"), _FILLED.format("t"), f"create publication {capture.slot} for all tables")
+    daemon = capture.running(INITIAL)
+    complete(capture, daemon, "public.t")
+
+    capture.sql(*statements)
+    until(lambda: not differences(capture, capture.log(), table).any_but_stale, "the log is level again", within_s=60)
+
+    until(lambda: not (daemon.status().get("ddl") or {}).get("open"), "what was found is settled")
+    assert daemon.stop() == 0
 
 
 def _wait_for_the_middle(capture: CaptureSite, daemon: Daemon) -> None:
