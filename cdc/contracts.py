@@ -14,6 +14,7 @@ from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
 from cdc.model.relation import Relation
+from cdc.model.tablefacts import DdlFinding
 
 
 class ReplicationStream(Protocol):
@@ -159,3 +160,26 @@ class BatchObserver(Protocol):
 
     def truncated(self, topic: str, keys: int) -> None:
         """A TRUNCATE removed so many keys from a topic."""
+
+
+class Aside(Protocol):
+    """Something that capture writes of its own accord, beside what the stream says, with a commit of the pipeline."""
+
+    def due(self) -> bool:
+        """Whether it has something to write, so that a commit is wanted although the stream brings nothing."""
+
+    def write(self, position: StreamPosition) -> bool:
+        """A commit up to `position` is about to be made: hand over what there is. Returns whether a buffer got it."""
+
+    def written(self) -> None:
+        """What was handed over, if anything, is durable. May raise to end capture."""
+
+
+class DdlObserver(Protocol):
+    """Told of DDL whose rows the stream does not show; for logs, metrics and status. Must not block or raise."""
+
+    def ddl_found(self, told: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
+        """`told` are new; `unsettled` are all that nobody has accepted, `told` among them."""
+
+    def ddl_accepted(self, table: str, count: int) -> None:
+        """So many findings of a table are settled."""

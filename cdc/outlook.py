@@ -7,7 +7,7 @@ down. Changes nothing, fences nobody, and takes seconds at most when a side is u
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,8 +22,11 @@ from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, progress_topic
 from cdc.model.progress import Cut, Identity, Progress
 from cdc.model.state import State
+from cdc.model.tablefacts import DdlFinding
+from cdc.progress.catalog import recorded_catalog
+from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
-from cdc.progress.restore import LogRecord, Partition, Restored, restore
+from cdc.progress.restore import Restored, restore
 from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import PublicationFacts, publication_facts
@@ -51,11 +54,15 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What Kafka says. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote."""
+    """What Kafka says. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote.
+
+    `ddl` are the findings that nobody has accepted.
+    """
 
     progress: Progress | Cut | None
     identity: Identity | None
     last_ms: int | None
+    ddl: Sequence[DdlFinding] = ()
 
 
 @dataclass(slots=True)
@@ -81,7 +88,7 @@ class Observer:
         self._clock = clock
         self._sql: Connection | None = None
         self._reader: LogReader | None = None
-        self._restored: tuple[float, Restored] | None = None
+        self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
         self._threads = ThreadPoolExecutor(max_workers=3, thread_name_prefix="look")
 
     def look(self) -> View:
@@ -126,7 +133,7 @@ class Observer:
 
     def _log(self) -> LogView:
         self._reader = self._reader or LogReader(self._config.kafka, client_id="tailrace-status")
-        reader, name = _Impatient(self._reader), self._config.name
+        reader, name = Impatient(self._reader, KAFKA_TIMEOUT_S), self._config.name
         partition = (cuts_topic(name), 0)
         try:
             low, high = reader.end_offsets([partition[0], progress_topic(name)])[partition]
@@ -134,14 +141,14 @@ class Observer:
             return LogView(None, None, None)
         now_s = self._clock.monotonic_s()
         if self._restored is None or self._restored[1].identity is None or now_s - self._restored[0] > _IDENTITY_S:
-            self._restored = (now_s, restore(reader, name))
-        restored = self._restored[1]
+            self._restored = (now_s, restore(reader, name), recorded_catalog(reader, name).unsettled)
+        _, restored, ddl = self._restored
         # The newest cut says what progress says, and is read without reading all of the progress topic again.
         batches = reader.read({partition: max(low, high - _NEWEST_CUTS)}, {partition: high})
         newest = [record for batch in batches for record in batch if record[5] is not None][-1:]
         if not newest or newest[0][5] is None:
-            return LogView(restored.progress, restored.identity, None)
-        return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3])
+            return LogView(restored.progress, restored.identity, None, ddl)
+        return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)
 
 
 def ask_daemon(listen: str, name: str) -> dict[str, Any]:
@@ -193,21 +200,3 @@ def outlook(source: SourceView | None, log: LogView | None, *, publication: str)
     members = source.publication.tables
     again = [table for table, (oid, member) in recorded.tables.items() if members.get(oid, member) != member]
     return (State.GAP, f"{again[0]} was taken out of publication {publication} and put back") if again else None
-
-
-class _Impatient:
-    """A reader that gives up sooner than capture would; see `cdc.progress.restore.TopicReader`."""
-
-    def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
-
-    def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
-        return self._reader.last_records(topic, keys=keys, timeout_s=KAFKA_TIMEOUT_S)
-
-    def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
-        return self._reader.end_offsets(topics, timeout_s=KAFKA_TIMEOUT_S)
-
-    def read(
-        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
-    ) -> Iterator[list[LogRecord]]:
-        return self._reader.read(assignments, until, timeout_s=KAFKA_TIMEOUT_S)

@@ -18,6 +18,7 @@ from typing import Final
 from cdc.capture.assembler import Assembler
 from cdc.clock import Clock
 from cdc.contracts import (
+    Aside,
     BatchObserver,
     LiveKeys,
     PlannedRelation,
@@ -54,6 +55,7 @@ class Parts:
     verified: Callable[[], Lsn]
     batch_age_max_s: float
     side_buffers: Sequence[TopicBuffer] = ()
+    asides: Sequence[Aside] = ()
 
 
 class Pipeline:
@@ -136,16 +138,16 @@ class Pipeline:
             self._write_slice()
             if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
                 self._commit()
-        elif (quiet or old) if pending else self._idle_progress_due(now_s):
+        elif (quiet or old) if pending else self._idle_commit_due(now_s):
             self._commit()
         elif quiet:
             self._confirm()
         else:
             self._write_slice()
 
-    def _idle_progress_due(self, now_s: float) -> bool:
+    def _idle_commit_due(self, now_s: float) -> bool:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
-        return waited and self._parts.assembler.advanced
+        return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
     def _plan(self) -> None:
         """A table, or a new shape of one: everything that needs the catalog or an admin call happens here."""
@@ -217,7 +219,8 @@ class Pipeline:
         parts, assembler = self._parts, self._parts.assembler
         began_s = parts.clock.monotonic_s()
         stats, position = assembler.stats().less(self._committed), assembler.reach()
-        if assembler.filled or self._schemas:
+        beside = [aside.write(position) for aside in parts.asides]
+        if assembler.filled or self._schemas or any(beside):
             self._write()
         parts.publisher.submit(position, parts.verified())
         self._submitted = (stats, position, began_s)
@@ -258,6 +261,8 @@ class Pipeline:
         self._last_commit_s = parts.clock.monotonic_s()
         self._confirm()
         parts.observer.published(stats, position, self._last_commit_s - began_s)
+        for aside in parts.asides:
+            aside.written()
         if parts.publisher.worn is not None:
             raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.worn}")
 

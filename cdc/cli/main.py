@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, str]] = {
     "run": "Capture changes into Kafka until stopped.",
     "status": "Show what a running daemon does.",
     "tail": "Print events as they are published.",
+    "ddl": "What DDL did to rows without an event; accept it.",
     "slot": "List, create and drop replication slots.",
     "snapshot": "Copy what was there before capture began.",
     "sink": "Run and steer sinks.",

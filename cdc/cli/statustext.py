@@ -12,6 +12,7 @@ from cdc.cli import output
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.state import State
+from cdc.telemetry.status import ddl_document
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
@@ -29,6 +30,7 @@ _COLOURS: Final = {
 _WAL_COLOURS: Final = {"reserved": "green", "extended": "yellow", "unreserved": "bold red", "lost": "bold red"}
 _SIDES: Final = {"daemon": "daemon", "source": "PostgreSQL", "kafka": "Kafka"}
 _SOON_S: Final = 3600
+_DDL_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def document(config: Config, view: View, moment: Moment, outlook: tuple[State, s
         "slot": slot,
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
+        "ddl": daemon["ddl"] if "ddl" in daemon else [ddl_document(one) for one in view.log.ddl] if view.log else None,
         "unreachable": dict(view.missing),
     }
 
@@ -91,6 +94,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("flow", _flow(document)),
         ("slot", _slot_line(document["slot"])),
         ("", _danger(document["slot"])),
+        ("ddl", _ddl(document["ddl"])),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
     ):
@@ -280,6 +284,16 @@ def _danger(slot: dict[str, Any] | None) -> Text | None:
     rate = output.size(slot.get("wal_bytes_per_second"))
     style = "bold red" if lost_in_s < _SOON_S else "dim"
     return Text(f"lost in {duration(lost_in_s)} if capture stood still ({rate}/s of WAL)", style=style)
+
+
+def _ddl(findings: list[dict[str, str]] | None) -> Text | None:
+    """What the stream did not tell; the rest of it is `cdc ddl list`."""
+    if not findings:
+        return None
+    lines = [output.plain(one["what"]) for one in findings[:_DDL_MAX]]
+    more = len(findings) - _DDL_MAX
+    lines += [f"and {more} more"] if more > 0 else []
+    return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
 
 
 def _source_line(source: dict[str, Any] | None) -> str:

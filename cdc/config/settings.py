@@ -178,6 +178,22 @@ class Toast(Section, frozen=True):
     ] = "reselect"
 
 
+class Ddl(Section, frozen=True):
+    """What DDL means for rows that are there already: PostgreSQL sends no event for them."""
+
+    policy: Annotated[
+        Literal["warn", "stop"],
+        Meta(
+            description="of what was found: warn (log, metric, `cdc status`), or stop capture; either way until "
+            "`cdc ddl accept`"
+        ),
+    ] = "warn"
+    tables: Annotated[
+        dict[str, Literal["warn", "stop"]],
+        Meta(description='pattern of schema.table -> its policy, as {"public.orders_*" = "stop"}; the last match wins'),
+    ] = {}
+
+
 class Http(Section, frozen=True):
     """The daemon's HTTP surface."""
 
@@ -251,6 +267,7 @@ class Config(Section, frozen=True):
     capture: Capture = Capture()
     encode: Encode = Encode()
     toast: Toast = Toast()
+    ddl: Ddl = Ddl()
     http: Http = Http()
     sinks: Annotated[dict[str, Warehouse], Meta(description="one table each: [sinks.lake]")] = {}
 

@@ -121,6 +121,9 @@ partitions = 4          # of topics we create; a key never moves afterwards
 # [toast]
 # mode = "reselect"     # large values an update did not change: read again; or "omit"
 
+# [ddl]
+# policy = "warn"       # of DDL that changes rows without an event: tell of it, or "stop"
+
 # [http]
 # listen = "127.0.0.1:8087"   # /livez /readyz /metrics /status
 """

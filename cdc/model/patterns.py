@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
+
+_Choice = TypeVar("_Choice")
 
 
 def matches(table: str, patterns: Sequence[str]) -> bool:
@@ -13,6 +16,14 @@ def matches(table: str, patterns: Sequence[str]) -> bool:
         if fnmatchcase(table, pattern.removeprefix("!")):
             return not pattern.startswith("!")
     return False
+
+
+def chosen(table: str, overrides: Mapping[str, _Choice], default: _Choice) -> _Choice:
+    """What holds for ``schema.table``: of the last pattern that fits, else `default`."""
+    for pattern in reversed(list(overrides)):
+        if fnmatchcase(table, pattern):
+            return overrides[pattern]
+    return default
 
 
 def pattern_for(name: str) -> str:

@@ -1,8 +1,10 @@
 """How the restart state and the cut index lie in Kafka: keys, bytes, and the versions we read. Pure.
 
-``<name>.__progress`` (compacted) has three keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
+``<name>.__progress`` (compacted) has these keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
 it changes, so that the small record of every transaction stays small), ``<name>/sentinel`` -> a nonce that tells a
-starting capture that it reads the newest state. ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
+starting capture that it reads the newest state, ``<name>/catalog`` -> CatalogScope, ``<name>/catalog/<table>`` ->
+TableRecord, both written when they change. ``<name>/accepted/<table>`` -> Accepted is written by `cdc ddl accept`, all
+others by capture alone. ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.model.tablefacts import CATALOG_VERSION, Accepted, CatalogScope, TableRecord
 
-_Value = TypeVar("_Value", Progress, Identity, Cut)
+_Value = TypeVar("_Value", Progress, Identity, Cut, CatalogScope, TableRecord, Accepted)
 
 
 def _plain(value: object) -> int:
@@ -25,7 +28,14 @@ def _plain(value: object) -> int:
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
-_VERSIONS: Final[dict[type, int]] = {Progress: PROGRESS_VERSION, Identity: PROGRESS_VERSION, Cut: CUT_VERSION}
+_VERSIONS: Final[dict[type, int]] = {
+    Progress: PROGRESS_VERSION,
+    Identity: PROGRESS_VERSION,
+    Cut: CUT_VERSION,
+    CatalogScope: CATALOG_VERSION,
+    TableRecord: CATALOG_VERSION,
+    Accepted: CATALOG_VERSION,
+}
 
 
 class _Versioned(msgspec.Struct):
@@ -47,7 +57,24 @@ def sentinel_key(name: str) -> bytes:
     return f"{name}/sentinel".encode()
 
 
-def encode(value: Progress | Identity | Cut | SchemaRecord | SchemaKey) -> bytes:
+def catalog_key(name: str) -> bytes:
+    """Key of the CatalogScope."""
+    return f"{name}/catalog".encode()
+
+
+def table_key(name: str, table: str) -> bytes:
+    """Key of the TableRecord of ``schema.table``."""
+    return f"{name}/catalog/{table}".encode()
+
+
+def accepted_key(name: str, table: str) -> bytes:
+    """Key of what is accepted of ``schema.table``."""
+    return f"{name}/accepted/{table}".encode()
+
+
+def encode(
+    value: Progress | Identity | Cut | SchemaRecord | SchemaKey | CatalogScope | TableRecord | Accepted,
+) -> bytes:
     """The bytes of a record; the same value gives the same bytes."""
     return _encode(value)
 

@@ -30,7 +30,8 @@ from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
-from cdc.progress.records import encode, identity_key, progress_key, sentinel_key
+from cdc.model.tablefacts import CatalogScope, TableRecord
+from cdc.progress.records import catalog_key, encode, identity_key, progress_key, sentinel_key, table_key
 from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.pacing import Pacer
 
@@ -109,6 +110,7 @@ class KafkaPublisher:
         self._held: dict[Partition, Record] = {}
         self._delivered: dict[Partition, int] = {}
         self._identity: Identity | None = None
+        self._notes: list[Record] = []
         self._since_lsn = Lsn(0)
         self._cuts_since_full = FULL_CUT_RECORDS
         self._full_at_s = 0.0
@@ -139,6 +141,13 @@ class KafkaPublisher:
         self._identity = identity
         self._since_lsn = since_lsn
         self._cuts_since_full = FULL_CUT_RECORDS
+
+    def note(self, scope: CatalogScope, tables: Mapping[str, TableRecord | None]) -> None:
+        """The next commit writes what is known of the catalog; None deletes what is kept of a table."""
+        self._notes.append((catalog_key(self._name), encode(scope), None))
+        for table, record in sorted(tables.items()):
+            value = None if record is None else encode(record)
+            self._notes.append((table_key(self._name, table), value, None))
 
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
         """See `cdc.contracts.Publisher.write`. The last record of each partition is held back for the commit."""
@@ -243,6 +252,9 @@ class KafkaPublisher:
         topic = progress_topic(self._name)
         if self._identity is not None:
             self._produce_control(topic, identity_key(self._name), encode(self._identity))
+        if self._notes:
+            self._producer.produce_all(topic, 0, self._notes, None)
+            self._notes = []
         self._produce_control(topic, progress_key(self._name), encode(progress))
         self._produce_control(cuts_topic(self._name), None, encode(cut))
         return full

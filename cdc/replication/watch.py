@@ -27,6 +27,8 @@ from cdc.telemetry.status import SlotReading
 
 _ANSWER_S: Final = 10.0  # a look takes milliseconds; whoever answers none for so long is not there
 
+_NO_JIT: Final = "set jit = off"  # compiling costs more than the looks at thousands of tables
+
 _LOOK: Final = """
 select pg_catalog.pg_current_wal_insert_lsn()::text,
        coalesce(s.confirmed_flush_lsn::text, '0/0'),
@@ -83,8 +85,12 @@ class CatalogWatch:
         period_s: float,
         seen: Callable[[SlotReading], None],
         failed: Callable[[], None],
+        looked: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """`failed` is called when a look gets no answer: capture may be stuck on another connection to that server."""
+        """`failed` is called when a look gets no answer: capture may be stuck on another connection to that server.
+
+        `looked` is called after each good look but the first, in the thread of the watch; what it raises ends capture.
+        """
         self.failure: TailraceError | None = None
         self._dsn = dsn
         self._watched = watched
@@ -92,6 +98,7 @@ class CatalogWatch:
         self._period_s = period_s
         self._seen = seen
         self._failed = failed
+        self._looked = looked
         self._verified = Lsn(0)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -101,7 +108,11 @@ class CatalogWatch:
         """Look once, then keep looking. Raises what the first look finds wrong."""
         self._connection = connect(self._dsn, application_name="cdc watch")
         try:
+            self._connection.execute(_NO_JIT)
             self._look(self._connection)
+        except psycopg.Error as error:
+            self._connection.close()
+            raise translate(error, "set up the catalog watch") from error
         except TailraceError:
             self._connection.close()
             raise
@@ -131,6 +142,7 @@ class CatalogWatch:
             try:
                 with deadline(self._connection, _ANSWER_S):
                     self._look(self._connection)
+                    self._looked(self._connection)
             except TailraceError as error:
                 self.failure = error
                 # A gap must be seen as one: with the stream cut it would look like a broken connection first.

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final
 
 from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.ddl import DdlWatch
 from cdc.capture.sidetopics import SideTopics
 from cdc.clock import Clock
 from cdc.config.settings import Config
@@ -46,6 +47,7 @@ from cdc.replication.reselect import Reselector
 from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
+from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
 from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
 from cdc.tables import TablePlanner
@@ -141,7 +143,8 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         check_identity(restored, identity, slot, position, session.identity)  # 5
         refuse_orphans(restored, reader, data)
 
-        watch = _watch(config, source, publication, clock, status, session)
+        ddl = ddl_watch(config, sql, reader, publisher, clock, observer=status, closing=closing)
+        watch = _watch(config, source, publication, clock, status, session, ddl)
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
@@ -154,7 +157,9 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         publisher.tables = {table.table: "complete" for table in source.tables}
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
+        ddl.write(position)
         publisher.commit(position, watch.verified())  # 6
+        ddl.written()
         status.reached(position)
         _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, database)
@@ -170,6 +175,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=side.buffers,
+            asides=[ddl],
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
@@ -243,6 +249,7 @@ def _watch(
     clock: Clock,
     status: Status,
     session: ReplicationSession,
+    ddl: DdlWatch,
 ) -> CatalogWatch:
     watched = Watched(
         slot=config.slot,
@@ -256,6 +263,11 @@ def _watch(
         session.abandon()
         sever(source.sql)
 
-    watch = CatalogWatch(config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off)
+    def looked(connection: Connection) -> None:
+        ddl.look(catalog_of(config, connection))
+
+    watch = CatalogWatch(
+        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, looked=looked
+    )
     watch.start()
     return watch

@@ -73,6 +73,15 @@ class Metrics:
             "Times capture waited for seconds until a transaction was visible or a table was not locked",
             registry=registry,
         )
+        self.ddl_found = Counter(
+            "cdc_ddl_found_total",
+            "Times DDL was noticed whose rows the stream does not show, by kind",
+            ["kind"],
+            registry=registry,
+        )
+        self.ddl_open = Gauge(
+            "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry=registry
+        )
 
     def render(self) -> bytes:
         """The page of /metrics."""

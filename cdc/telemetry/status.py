@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.state import State
+from cdc.model.tablefacts import DdlFinding
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 
@@ -63,6 +65,7 @@ class Status:
         self._rates: deque[tuple[float, int, int]] = deque()
         self._totals = [0, 0, 0, 0]
         self._slot: SlotReading | None = None
+        self._ddl: Sequence[DdlFinding] = ()
         self._wal_rate = 0.0
         self._last_commit_seconds = 0.0
         self._last_batch_rows = 0
@@ -129,6 +132,18 @@ class Status:
         """See `cdc.contracts.BatchObserver`."""
         self._metrics.truncated_keys.inc(keys)
         log.get().info("truncated", topic=topic, keys=keys)
+
+    def ddl_found(self, told: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
+        """See `cdc.contracts.DdlObserver`."""
+        for one in told:
+            self._metrics.ddl_found.labels(one.kind).inc()
+            log.get().warning("ddl_found", **ddl_document(one))
+        self._metrics.ddl_open.set(len(unsettled))
+        self._ddl = tuple(unsettled)
+
+    def ddl_accepted(self, table: str, count: int) -> None:
+        """See `cdc.contracts.DdlObserver`."""
+        log.get().info("ddl_accepted", table=table, findings=count)
 
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""
@@ -199,6 +214,7 @@ class Status:
                 "last_commit_seconds": round(self._last_commit_seconds, 4),
                 "last_batch_rows": self._last_batch_rows,
                 "slot": self._slot_document(),
+                "ddl": [ddl_document(one) for one in self._ddl],
             }
 
     def _slot_document(self) -> dict[str, Any] | None:
@@ -230,3 +246,16 @@ class Status:
     def _forget(self, now_s: float) -> None:
         while self._rates and now_s - self._rates[0][0] > _RATE_WINDOW_S:
             self._rates.popleft()
+
+
+def ddl_document(finding: DdlFinding) -> dict[str, str]:
+    """A finding for logs, /status and commands: LSNs as people write them."""
+    return {
+        "table": finding.table,
+        "kind": finding.kind,
+        "what": finding.what,
+        "hint": finding.hint,
+        "command": finding.command,
+        "since_lsn": str(Lsn(finding.since_lsn)),
+        "lsn": str(Lsn(finding.lsn)),
+    }

@@ -28,6 +28,7 @@ from cdc.model.event import BatchStats, StreamPosition, TopicBuffer
 from cdc.model.names import data_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
+from cdc.model.tablefacts import Accepted, CatalogScope, TableRecord
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import SlotReading, Status
 from cdc.wire.pgoutput import Begin
@@ -42,6 +43,9 @@ _RECORDS: Final[dict[str, type[Any]]] = {
     "identity": Identity,
     "cut": Cut,
     "schema": SchemaRecord,
+    "catalog": CatalogScope,
+    "table": TableRecord,
+    "accepted": Accepted,
 }
 
 

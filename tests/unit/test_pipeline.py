@@ -7,12 +7,13 @@ import threading
 import pytest
 
 from cdc.capture.assembler import Caps
-from cdc.errors import DecodeError, OutcomeUnknown
+from cdc.errors import DecodeError, OutcomeUnknown, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
 from cdc.wire.pgoutput import Truncate
 from tests.fixtures import customers
 from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import NotingAside
 from tests.fixtures.rig import INSERT, Rig, opening, transaction
 
 _TRUNCATE = Truncate((customers.OID,), cascade=False, restart_identity=False)
@@ -436,3 +437,48 @@ def test_truncate_of_a_table_without_a_key_passes() -> None:
 
     assert rig.live_keys.asked == []
     assert rig.published == ["100.1"]
+
+
+def test_what_is_written_beside_the_stream_comes_with_the_next_commit() -> None:
+    aside = NotingAside(wants=True)
+    rig = Rig(transaction(100, 110), [], aside=aside)
+
+    rig.step(3)
+
+    assert rig.journal == ["write 2", "commit 110", "confirm 110"]
+    assert aside.wrote == [StreamPosition(Lsn(110), Lsn(100))]
+
+
+def test_what_is_written_beside_an_idle_stream_is_committed_at_most_once_a_second() -> None:
+    aside = NotingAside()
+    rig = Rig([], aside=aside)
+    rig.step(seconds=2.0)
+
+    for _ in range(30):
+        aside.wants = True
+        rig.step(seconds=0.1)
+
+    assert 2 <= len(aside.wrote) <= 3
+    assert rig.publisher.visible == [b"100.0"] * len(aside.wrote)
+    assert rig.publisher.positions == aside.wrote
+
+
+def test_what_is_written_beside_the_stream_can_end_capture_when_it_is_durable() -> None:
+    aside = NotingAside(wants=True, fails=SourceRefused("stop"))
+    rig = Rig(transaction(100, 110), [], aside=aside)
+
+    with pytest.raises(SourceRefused):
+        rig.step(3)
+
+    assert rig.journal == ["write 2", "commit 110", "confirm 110"]
+
+
+def test_commit_that_failed_was_not_written_beside_the_stream() -> None:
+    aside = NotingAside(wants=True)
+    rig = Rig(transaction(100, 110), [], aside=aside)
+    rig.publisher.fails = OutcomeUnknown("the broker went away")
+
+    with pytest.raises(OutcomeUnknown):
+        rig.step(3)
+
+    assert aside.durable == 0

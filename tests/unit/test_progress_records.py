@@ -11,7 +11,25 @@ from hypothesis import strategies as st
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey
-from cdc.progress.records import decode, encode, identity_key, progress_key, sentinel_key
+from cdc.model.tablefacts import (
+    Accepted,
+    CatalogScope,
+    ColumnFacts,
+    DdlFinding,
+    LeafFacts,
+    TableFacts,
+    TableRecord,
+)
+from cdc.progress.records import (
+    accepted_key,
+    catalog_key,
+    decode,
+    encode,
+    identity_key,
+    progress_key,
+    sentinel_key,
+    table_key,
+)
 
 _IDENTITY = Identity(
     system_identifier="18446744073709551615",
@@ -39,20 +57,51 @@ _FULL_CUT = Cut(
     changed={},
 )
 
-_READERS: dict[type, Callable[[bytes], Progress | Identity | Cut]] = {
+_SCOPE = CatalogScope(lsn=7, xid=770, all_tables=True, schemas=("a", "b"), selected=("public.*",))
+_FINDING = DdlFinding(kind="joined", table="public.t", what="w", hint="h", command="c", since_lsn=1, lsn=2)
+_FACTS = TableFacts(
+    9,
+    "public",
+    "t",
+    0,
+    770,
+    (ColumnFacts(1, "id", 23, -1, 770, 0, False, True),),
+    (LeafFacts(9, "public", "t", 9, True),),
+)
+_TABLE = TableRecord(facts=_FACTS, findings=(_FINDING,))
+_ACCEPTED = Accepted(lsn=7)
+
+Readable = Progress | Identity | Cut | CatalogScope | TableRecord | Accepted
+_READERS: dict[type, Callable[[bytes], Readable]] = {
     Progress: lambda data: decode(data, Progress, "shop.__progress"),
     Identity: lambda data: decode(data, Identity, "shop.__progress"),
     Cut: lambda data: decode(data, Cut, "shop.__progress"),
+    CatalogScope: lambda data: decode(data, CatalogScope, "shop.__progress"),
+    TableRecord: lambda data: decode(data, TableRecord, "shop.__progress"),
+    Accepted: lambda data: decode(data, Accepted, "shop.__progress"),
 }
 
 
-@pytest.mark.parametrize("record", [_PROGRESS, _IDENTITY, _CUT, _FULL_CUT, Progress(epoch=1, end_lsn=0)])
-def test_every_record_survives_a_round_trip(record: Progress | Identity | Cut) -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        _PROGRESS,
+        _IDENTITY,
+        _CUT,
+        _FULL_CUT,
+        Progress(epoch=1, end_lsn=0),
+        _SCOPE,
+        _TABLE,
+        TableRecord(facts=None),
+        _ACCEPTED,
+    ],
+)
+def test_every_record_survives_a_round_trip(record: Readable) -> None:
     assert _READERS[type(record)](encode(record)) == record
 
 
-@pytest.mark.parametrize("record", [_PROGRESS, _IDENTITY, _CUT])
-def test_every_record_says_its_version(record: Progress | Identity | Cut) -> None:
+@pytest.mark.parametrize("record", [_PROGRESS, _IDENTITY, _CUT, _SCOPE, _TABLE, _ACCEPTED])
+def test_every_record_says_its_version(record: Readable) -> None:
     """Also where it is the default: a reader of another version must be able to see it."""
     assert encode(record).startswith(b'{"version":1,')
 
@@ -63,7 +112,7 @@ def test_positions_are_written_as_integers() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [Progress, Identity, Cut])
+@pytest.mark.parametrize("kind", list(_READERS))
 def test_record_of_another_version_is_refused_with_both_numbers(kind: type) -> None:
     with pytest.raises(ProgressDamaged, match="version 2, this program reads 1") as caught:
         _READERS[kind](b'{"version":2,"anything":true}')
@@ -72,7 +121,7 @@ def test_record_of_another_version_is_refused_with_both_numbers(kind: type) -> N
     assert caught.value.state == "MISCONFIGURED"
 
 
-@pytest.mark.parametrize("kind", [Progress, Identity, Cut])
+@pytest.mark.parametrize("kind", list(_READERS))
 @pytest.mark.parametrize(
     "data", [b"", b"null", b"[]", b"{}", b'{"version":"1"}', b'{"version":1}', b"\xff", b'{"version":1', b"garbage"]
 )
@@ -90,7 +139,7 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 @given(st.integers(0, 200), st.sampled_from([b"", b'"', b"}", b"9", b"\x80", b"null"]))
 def test_damaged_record_is_refused_or_a_record(at: int, other: bytes) -> None:
-    for record in (_PROGRESS, _IDENTITY, _FULL_CUT):
+    for record in (_PROGRESS, _IDENTITY, _FULL_CUT, _SCOPE, _TABLE, _ACCEPTED):
         data = encode(record)
         broken = data[: at % len(data)] + other + data[at % len(data) + 1 :]
         try:
@@ -100,12 +149,15 @@ def test_damaged_record_is_refused_or_a_record(at: int, other: bytes) -> None:
         assert isinstance(found, type(record))
 
 
-def test_progress_identity_and_sentinel_have_keys_of_their_own() -> None:
-    assert [progress_key("shop"), identity_key("shop"), sentinel_key("shop")] == [
+def test_every_record_has_a_key_of_its_own() -> None:
+    assert [progress_key("shop"), identity_key("shop"), sentinel_key("shop"), catalog_key("shop")] == [
         b"shop",
         b"shop/identity",
         b"shop/sentinel",
+        b"shop/catalog",
     ]
+    assert table_key("shop", "public.t") == b"shop/catalog/public.t"
+    assert accepted_key("shop", "public.t") == b"shop/accepted/public.t"
 
 
 def test_schema_key_is_table_and_id() -> None:

@@ -10,7 +10,8 @@ from cdc.errors import OutcomeUnknown, ProducerFenced
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
-from cdc.progress.records import decode, identity_key, progress_key, sentinel_key
+from cdc.model.tablefacts import CatalogScope, TableRecord
+from cdc.progress.records import catalog_key, decode, identity_key, progress_key, sentinel_key, table_key
 from cdc.publish.publisher import FULL_CUT_RECORDS, FULL_CUT_S, KafkaPublisher
 from tests.fixtures import customers
 from tests.fixtures.executors import Scripted
@@ -233,6 +234,24 @@ def test_identity_and_tables_are_written_when_they_are_introduced_and_not_again(
     first, second = publishing.cuts
     assert (first.full, first.tables, first.since_lsn) == (True, {"public.customers": "complete"}, 77)
     assert (second.full, second.tables) == (False, {})
+
+
+def test_notes_of_the_catalog_are_written_with_the_next_position_and_once() -> None:
+    publishing = Publishing()
+    scope = CatalogScope(lsn=1, xid=2, all_tables=False, schemas=(), selected=())
+
+    publishing.publisher.note(scope, {"public.b": None, "public.a": TableRecord(facts=None)})
+    publishing.commit()
+    publishing.commit()
+
+    stored = publishing.log.records(_PROGRESS)
+    assert [(one.key, one.value is None) for one in stored] == [
+        (catalog_key("shop"), False),
+        (table_key("shop", "public.a"), False),
+        (table_key("shop", "public.b"), True),
+        (progress_key("shop"), False),
+        (progress_key("shop"), False),
+    ]
 
 
 def test_sentinel_is_a_transaction_of_its_own() -> None:

@@ -1,0 +1,210 @@
+"""What becomes of DDL that the stream does not tell: noticed, recorded with the next Kafka transaction, acted on.
+
+`look` is called by the catalog watch's thread (and once by a start), the rest by the capture thread: facts and findings
+wait here until the pipeline commits them. A finding is durable before its policy acts, so that it is neither lost nor
+forgotten; whoever accepts it sees what capture saw.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.config.settings import Ddl
+from cdc.contracts import DdlObserver
+from cdc.errors import BrokerError, SourceRefused, TailraceError
+from cdc.lsn import Lsn
+from cdc.model.ddl import Look, findings, merged
+from cdc.model.event import StreamPosition
+from cdc.model.patterns import chosen
+from cdc.model.tablefacts import CatalogScope, DdlFinding, TableFacts, TableRecord
+from cdc.progress.catalog import RecordedCatalog
+from cdc.replication.tablefacts import Digest
+
+_PACE: Final = 50  # a look takes a fiftieth of the time at most, however many tables there are
+_NAMED_MAX: Final = 3
+
+
+class Catalog(Protocol):
+    """What is asked of the catalog; see `cdc.replication.tablefacts` for each."""
+
+    def scope(self) -> CatalogScope | None:
+        """What holds for all tables; None without the publication."""
+
+    def digests(self) -> Mapping[int, Digest]:
+        """pg_class.oid -> digest of every captured table."""
+
+    def facts(self, oids: Sequence[int]) -> Mapping[int, TableFacts]:
+        """Facts of some of them."""
+
+    def names(self, oids: Sequence[int]) -> Mapping[int, str]:
+        """``schema.table`` of those that still exist."""
+
+    def end_of_wal(self) -> Lsn:
+        """Where the server's WAL is now."""
+
+
+class DdlLog(Protocol):
+    """Where facts and findings are kept; `cdc.publish.publisher.KafkaPublisher` is one."""
+
+    def note(self, scope: CatalogScope, tables: Mapping[str, TableRecord | None]) -> None:
+        """Have the next commit write these; None deletes."""
+
+
+class DdlWatch:
+    """See the top of the file. An aside of the pipeline (`cdc.contracts.Aside`)."""
+
+    def __init__(
+        self,
+        settings: Ddl,
+        recorded: RecordedCatalog,
+        log: DdlLog,
+        clock: Clock,
+        *,
+        observer: DdlObserver,
+        accepted: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """`accepted` says what was accepted since it was last asked, table -> LSN; it may raise BrokerError."""
+        self._settings = settings
+        self._log = log
+        self._clock = clock
+        self._observer = observer
+        self._accepted = accepted
+        self._lock = threading.Lock()
+        self._scope = recorded.scope
+        self._tables = dict(recorded.tables)
+        self._digests: dict[int, Digest] = {}
+        self._changed: set[str] = set()
+        self._scope_changed = True
+        self._in_flight = False
+        self._refusal: TailraceError | None = None
+        self._next_look_s = float("-inf")
+        self._accept(recorded.accepted)
+
+    def look(self, catalog: Catalog) -> None:
+        """Compare the catalog with what is recorded. Raises SourceError when it cannot be read."""
+        began_s = self._clock.monotonic_s()
+        if began_s < self._next_look_s:
+            return
+        if any(record.findings for record in self._tables.values()):
+            # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
+            with suppress(BrokerError):
+                self._accept(self._accepted())
+        scope = catalog.scope()
+        if scope is not None:
+            self._compare(catalog, scope)
+        self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+
+    def due(self) -> bool:
+        """See `cdc.contracts.Aside.due`."""
+        return bool(self._changed) or self._scope_changed
+
+    def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
+        """See `cdc.contracts.Aside.write`."""
+        with self._lock:
+            if self._scope is None or not self.due():
+                return False
+            self._log.note(self._scope, {table: self._tables.get(table) for table in self._changed})
+            self._changed.clear()
+            self._scope_changed = False
+        return False
+
+    def written(self) -> None:
+        """See `cdc.contracts.Aside.written`. Raises what a policy says of findings, once they are recorded."""
+        if self._refusal is not None and not self.due():
+            raise self._refusal
+
+    def _compare(self, catalog: Catalog, scope: CatalogScope) -> None:
+        digests = dict(catalog.digests())
+        if digests == self._digests and not self._differs(scope):
+            with self._lock:
+                self._scope = scope
+            return
+        changed = [oid for oid, digest in digests.items() if self._digests.get(oid) != digest]
+        found = dict(catalog.facts(changed))
+        now = {facts.table: facts for facts in found.values()}
+        before = {
+            table: record.facts
+            for table, record in self._tables.items()
+            if record.facts is not None and (record.facts.oid in found or record.facts.oid not in digests)
+        }
+        gone = [facts.oid for facts in before.values() if facts.oid not in found]
+        lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
+        look = Look(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal())
+        told = [] if self._scope is None else findings(self._scope, before, look)
+        with self._lock:
+            self._record(before, now, told)
+            self._scope_changed = self._scope_changed or self._differs(scope)
+            self._scope = scope
+            self._digests = {oid: digest for oid, digest in digests.items() if oid in found or oid not in changed}
+            self._act(told)
+
+    def _differs(self, scope: CatalogScope) -> bool:
+        was = self._scope
+        return was is None or (was.all_tables, was.schemas, was.selected) != (
+            scope.all_tables,
+            scope.schemas,
+            scope.selected,
+        )
+
+    def _record(
+        self, before: Mapping[str, TableFacts], now: Mapping[str, TableFacts], told: Sequence[DdlFinding]
+    ) -> None:
+        for table in before.keys() | now.keys() | {one.table for one in told}:
+            was = self._tables.get(table, TableRecord(facts=None))
+            fresh = [one for one in told if one.table == table]
+            self._keep(table, was, TableRecord(facts=now.get(table), findings=merged(was.findings, fresh)))
+
+    def _keep(self, table: str, was: TableRecord, record: TableRecord) -> None:
+        if record == was:
+            return
+        self._changed.add(table)
+        if record.facts is None and not record.findings:
+            self._tables.pop(table, None)
+        else:
+            self._tables[table] = record
+
+    def _accept(self, accepted: Mapping[str, int]) -> None:
+        with self._lock:
+            for table, lsn in accepted.items():
+                record = self._tables.get(table)
+                if record is None or all(one.lsn > lsn for one in record.findings):
+                    continue
+                left = tuple(one for one in record.findings if one.lsn > lsn)
+                self._keep(table, record, TableRecord(facts=record.facts, findings=left))
+                self._observer.ddl_accepted(table, len(record.findings) - len(left))
+            self._act([])
+
+    def _act(self, told: Sequence[DdlFinding]) -> None:
+        """The one place where a policy acts on findings: `told` are new, the open ones are in `_tables`.
+
+        A finding is open until it is accepted. ``warn`` leaves it at being told; with ``stop`` capture ends as soon
+        as all of them are recorded (`written`).
+        """
+        by_table = sorted(self._tables.items())
+        unsettled = [one for _, record in by_table for one in record.findings]
+        self._observer.ddl_found(told, unsettled)
+        stopping = [one for one in unsettled if self._policy(one.table) == "stop"]
+        self._refusal = _refusal(stopping) if stopping else None
+
+    def _policy(self, table: str) -> str:
+        return chosen(table, self._settings.tables, self._settings.policy)
+
+
+def _refusal(stopping: Sequence[DdlFinding]) -> SourceRefused:
+    first = stopping[0]
+    more = len(stopping) - _NAMED_MAX
+    said = "; ".join(one.what for one in stopping[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+    return SourceRefused(
+        f"DDL that the stream does not tell, and [ddl] says stop: {said}",
+        hint="nothing is lost: the stream goes on from here. See what rows it concerns, have them written once more if "
+        "they must be in the log, then accept and start again",
+        command=f"cdc ddl accept {first.table}" if len({one.table for one in stopping}) == 1 else "cdc ddl list",
+        table=first.table,
+        kind=first.kind,
+        since_lsn=Lsn(first.since_lsn),
+        lsn=Lsn(first.lsn),
+    )

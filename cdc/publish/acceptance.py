@@ -1,0 +1,35 @@
+"""Writes down that an operator has seen to findings; the one record of the progress topic that capture does not write.
+
+With a transactional id of its own, so that a running capture is not fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cdc.config.settings import Config
+from cdc.kafka.options import patience_s
+from cdc.kafka.producer import TransactionalProducer
+from cdc.model.event import Record
+from cdc.model.names import progress_topic
+from cdc.model.tablefacts import Accepted
+from cdc.progress.records import accepted_key, encode
+from cdc.publish.publisher import INIT_TIMEOUT_S
+from cdc.publish.topic_rules import CONTROL_BYTES_MAX
+
+
+def accept(config: Config, accepted: Mapping[str, int]) -> None:
+    """Record that the findings of each table are accepted up to an LSN. Raises BrokerError."""
+    records: list[Record] = [
+        (accepted_key(config.name, table), encode(Accepted(lsn=lsn)), None) for table, lsn in sorted(accepted.items())
+    ]
+    producer = TransactionalProducer(config.kafka, f"{config.name}.ddl", message_bytes_max=CONTROL_BYTES_MAX)
+    patience = patience_s(config.kafka)
+    try:
+        producer.init(INIT_TIMEOUT_S)
+        producer.begin()
+        producer.produce_all(progress_topic(config.name), 0, records)
+        producer.flush(patience)
+        producer.commit(patience)
+    finally:
+        producer.close()

@@ -1,0 +1,221 @@
+"""The watch over DDL: it reads what changed, writes what changed, and stops only with what is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from cdc.capture.ddl import DdlWatch
+from cdc.config.settings import Ddl
+from cdc.errors import BrokerUnreachable, SourceRefused
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition
+from cdc.model.tablefacts import CatalogScope, ColumnFacts, DdlFinding, LeafFacts, TableFacts, TableRecord
+from cdc.progress.catalog import RecordedCatalog
+from cdc.replication.tablefacts import Digest
+from tests.fixtures.manual_clock import ManualClock
+
+_AT = StreamPosition(Lsn(100))
+
+
+@dataclass
+class ScriptedCatalog:
+    """See `cdc.capture.ddl.Catalog`: tables by name, each with the columns that came with a default."""
+
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    asked: list[list[int]] = field(default_factory=list)
+    lsn: int = 1000
+    takes_s: float = 0.0
+    clock: ManualClock | None = None
+
+    def scope(self) -> CatalogScope:
+        self.lsn += 10
+        if self.clock is not None:
+            self.clock.now_s += self.takes_s
+        return CatalogScope(lsn=self.lsn, xid=700, all_tables=False, schemas=(), selected=("public.*",))
+
+    def digests(self) -> dict[int, Digest]:
+        return {self._oid(name): Digest(f"public.{name}", hash(columns)) for name, columns in self.tables.items()}
+
+    def facts(self, oids: Sequence[int]) -> dict[int, TableFacts]:
+        self.asked.append(sorted(oids))
+        return {self._oid(name): self._facts(name) for name in self.tables if self._oid(name) in oids}
+
+    def names(self, oids: Sequence[int]) -> Mapping[int, str]:
+        return {}
+
+    def end_of_wal(self) -> Lsn:
+        self.lsn += 10
+        return Lsn(self.lsn)
+
+    def _oid(self, name: str) -> int:
+        return sum(name.encode())
+
+    def _facts(self, name: str) -> TableFacts:
+        columns = [ColumnFacts(1, "id", 23, -1, 5, 0, False, True)]
+        columns += [ColumnFacts(2 + n, c, 23, -1, 6, 0, True, True) for n, c in enumerate(self.tables[name])]
+        oid = self._oid(name)
+        return TableFacts(oid, "public", name, 1, 5, tuple(columns), (LeafFacts(oid, "public", name, oid, True),))
+
+
+@dataclass
+class NotingLog:
+    """See `cdc.capture.ddl.DdlLog`."""
+
+    notes: list[dict[str, TableRecord | None]] = field(default_factory=list)
+
+    def note(self, scope: CatalogScope, tables: Mapping[str, TableRecord | None]) -> None:
+        self.notes.append(dict(tables))
+
+
+@dataclass
+class NotingObserver:
+    """See `cdc.contracts.DdlObserver`."""
+
+    told: list[DdlFinding] = field(default_factory=list)
+    unsettled: list[DdlFinding] = field(default_factory=list)
+
+    def ddl_found(self, told: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
+        self.told += told
+        self.unsettled = list(unsettled)
+
+    def ddl_accepted(self, table: str, count: int) -> None: ...
+
+
+class Rig:
+    """A watch after its first look and commit, over tables a and b."""
+
+    def __init__(self, settings: Ddl = Ddl()) -> None:  # noqa: B008 - frozen
+        self.clock = ManualClock()
+        self.catalog = ScriptedCatalog({"a": (), "b": ()})
+        self.log = NotingLog()
+        self.observer = NotingObserver()
+        self.accepted: dict[str, int] | BrokerUnreachable = {}
+        recorded = RecordedCatalog(None, {}, {})
+        self.watch = DdlWatch(settings, recorded, self.log, self.clock, observer=self.observer, accepted=self._accepted)
+        self.watch.look(self.catalog)
+        self.commit()
+
+    def commit(self) -> None:
+        self.watch.write(_AT)
+        self.watch.written()
+
+    def look(self) -> None:
+        self.clock.now_s += 1
+        self.watch.look(self.catalog)
+
+    def _accepted(self) -> Mapping[str, int]:
+        if isinstance(self.accepted, BrokerUnreachable):
+            raise self.accepted
+        return self.accepted
+
+
+def test_facts_are_read_and_written_of_changed_tables_only() -> None:
+    rig = Rig()
+    rig.catalog.tables["b"] = ("d",)
+
+    rig.look()
+    rig.commit()
+    rig.look()
+
+    assert rig.catalog.asked == [[97, 98], [98]]
+    assert [sorted(notes) for notes in rig.log.notes] == [["public.a", "public.b"], ["public.b"]]
+    assert [one.table for one in rig.observer.told] == ["public.b"]
+    assert not rig.watch.due(), "nothing more to write"
+
+
+def test_looks_take_a_fiftieth_of_the_time_at_most() -> None:
+    rig = Rig()
+    rig.catalog.clock, rig.catalog.takes_s = rig.clock, 2.0
+    rig.look()
+    began, looks = rig.clock.now_s, rig.catalog.lsn
+
+    for _ in range(99):
+        rig.clock.now_s += 1
+        rig.watch.look(rig.catalog)
+    assert rig.catalog.lsn == looks
+    rig.clock.now_s = began + 101
+    rig.watch.look(rig.catalog)
+
+    assert rig.catalog.lsn > looks
+
+
+def test_stop_comes_after_the_commit_that_has_the_finding() -> None:
+    rig = Rig(Ddl(policy="stop"))
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+
+    rig.watch.written()  # of a commit that was under way before
+    rig.watch.write(_AT)
+    with pytest.raises(SourceRefused, match=r"d of public\.b") as caught:
+        rig.watch.written()
+
+    record = rig.log.notes[-1]["public.b"]
+    assert record is not None
+    assert [one.kind for one in record.findings] == ["column_filled"]
+    assert caught.value.facts["lsn"] == record.findings[0].lsn
+
+
+def test_finding_of_a_kind_is_one_and_reaches_from_the_first_to_the_last() -> None:
+    rig = Rig()
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+    first = rig.observer.unsettled[0]
+    rig.catalog.tables["b"] = ("d", "e")
+    rig.look()
+
+    (last,) = rig.observer.unsettled
+    assert (last.since_lsn, last.lsn > first.lsn) == (first.since_lsn, True)
+    assert [one.what.split()[0] for one in rig.observer.told] == ["d", "e"]
+
+
+def test_acceptance_settles_what_was_noticed_up_to_its_lsn() -> None:
+    rig = Rig(Ddl(policy="stop"))
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+    finding = rig.observer.unsettled[0]
+
+    rig.accepted = {"public.b": finding.lsn - 1}
+    rig.look()
+    assert rig.observer.unsettled == [finding]
+    rig.accepted = {"public.a": finding.lsn, "public.b": finding.lsn}
+    rig.look()
+    rig.commit()
+
+    assert rig.observer.unsettled == []
+    record = rig.log.notes[-1]["public.b"]
+    assert record is not None
+    assert record.findings == ()
+
+
+def test_broker_that_is_away_does_not_end_the_watch() -> None:
+    rig = Rig()
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+    rig.accepted = BrokerUnreachable("away")
+    rig.catalog.tables["a"] = ("d",)
+
+    rig.look()
+
+    assert {one.table for one in rig.observer.unsettled} == {"public.a", "public.b"}
+
+
+def test_table_that_is_gone_is_deleted_once_its_finding_is_accepted() -> None:
+    rig = Rig()
+    del rig.catalog.tables["b"]
+    rig.look()
+    rig.commit()
+    (finding,) = rig.observer.unsettled
+    rig.accepted = {"public.b": finding.lsn}
+
+    rig.look()
+    rig.commit()
+
+    assert finding.kind == "left"
+    assert rig.log.notes[-1] == {"public.b": None}
+
+
+def test_first_record_of_the_catalog_tells_nothing() -> None:
+    assert Rig().observer.told == []
