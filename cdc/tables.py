@@ -23,7 +23,7 @@ from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
 from cdc.model.patterns import matches
-from cdc.model.progress import KeyForm, SchemaRecord
+from cdc.model.progress import KeyColumn, KeyForm, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.replication.table import SourceTable
@@ -145,16 +145,19 @@ class TablePlanner:
                 hint="take the former key back, or leave the table out; under another `name` capture starts anew",
                 table=table,
             )
-        # Another type is a rewrite of the table, which cannot be seen here.
         for column, old in zip(key, former, strict=True):
-            if column.type == old.type and column.encoding != old.encoding:
-                raise SourceRefused(
-                    f"key column {column.name!r} of {table} would be written as {column.encoding} now; its topic has "
-                    f"rows under keys written as {old.encoding}",
-                    hint="take the former value in [encode] back; under another `name` capture starts anew",
-                    table=table,
-                    column=column.name,
-                )
+            if column.written_as(old):
+                continue
+            by_option = column.type == old.type and column.width == old.width
+            shown = (column.encoding, old.encoding) if by_option else (_typed(column), _typed(old))
+            raise SourceRefused(
+                f"key column {column.name!r} of {table} would be written as {shown[0]} now; its topic has rows under "
+                f"keys written as {shown[1]}",
+                hint=f"take the former {'value in [encode]' if by_option else 'type'} back; under another `name` "
+                "capture starts anew",
+                table=table,
+                column=column.name,
+            )
         self._keys[table] = key
 
     def _key(self, relation: Relation) -> Sequence[str]:
@@ -177,6 +180,10 @@ class TablePlanner:
             below = {oid for fact in facts.values() for oid in (fact.base_oid, fact.element_oid) if oid}
             wanted = unknown_types(below) - found.keys()
         return found
+
+
+def _typed(column: KeyColumn) -> str:
+    return f"{column.encoding} of {column.type}{f'({column.width})' if column.width > 0 else ''}"
 
 
 def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:

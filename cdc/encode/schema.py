@@ -12,7 +12,7 @@ import msgspec
 from cdc.encode.values import EncodeOptions, TypeEncoding, resolve
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.progress import KeyColumn, KeyForm, SchemaColumn, SchemaRecord
+from cdc.model.progress import KeyColumn, KeyForm, SchemaColumn, SchemaRecord, key_width
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
 
@@ -37,9 +37,10 @@ class TableSchema:
     @property
     def key_form(self) -> KeyForm:
         """The key columns in key order."""
+        columns = [(self.relation.columns[index], self.encodings[index]) for index in self.key]
         return tuple(
-            KeyColumn(self.relation.columns[index].name, self.encodings[index].name, self.encodings[index].encoding)
-            for index in self.key
+            KeyColumn(column.name, encoding.name, encoding.encoding, key_width(encoding.name, column.type_modifier))
+            for column, encoding in columns
         )
 
     def record(self, topic: str, epoch: int, lsn: Lsn) -> SchemaRecord:

@@ -95,11 +95,40 @@ class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyColumn(NamedTuple):
-    """A key column: its type by name, and what JSON it becomes."""
+    """A key column: its type by name, and what JSON it becomes.
+
+    `width` is what its type modifier has to do with that: digits behind the point of numeric, characters that bpchar
+    and bit fill up; -1 for any, 0 for other types.
+    """
 
     name: str
     type: str
     encoding: str
+    width: int = 0
+
+    def written_as(self, other: KeyColumn) -> bool:
+        """Whether the same value is the same JSON in both, whatever it is."""
+        if self.encoding != other.encoding:
+            return False
+        if self.encoding in _ONE_TEXT or {self.type, other.type} <= _TEXTS:
+            return True
+        return (self.type, self.width) == (other.type, other.width)
+
+
+_ONE_TEXT = frozenset(
+    {"boolean", "integer", "integer_string", "uuid", "date", "epoch_days", "timestamp", "timestamp_utc", "epoch_micros"}
+)
+"""Encodings that tell nothing of the type: int4 and int8, or a domain over them, give the same JSON."""
+_TEXTS = frozenset({"text", "varchar"})
+
+
+def key_width(type_name: str, modifier: int) -> int:
+    """`KeyColumn.width` of a type modifier."""
+    if type_name == "numeric":
+        # https://www.postgresql.org/docs/18/datatype-numeric.html: 4 + (precision << 16 | scale in 11 bits, signed).
+        scale = (modifier - 4) & 0x7FF
+        return -1 if modifier < 0 else scale - 0x800 if scale & 0x400 else scale
+    return modifier if type_name in {"bpchar", "bit"} else 0
 
 
 KeyForm: TypeAlias = tuple[KeyColumn, ...]
@@ -131,4 +160,8 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key_form(self) -> KeyForm:
         """The key columns, in the order of the table."""
-        return tuple(KeyColumn(column.name, column.type, column.encoding) for column in self.columns if column.key)
+        return tuple(
+            KeyColumn(column.name, column.type, column.encoding, key_width(column.type, column.type_modifier))
+            for column in self.columns
+            if column.key
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
     from tests.fixtures.topiclog import TopicLog
@@ -148,6 +150,34 @@ def test_another_key_stops_capture_before_its_first_row(capture: CaptureSite) ->
     assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
     assert stop["table"] == "public.t"
     assert [event.key for event in capture.log().events] == [b'{"id":1}']
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [
+        ("int", "1", "text"),
+        ("text", "'a'", "char(3)"),
+        ("numeric(4, 1)", "1.5", "numeric(4, 2)"),
+        ("timestamp", "'2020-01-01'", "timestamptz"),
+    ],
+)
+def test_key_that_would_be_written_otherwise_stops_capture_before_its_first_row(
+    capture: CaptureSite, before: str, value: str, after: str, running: bool
+) -> None:
+    """The rows of before would keep their former keys in the topic, beside the same rows under new ones."""
+    capture.sql(f"create table t (id {before} primary key, n int)")
+    daemon = capture.running()
+    capture.sql(f"insert into t values ({value}, 1)")
+    capture.settled(daemon)
+    if not running:
+        daemon.stop()
+
+    capture.sql(f"alter table t alter id type {after}", "update t set n = 2")
+    stop = (daemon if running else capture.daemon()).stopped_with()
+
+    assert (stop["state"], stop["table"], stop["column"]) == ("MISCONFIGURED", "public.t", "id")
+    assert len(capture.log().events) == 1
 
 
 def ddl_history() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from cdc.config.load import parse
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.hole import Holes
-from cdc.model.progress import KeyColumn, KeyForm
+from cdc.model.progress import KeyColumn, KeyForm, key_width
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
 from cdc.tables import TablePlanner
@@ -129,7 +130,11 @@ def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
     ("former", "message"),
     [
         ((KeyColumn("id", "int4", "integer"),), ""),
-        ((KeyColumn("id", "numeric", "decimal"),), ""),  # the column has another type now
+        ((KeyColumn("id", "int8", "integer"),), ""),
+        (
+            (KeyColumn("id", "numeric", "decimal", -1),),
+            r"key column 'id' .* written as integer of int4 now.* decimal of num",
+        ),
         (
             (KeyColumn("id", "int4", "integer_string"),),
             r"key column 'id' .* would be written as integer now",
@@ -145,6 +150,37 @@ def test_rows_under_keys_that_looked_otherwise_are_not_left_behind(former: KeyFo
         return
     with pytest.raises(SourceRefused, match=message):
         planning.planner.plan(_relation(), _AT)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("int2", "integer"), ("public.positive", "integer"), True),
+        (("text", "string"), ("varchar", "string"), True),
+        (("text", "string"), ("bpchar", "string", 14), False),  # padded
+        (("bpchar", "string", 14), ("bpchar", "string", 15), False),
+        (("inet", "string"), ("cidr", "string"), False),  # 10.0.0.1 and 10.0.0.1/32
+        (("float4", "float"), ("float8", "float"), False),  # 0.1 and 0.10000000149011612
+        (("time", "time"), ("timetz", "time"), False),
+        (("timestamp", "timestamp"), ("timestamptz", "timestamp_utc"), False),
+        (("numeric", "decimal", 2), ("numeric", "decimal", 3), False),  # 1.50 and 1.500
+        (("numeric", "decimal", 2), ("numeric", "decimal", 2), True),
+        (("uuid", "uuid"), ("text", "string"), False),
+        (("text[]", "array<string>"), ("bpchar[]", "array<string>"), False),
+    ],
+)
+def test_types_whose_keys_are_the_same_bytes(one: tuple[Any, ...], other: tuple[Any, ...], same: bool) -> None:
+    first, second = KeyColumn("k", *one), KeyColumn("k", *other)
+
+    assert first.written_as(second) is second.written_as(first) is same
+
+
+@pytest.mark.parametrize(
+    ("type_name", "modifier", "width"),
+    [("numeric", -1, -1), ("numeric", (10 << 16 | 2) + 4, 2), ("numeric", (10 << 16 | 2046) + 4, -2), ("text", 9, 0)],
+)
+def test_width_of_a_key_is_what_its_text_shows(type_name: str, modifier: int, width: int) -> None:
+    assert key_width(type_name, modifier) == width
 
 
 def test_topic_is_opened_once_and_its_buffer_stays_when_the_shape_changes() -> None:
