@@ -22,7 +22,7 @@ from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
-from cdc.model.patterns import matches
+from cdc.model.patterns import chosen, matches
 from cdc.model.progress import KeyColumn, KeyForm, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
@@ -77,7 +77,7 @@ class TablePlanner:
         self._epoch = epoch
         self._encode = EncodeOptions(**msgspec.structs.asdict(config.encode))
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
-        self._holes = holes if config.toast.mode == "reselect" else None
+        self._holes = holes
         self._buffers: dict[str, TopicBuffer] = {}
         self._written: set[tuple[str, str]] = set()
 
@@ -95,7 +95,8 @@ class TablePlanner:
             compacted = bool(schema.key)
             buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
             self._buffers[topic] = buffer
-        transcoder = Transcoder(schema, buffer, self._transcode, self._holes)
+        reselect = chosen(relation.table, self._config.toast.tables, self._config.toast.mode) == "reselect"
+        transcoder = Transcoder(schema, buffer, self._transcode, self._holes if reselect else None)
         return Planned(buffer, transcoder, self._new(schema, topic, at))
 
     def introduce(

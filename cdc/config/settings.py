@@ -176,6 +176,10 @@ class Toast(Section, frozen=True):
             "it out of `after`, list it in `source.unchanged`. REPLICA IDENTITY FULL tables have it in the stream"
         ),
     ] = "reselect"
+    tables: Annotated[
+        dict[str, Literal["reselect", "omit"]],
+        Meta(description='pattern of schema.table -> its mode, as {"public.docs_*" = "omit"}; the last match wins'),
+    ] = {}
 
 
 class Ddl(Section, frozen=True):

@@ -120,6 +120,7 @@ partitions = 4          # of topics we create; a key never moves afterwards
 
 # [toast]
 # mode = "reselect"     # large values an update did not change: read again; or "omit"
+# tables = {{"public.docs_*" = "omit"}}
 
 # [ddl]
 # policy = "warn"       # of DDL that changes rows without an event: tell of it, or "stop"

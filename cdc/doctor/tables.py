@@ -10,6 +10,7 @@ from cdc.doctor.facts import SourceFacts, TableRights
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.sqltext import ident, name_of
 from cdc.doctor.tomltext import table_pattern, toml_string
+from cdc.model.patterns import chosen
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.table import Leaf, SourceTable
 
@@ -21,14 +22,14 @@ def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
     """A summary, then what is to be said of each table, in their order."""
     return [
         *_summary(facts, config),
-        *_rights(facts, reselect=config.toast.mode == "reselect"),
+        *_rights(facts, config),
         *(
             finding
             for table in facts.tables
             for finding in check_table(
                 table,
                 facts.rights.get(table.oid),
-                reselect=config.toast.mode == "reselect",
+                reselect=_reselected(table, config),
                 published=facts.publication.columns.get(table.oid, ()) if facts.publication else (),
             )
         ),
@@ -68,7 +69,11 @@ def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
     yield Finding(group=Group.TABLES, level=Level.OK, check="tables", message=", ".join(parts))
 
 
-def _rights(facts: SourceFacts, *, reselect: bool) -> Iterator[Finding]:
+def _reselected(table: SourceTable, config: Config) -> bool:
+    return chosen(table.table, config.toast.tables, config.toast.mode) == "reselect"
+
+
+def _rights(facts: SourceFacts, config: Config) -> Iterator[Finding]:
     """Streaming needs no right on a table; copying what is there, and reading large values again, does.
 
     One finding for all of them; an error where the next update may stop capture.
@@ -83,8 +88,9 @@ def _rights(facts: SourceFacts, *, reselect: bool) -> Iterator[Finding]:
     grants = [f"grant usage on schema {ident(schema)} to {role};" for schema in schemas]
     grants += [f"grant select on {name_of(t)} to {role};" for t in lacking if not facts.rights[t.oid].can_select]
     grants += [f"alter role {role} bypassrls;"] if any(may.filtered for _, may in found) else []
-    stops = reselect and any(table.key and _large(table, facts.rights[table.oid]) for table in lacking)
-    needs = "a snapshot and updates that leave a large value alone need" if reselect else "a snapshot needs"
+    read_again = [table for table in lacking if _reselected(table, config)]
+    stops = any(table.key and _large(table, facts.rights[table.oid]) for table in read_again)
+    needs = "a snapshot and updates that leave a large value alone need" if read_again else "a snapshot needs"
     text = f"role {facts.role.name!r} may not read all rows of {len(lacking)} tables, which {needs}: {shown}"
     level = Level.ERROR if stops else Level.WARNING
     yield Finding(group=Group.TABLES, level=level, check="select", message=text, sql="\n".join(grants))

@@ -74,3 +74,27 @@ def test_several_unchanged_values_are_all_named(capture: CaptureSite) -> None:
     assert updated.source["unchanged"] == ["body", "note"]
     assert nulled.source["unchanged"] == ["body"]
     assert nulled.after["note"] is None
+
+
+def test_table_has_the_mode_of_the_last_pattern_that_fits(capture: CaptureSite) -> None:
+    for name in ("docs_a", "docs_b", "t"):
+        capture.sql(*[statement.replace("table t", f"table {name}") for statement in _TABLE])
+    daemon = capture.running({"toast": {"tables": {"public.docs_*": "omit", "public.docs_b": "reselect"}}})
+
+    for name in ("docs_a", "docs_b", "t"):
+        capture.sql(f"insert into {name} values (1, 1, {_BODY}, null)", f"update {name} set n = 2")
+    log = capture.settled(daemon)
+
+    kept = {name: log.events_of(capture.topic(name))[-1] for name in ("docs_a", "docs_b", "t")}
+    assert {name: event.source.get("unchanged") for name, event in kept.items()} == {
+        "docs_a": ["body"],
+        "docs_b": None,
+        "t": None,
+    }
+    assert {name: event.source.get("reselected") for name, event in kept.items()} == {
+        "docs_a": None,
+        "docs_b": ["body"],
+        "t": ["body"],
+    }
+    assert "body" not in kept["docs_a"].after
+    assert kept["t"].after["body"] == kept["docs_b"].after["body"] == "0123456789" * 1000

@@ -178,3 +178,21 @@ def test_refusal_of_a_sink_names_what_is_wrong(text: str, message: str) -> None:
         _config(text)
 
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize("section", ["toast", "ddl"])
+@pytest.mark.parametrize("pattern", ["docs", "!public.docs", ""])
+def test_pattern_of_an_override_that_can_fit_nothing_is_refused_with_its_key(section: str, pattern: str) -> None:
+    word = "omit" if section == "toast" else "stop"
+
+    with pytest.raises(ConfigError) as caught:
+        _config(f'[{section}]\ntables = {{"{pattern}" = "{word}"}}\n')
+
+    assert f"{section}.tables" in caught.value.message
+    assert repr(pattern) in caught.value.message
+
+
+@pytest.mark.parametrize(("section", "word"), [("toast", "stop"), ("ddl", "omit"), ("ddl", "resnapshot")])
+def test_word_an_override_does_not_know_is_refused_with_its_key(section: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{section}\.tables.*{word}"):
+        _config(f'[{section}]\ntables = {{"public.t" = "{word}"}}\n')

@@ -123,6 +123,19 @@ def test_large_values_that_may_not_be_read_are_an_error(
     assert [f.level for f in found if f.check == "select"] == [level]
 
 
+@pytest.mark.parametrize(("word", "level"), [("omit", Level.WARNING), ("reselect", Level.ERROR)])
+def test_rights_are_judged_by_the_mode_of_the_table(word: str, level: Level) -> None:
+    other = {"omit": "reselect", "reselect": "omit"}[word]
+    toast = f'[toast]\nmode = "{other}"\ntables = {{"public.*" = "{word}"}}'
+    subject = table()
+
+    found = check_tables(
+        facts(subject, rights={subject.oid: rights(can_select=False, toast_bytes=1)}), config(kafka=toast)
+    )
+
+    assert [f.level for f in found if f.check == "select"] == [level]
+
+
 def test_row_level_security_that_hides_rows_is_lifted_for_the_role() -> None:
     subject = table()
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cdc.errors import SourceRefused
-from cdc.model.patterns import matches
+from cdc.model.patterns import chosen, matches
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.publication import add_statement, create_statement, publishable, to_add
 from cdc.replication.table import Index, choose_key
@@ -154,3 +154,14 @@ def test_only_what_is_missing_is_added() -> None:
     assert to_add(publication(first, second), "p", [first, second]) == []
     assert to_add(publication(first), "p", [first, second]) == [add_statement("p", [second])]
     assert to_add(None, "p", [first]) == [create_statement("p", [first])]
+
+
+def test_override_is_that_of_the_last_pattern_that_fits() -> None:
+    overrides = {"public.*": "a", "public.docs_*": "b", "*.docs_1": "c"}
+
+    assert [chosen(name, overrides, "z") for name in ("public.t", "public.docs_2", "public.docs_1", "other.t")] == [
+        "a",
+        "b",
+        "c",
+        "z",
+    ]
