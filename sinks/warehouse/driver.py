@@ -42,7 +42,7 @@ from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.restored import check_newest
-from sinks.warehouse.span import START, Mark, Partition, Span, next_span, partition_of
+from sinks.warehouse.span import START, Mark, Partition, Span, joined, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
 from sinks.warehouse.viewrun import CutTables, Kept, run_views
 from sinks.warehouse.views import View, bind
@@ -82,6 +82,7 @@ class LakeDriver:
     def __init__(self, parts: LakeParts) -> None:
         self._parts = parts
         self._manifest = parts.store.current()
+        self._passed: Span | None = None
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._behind: dict[str, str] = {}
@@ -103,11 +104,17 @@ class LakeDriver:
 
     def step(self) -> bool:
         """Apply the next cut, if the log has one."""
-        parts = self._parts
-        cuts = read_marks(parts.reader, parts.name, self.mark, _INDEX_RECORDS)
-        parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else self.mark.end_lsn))
-        span = next_span(self.mark, cuts, events_max=parts.settings.events_max)
-        if span is None or (self._manifest is not None and span.end.end_lsn == self.mark.end_lsn):
+        parts, passed = self._parts, self._passed
+        start = self.mark if passed is None else passed.end
+        cuts = read_marks(parts.reader, parts.name, start, _INDEX_RECORDS)
+        parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
+        span = next_span(start, cuts, events_max=parts.settings.events_max)
+        if span is None:
+            return False
+        span = span if passed is None else joined(passed, span)
+        # Heartbeats of an idle source are in the index, too: what says nothing new is not read again.
+        self._passed = span if self._manifest is not None and span.end.end_lsn == self.mark.end_lsn else None
+        if self._passed is not None:
             return False
         self._apply(span, self._pending(span))
         return True

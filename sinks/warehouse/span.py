@@ -137,6 +137,11 @@ def next_span(start: Mark, cuts: Sequence[tuple[int, Cut]], *, events_max: int) 
     return found
 
 
+def joined(passed: Span, span: Span) -> Span:
+    """One span of two, of which the second begins where the first ends."""
+    return Span(passed.start, span.end, passed.merged + span.merged, {**span.opened, **passed.opened})
+
+
 class _Building:
     """The accounts from a mark on, record by record."""
 

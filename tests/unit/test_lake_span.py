@@ -8,7 +8,7 @@ from cdc.errors import SinkGap, SinkStale
 from cdc.model.progress import Cut, SchemaKey
 from cdc.progress.records import encode
 from sinks.warehouse.cutreader import read_marks, read_schemas
-from sinks.warehouse.span import START, Mark, next_span
+from sinks.warehouse.span import START, Mark, joined, next_span
 from tests.fixtures.lakeevents import ID, column, cut, schema
 from tests.fixtures.memory_log import MemoryLog
 
@@ -66,6 +66,23 @@ def test_idle_cuts_move_the_mark_without_records() -> None:
 
     assert span is not None
     assert (span.end.end_lsn, span.records, span.ranges) == (120, 0, {})
+
+
+def test_span_joined_to_one_that_was_passed_is_that_of_both_read_at_once() -> None:
+    """Heartbeats, a start with a new schema and a topic that is opened: nothing of it may be forgotten."""
+    heartbeat = "shop.heartbeat-0"
+    passed = _numbered(cut(100, {heartbeat: (1, 1)}), cut(100, {SCHEMAS: (3, 2), B: (40, 0)}), cut(100))
+    later = _numbered(cut(120, {A: (7, 5), B: (42, 2)}), cut(130, {A: (8, 6)}), at=16)
+
+    whole = next_span(_mark(), [*passed, *later], events_max=MANY)
+    first = next_span(_mark(), passed, events_max=MANY)
+    assert first is not None
+    second = next_span(first.end, later, events_max=MANY)
+
+    assert second is not None
+    assert joined(first, second) == whole
+    assert whole is not None
+    assert whole.ranges["shop.public.b", 0] == (40, 42, 2)
 
 
 def test_schema_records_are_no_events() -> None:
