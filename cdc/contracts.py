@@ -183,3 +183,13 @@ class DdlObserver(Protocol):
 
     def ddl_accepted(self, table: str, count: int) -> None:
         """So many findings of a table are settled."""
+
+
+class HeartbeatObserver(Protocol):
+    """Told of heartbeat statements on the source; for logs and metrics. Must not block or raise."""
+
+    def heartbeat_returned(self, seconds: float) -> None:
+        """What one wrote is in the log, so long after it began."""
+
+    def heartbeat_failed(self, cause: TailraceError | None) -> None:
+        """One could not be run; None: they can again."""

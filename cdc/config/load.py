@@ -191,6 +191,10 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: source.keys has {table!r} = {list(columns)}",
                 hint='it takes schema.table and at least one column, each once, as in "public.orders" = ["code"]',
             )
+    if config.capture.heartbeat_query and not config.capture.heartbeat_interval_s:
+        raise ConfigError(
+            f"{where}: capture.heartbeat_query has no interval", hint="set capture.heartbeat_interval_s, as 10"
+        )
     for sink in config.sinks:
         if _SINK_NAME.fullmatch(sink) is None:
             raise ConfigError(

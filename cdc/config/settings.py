@@ -127,6 +127,22 @@ class Capture(Section, frozen=True):
         ),
     ] = False
     messages: Annotated[bool, Meta(description="write messages of pg_logical_emit_message to `<name>.message`")] = False
+    heartbeat_interval_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="seconds between records on `<name>.heartbeat` that say how far capture is, also when nothing "
+            "changes; 0: none",
+        ),
+    ] = 0.0
+    heartbeat_query: Annotated[
+        str,
+        Meta(
+            description="a statement to run on the source at each heartbeat, names qualified, as `select "
+            "pg_logical_emit_message(true, 'heartbeat', '')`: `cdc_heartbeat_seconds` then is the end-to-end lag"
+        ),
+    ] = ""
     catalog_check_s: Annotated[
         float,
         Meta(

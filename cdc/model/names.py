@@ -50,6 +50,11 @@ def message_topic(name: str) -> str:
     return f"{name}.message"
 
 
+def heartbeat_topic(name: str) -> str:
+    """How far capture is, again and again, when that is asked for."""
+    return f"{name}.heartbeat"
+
+
 def schema_topic(name: str) -> str:
     """Every schema a row was ever encoded with; compacted."""
     return f"{name}.__schema"

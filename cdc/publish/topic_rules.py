@@ -79,7 +79,7 @@ def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool =
 
 
 def side_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
-    """``<name>.transaction`` or ``.message``: one partition, so that its records have one order."""
+    """``<name>.transaction``, ``.message`` or ``.heartbeat``: one partition, so that its records have one order."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     return _want(TopicKind.KEYLESS, topic, kafka, {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size})
 

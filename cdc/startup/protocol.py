@@ -48,6 +48,7 @@ from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.ddl import catalog_of, ddl_watch
+from cdc.startup.heartbeat import heartbeats
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
 from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
 from cdc.tables import TablePlanner
@@ -148,12 +149,9 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.open_all([*data, schema_topic(config.name)])
-        keys = recorded_keys(reader, config.name)
-        database = source.identity.database
         holes = Holes()
-        planner = TablePlanner(
-            config, database, _Catalog(sql), accounts.open_topic, epoch=epoch, keys=keys, holes=holes
-        )
+        planner = _planner(config, source, accounts, reader, epoch=epoch, holes=holes)
+        beats = heartbeats(config, clock, status, closing, epoch=epoch)
         publisher.tables = {table.table: "complete" for table in source.tables}
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
@@ -162,7 +160,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         ddl.written()
         status.reached(position)
         _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
-        side = _side(config, database)
+        side = _side(config, source.identity.database)
         parts = Parts(
             stream=session,
             publisher=publisher,
@@ -174,8 +172,8 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             clock=clock,
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
-            side_buffers=side.buffers,
-            asides=[ddl],
+            side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
+            asides=[ddl, *beats],
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
@@ -197,6 +195,14 @@ def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
     size = message_bytes_max(config.capture.row_bytes_max)
     producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
+
+
+def _planner(
+    config: Config, source: Source, accounts: Accounts, reader: LogReader, *, epoch: int, holes: Holes
+) -> TablePlanner:
+    keys, database = recorded_keys(reader, config.name), source.identity.database
+    catalog_now = _Catalog(source.sql)
+    return TablePlanner(config, database, catalog_now, accounts.open_topic, epoch=epoch, keys=keys, holes=holes)
 
 
 def _assembler(config: Config, position: StreamPosition, epoch: int, side: SideTopics) -> Assembler:

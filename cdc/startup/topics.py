@@ -9,7 +9,7 @@ from cdc.errors import ProgressDamaged
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import TopicFacts
-from cdc.model.names import data_topic, message_topic, transaction_topic
+from cdc.model.names import data_topic, heartbeat_topic, message_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.publish.ledger import Ledger
@@ -57,8 +57,9 @@ def data_topics(
 
 
 def side_topics(config: Config) -> list[str]:
-    """Topics of transactions and messages, as far as they are asked for."""
+    """Topics of transactions, messages and heartbeats, as far as they are asked for."""
     asked = {
+        heartbeat_topic(config.name): config.capture.heartbeat_interval_s > 0,
         transaction_topic(config.name): config.capture.transactions,
         message_topic(config.name): config.capture.messages,
     }

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 _COMMIT_BUCKETS = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 5, 10, 30)
 _ROW_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+_HEARTBEAT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _CUT_BUCKETS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 300, 900)
 
 
@@ -72,6 +73,19 @@ class Metrics:
             "cdc_reselect_waits_total",
             "Times capture waited for seconds until a transaction was visible or a table was not locked",
             registry=registry,
+        )
+        self._declare_beside(registry)
+
+    def _declare_beside(self, registry: CollectorRegistry) -> None:
+        """Of what goes on beside the stream."""
+        self.heartbeat_seconds = Histogram(
+            "cdc_heartbeat_seconds",
+            "From the beginning of capture.heartbeat_query on the source until the log has what it wrote",
+            buckets=_HEARTBEAT_BUCKETS,
+            registry=registry,
+        )
+        self.heartbeat_failures = Counter(
+            "cdc_heartbeat_failures_total", "Times capture.heartbeat_query could not be run", registry=registry
         )
         self.ddl_found = Counter(
             "cdc_ddl_found_total",

@@ -65,6 +65,7 @@ class Status:
         self._rates: deque[tuple[float, int, int]] = deque()
         self._totals = [0, 0, 0, 0]
         self._slot: SlotReading | None = None
+        self._heartbeat_fails = False
         self._ddl: Sequence[DdlFinding] = ()
         self._wal_rate = 0.0
         self._last_commit_seconds = 0.0
@@ -144,6 +145,20 @@ class Status:
     def ddl_accepted(self, table: str, count: int) -> None:
         """See `cdc.contracts.DdlObserver`."""
         log.get().info("ddl_accepted", table=table, findings=count)
+
+    def heartbeat_returned(self, seconds: float) -> None:
+        """See `cdc.contracts.HeartbeatObserver`."""
+        self._metrics.heartbeat_seconds.observe(seconds)
+
+    def heartbeat_failed(self, cause: TailraceError | None) -> None:
+        """See `cdc.contracts.HeartbeatObserver`. An incident is logged once."""
+        if cause is None:
+            log.get().info("heartbeat_recovered")
+        else:
+            self._metrics.heartbeat_failures.inc()
+            if not self._heartbeat_fails:
+                log.get().warning("heartbeat_failed", **log.error_fields(cause))
+        self._heartbeat_fails = cause is not None
 
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""

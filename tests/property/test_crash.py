@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.heartbeat import Heartbeats
 from cdc.capture.sidetopics import SideTopics
 from cdc.encode.schema import table_schema
 from cdc.encode.siderecords import SideRecords
@@ -34,7 +35,7 @@ from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
-from cdc.model.progress import Cut, Identity, SchemaRecord
+from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.pipeline import Parts, Pipeline
 from cdc.progress.records import decode
@@ -52,6 +53,7 @@ from tests.property.histories import FIRST_LSN, LEFT_OUT, Source, Step, Transact
 
 _TOPICS = {"shop.public.t1": 2, "shop.public.t2": 3}
 _TRANSACTIONS = "shop.transaction"
+_HEARTBEATS = "shop.heartbeat"
 _IDENTITY = Identity(
     system_identifier="1",
     timeline=1,
@@ -108,13 +110,18 @@ class _Capture:
         side = SideTopics(
             SideRecords("shop", "d"), transactions=TopicBuffer(_TRANSACTIONS, 1), messages=None, row_bytes_max=1 << 20
         )
-        for (topic, index), (_, high) in log.end_offsets([*_TOPICS, _TRANSACTIONS, "shop.__schema"]).items():
+        for (topic, index), (_, high) in log.end_offsets(
+            [*_TOPICS, _TRANSACTIONS, _HEARTBEATS, "shop.__schema"]
+        ).items():
             publisher.ledger.open((topic, index), end_offset=high, before=restored.accounts.get(f"{topic}-{index}"))
         publisher.introduce(_IDENTITY, restored.since_lsn)
         publisher.commit(self.start, Lsn(1 << 40))
         assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete", side=side)
         self.publisher = publisher
         holes, observer = Holes(), NotingObserver()
+        beats = Heartbeats(
+            "shop", clock, epoch=1, interval_s=1.0, buffer=TopicBuffer(_HEARTBEATS, 1), observer=observer
+        )
         self.looks_in_vain = 0
         self.pipeline = Pipeline(
             Parts(
@@ -130,7 +137,8 @@ class _Capture:
                 clock=clock,
                 verified=lambda: Lsn(1 << 40),
                 batch_age_max_s=1.0,
-                side_buffers=side.buffers,
+                side_buffers=[*side.buffers, beats.buffer],
+                asides=[beats],
             )
         )
         self.assembler = assembler
@@ -244,6 +252,23 @@ class CrashMachine(RuleBasedStateMachine):
     def nothing_is_confirmed_that_is_not_in_the_log(self) -> None:
         progress = restore(self.log, "shop").progress
         assert self.confirmed <= (progress.end_lsn if progress else FIRST_LSN)
+
+    @invariant()
+    def heartbeats_say_what_the_log_held_and_cuts_count_them(self) -> None:
+        reached = [
+            (record.end_lsn, record.commit_lsn, record.next_ordinal)
+            for record in (
+                decode(stored.value or b"", Progress, "shop.__progress")
+                for stored in self.log.records("shop.__progress")
+                if stored.key == b"shop"
+            )
+        ]
+        beats = [json.loads(stored.value or b"") for stored in self.log.records(_HEARTBEATS)]
+        said = [(beat["end_lsn"], beat["commit_lsn"], beat["next_ordinal"]) for beat in beats]
+        assert said == sorted(said)
+        assert set(said) <= set(reached)
+        accounts = restore(self.log, "shop").accounts
+        assert accounts.get(f"{_HEARTBEATS}-0", (0, 0, ""))[1] == len(beats)
 
     def teardown(self) -> None:
         """In the end everything arrives."""

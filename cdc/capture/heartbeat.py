@@ -1,0 +1,79 @@
+"""Heartbeats: records that say how far capture is, also when there is nothing to capture. Pure but for the clock.
+
+Written with a commit of the pipeline like everything else, so a heartbeat never says more than the log holds. What was
+written on the source on purpose (`cdc.replication.pulse`) is waited for here: how long it took is the end-to-end lag.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from cdc.clock import Clock
+from cdc.contracts import HeartbeatObserver
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition, TopicBuffer
+
+_PENDING_MAX: Final = 100  # statements on the source whose effect was not seen yet; older ones are forgotten
+_encode: Final = msgspec.json.encode
+
+
+class Heartbeats:
+    """An aside of the pipeline (`cdc.contracts.Aside`). `sent` may be called from any thread."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        *,
+        epoch: int,
+        interval_s: float,
+        buffer: TopicBuffer,
+        observer: HeartbeatObserver,
+    ) -> None:
+        """`buffer` is that of ``<name>.heartbeat``."""
+        self.buffer = buffer
+        self._key = _encode({"serverName": name})
+        self._clock = clock
+        self._epoch = epoch
+        self._interval_s = interval_s
+        self._observer = observer
+        self._next_s = clock.monotonic_s()
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[Lsn, float]] = deque(maxlen=_PENDING_MAX)
+        self._reaching = Lsn(0)
+
+    def due(self) -> bool:
+        """See `cdc.contracts.Aside.due`."""
+        return self._clock.monotonic_s() >= self._next_s
+
+    def write(self, position: StreamPosition) -> bool:
+        """See `cdc.contracts.Aside.write`."""
+        self._reaching = position.end_lsn
+        if not self.due():
+            return False
+        self._next_s = self._clock.monotonic_s() + self._interval_s
+        value = {
+            "ts_ms": int(self._clock.wall_s() * 1000),
+            "epoch": self._epoch,
+            "end_lsn": int(position.end_lsn),
+            "commit_lsn": int(position.commit_lsn),
+            "next_ordinal": position.next_ordinal,
+        }
+        self.buffer.partitions[0].append((self._key, _encode(value), None))
+        return True
+
+    def written(self) -> None:
+        """See `cdc.contracts.Aside.written`."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            while self._pending and self._pending[0][0] <= self._reaching:
+                self._observer.heartbeat_returned(now_s - self._pending.popleft()[1])
+
+    def sent(self, lsn: Lsn, began_s: float) -> None:
+        """Something was begun on the source at `began_s` and lies below `lsn`."""
+        with self._lock:
+            self._pending.append((lsn, began_s))

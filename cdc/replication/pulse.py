@@ -1,0 +1,104 @@
+"""Runs the operator's heartbeat statement on the source, every so often, on a connection of its own.
+
+It moves the WAL of a database in which nothing happens, and shows how long a change takes from there into the log. When
+it fails, capture goes on: the stream does not depend on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+
+from cdc.clock import Clock
+from cdc.config.secret import Secret
+from cdc.errors import TailraceError
+from cdc.lsn import Lsn
+from cdc.replication.catalog import current_wal
+from cdc.replication.connect import Connection, connect, deadline, sever, translate
+
+_STATEMENT_S: Final = 10.0  # a heartbeat that waits longer, for a lock, says enough
+_ANSWER_S: Final = 15.0  # then the server is not there
+
+
+class Pulse:
+    """A thread. `start` runs the statement once, so that what is wrong with it is known at once."""
+
+    def __init__(
+        self,
+        dsn: Secret,
+        statement: str,
+        clock: Clock,
+        *,
+        interval_s: float,
+        sent: Callable[[Lsn, float], None],
+        failed: Callable[[TailraceError | None], None],
+    ) -> None:
+        """`sent` gets the LSN below which the effect lies, and when it began; `failed` None when it works again."""
+        self._dsn = dsn
+        self._statement = statement
+        self._clock = clock
+        self._interval_s = interval_s
+        self._sent = sent
+        self._failed = failed
+        self._stop = threading.Event()
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        """Run it once, then every `interval_s`. Raises what the first run says; then it is closed."""
+        try:
+            self._beat()
+        except TailraceError:
+            self._hang_up()
+            raise
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it at once, also in the middle of a statement."""
+        self._stop.set()
+        connection = self._connection
+        if connection is not None:
+            sever(connection)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._hang_up()
+
+    def _run(self) -> None:
+        working = True
+        while not self._clock.wait(self._stop, self._interval_s):
+            try:
+                self._beat()
+            except TailraceError as error:
+                self._hang_up()
+                if not self._stop.is_set():
+                    self._failed(error)
+                working = False
+            else:
+                if not working:
+                    self._failed(None)
+                working = True
+
+    def _beat(self) -> None:
+        if self._connection is None:
+            self._connection = connect(self._dsn, application_name="cdc heartbeat")
+        connection, began_s = self._connection, self._clock.monotonic_s()
+        with deadline(connection, _ANSWER_S):
+            try:
+                connection.execute(f"set statement_timeout = {int(_STATEMENT_S * 1000)}".encode())
+                connection.execute(self._statement.encode())
+            except psycopg.Error as error:
+                raise translate(
+                    error,
+                    "run capture.heartbeat_query",
+                    hint="names must be qualified (search_path is empty), and the role needs the right",
+                ) from error
+            lsn = current_wal(connection).before_header()
+        self._sent(lsn, began_s)
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
