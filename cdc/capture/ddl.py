@@ -1,8 +1,8 @@
 """What becomes of DDL that the stream does not tell: noticed, recorded with the next Kafka transaction, acted on.
 
-`look` is called by the catalog watch's thread (and once by a start), the rest by the capture thread: facts and findings
-wait here until the pipeline commits them. A finding is durable before its policy acts, so that it is neither lost nor
-forgotten; whoever accepts it sees what capture saw.
+`look` and `settle` are called by the catalog watch's thread (`look` once by a start, too), the rest by the capture
+thread: facts and findings wait here until the pipeline commits them. A finding is durable before its policy acts, so
+that it is neither lost nor forgotten; whoever accepts it sees what capture saw.
 """
 
 from __future__ import annotations
@@ -89,18 +89,22 @@ class DdlWatch:
         began_s = self._clock.monotonic_s()
         if began_s < self._next_look_s:
             return
-        if any(record.findings for record in self._tables.values()):
-            # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
-            with suppress(BrokerError):
-                self._accept(self._accepted())
         scope = catalog.scope()
         if scope is not None:
             self._compare(catalog, scope)
         self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
+    def settle(self) -> None:
+        """See what was accepted since; asks Kafka, while a finding is open."""
+        if not any(record.findings for record in self._tables.values()):
+            return
+        # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
+        with suppress(BrokerError):
+            self._accept(self._accepted())
+
     def due(self) -> bool:
         """See `cdc.contracts.Aside.due`."""
-        return bool(self._changed) or self._scope_changed
+        return self._scope is not None and (bool(self._changed) or self._scope_changed)
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
         """See `cdc.contracts.Aside.write`."""
@@ -170,12 +174,11 @@ class DdlWatch:
     def _accept(self, accepted: Mapping[str, int]) -> None:
         with self._lock:
             for table, lsn in accepted.items():
-                record = self._tables.get(table)
-                if record is None or all(one.lsn > lsn for one in record.findings):
-                    continue
+                record = self._tables.get(table, TableRecord(facts=None))
                 left = tuple(one for one in record.findings if one.lsn > lsn)
-                self._keep(table, record, TableRecord(facts=record.facts, findings=left))
-                self._observer.ddl_accepted(table, len(record.findings) - len(left))
+                if len(left) < len(record.findings):
+                    self._keep(table, record, TableRecord(facts=record.facts, findings=left))
+                    self._observer.ddl_accepted(table, len(record.findings) - len(left))
             self._act([])
 
     def _act(self, told: Sequence[DdlFinding]) -> None:

@@ -142,7 +142,7 @@ class CatalogWatch:
             try:
                 with deadline(self._connection, _ANSWER_S):
                     self._look(self._connection)
-                    self._looked(self._connection)
+                self._looked(self._connection)
             except TailraceError as error:
                 self.failure = error
                 # A gap must be seen as one: with the stream cut it would look like a broken connection first.

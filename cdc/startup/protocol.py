@@ -270,7 +270,9 @@ def _watch(
         sever(source.sql)
 
     def looked(connection: Connection) -> None:
-        ddl.look(catalog_of(config, connection))
+        with deadline(connection, _ANSWER_S):
+            ddl.look(catalog_of(config, connection))
+        ddl.settle()
 
     watch = CatalogWatch(
         config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, looked=looked

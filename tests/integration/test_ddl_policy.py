@@ -126,6 +126,8 @@ def test_stop_ends_capture_by_name_and_again_until_it_is_accepted(capture: Captu
     assert "d of public.t" in stop["message"]
     assert stop["command"] == "cdc ddl accept public.t"
     assert [one["lsn"] for one in listed(capture)] == [stop["lsn"]]
+    shown = json.loads(cdc("status", "--json", "-c", capture.write_config()).out)
+    assert (shown["state"], shown["ddl"]) == ("DOWN", listed(capture))
     assert capture.daemon(_STOP).stopped_with()["lsn"] == stop["lsn"]
 
     accept(capture, "public.t")

@@ -20,12 +20,13 @@ from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.progress import Identity, Progress
 from cdc.model.state import State
+from cdc.model.tablefacts import DdlFinding
 from cdc.outlook import LogView, SourceView, View, ask_daemon, outlook
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.slot import SlotFacts
 from cdc.telemetry.metrics import Metrics
-from cdc.telemetry.status import Status
+from cdc.telemetry.status import Status, ddl_document
 from cdc.web.server import WebServer
 from tests.fixtures.manual_clock import ManualClock
 
@@ -118,6 +119,24 @@ def test_a_daemon_that_is_down_is_shown_from_source_and_kafka() -> None:
     assert "DOWN  no daemon answers on 127.0.0.1:8087" in shown
     assert "256 B of WAL" in shown
     assert "rows/s" not in shown
+
+
+def test_ddl_that_the_stream_did_not_tell_is_shown_until_it_is_accepted() -> None:
+    found = [
+        DdlFinding(kind="joined", table=f"public.t{n}", what=f"public.t{n} joined", hint="h", since_lsn=1, lsn=2)
+        for n in range(5)
+    ]
+    documents = [ddl_document(one) for one in found]
+    down = judged(View(None, SOURCE, replace(LOG, ddl=found), {"daemon": "down"}))
+    up = judged(View(running(ddl=documents), SOURCE, LOG))
+
+    assert down["ddl"] == up["ddl"] == documents
+    assert exit_code(up) == 0
+    assert "public.t2 joined" in text(up)
+    assert "public.t3" not in text(up)
+    assert "and 2 more" in text(up)
+    assert "cdc ddl accept" in text(up)
+    assert "cdc ddl" not in text(judged(View(running(), SOURCE, replace(LOG, ddl=found)))), "the daemon knows better"
 
 
 def test_a_slot_read_by_somebody_while_no_daemon_answers_is_said() -> None:

@@ -104,6 +104,7 @@ class Rig:
 
     def look(self) -> None:
         self.clock.now_s += 1
+        self.watch.settle()
         self.watch.look(self.catalog)
 
     def _accepted(self) -> Mapping[str, int]:
@@ -188,6 +189,20 @@ def test_acceptance_settles_what_was_noticed_up_to_its_lsn() -> None:
     record = rig.log.notes[-1]["public.b"]
     assert record is not None
     assert record.findings == ()
+
+
+def test_what_was_noticed_later_stays_open() -> None:
+    rig = Rig()
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+    (first,) = rig.observer.unsettled
+    del rig.catalog.tables["b"]
+    rig.look()
+
+    rig.accepted = {"public.b": first.lsn}
+    rig.look()
+
+    assert [one.kind for one in rig.observer.unsettled] == ["left"]
 
 
 def test_broker_that_is_away_does_not_end_the_watch() -> None:
