@@ -7,6 +7,7 @@ that it is neither lost nor forgotten; whoever accepts it sees what capture saw.
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from cdc.errors import BrokerError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.ddl import Look, findings, merged
 from cdc.model.event import StreamPosition
-from cdc.model.patterns import chosen
+from cdc.model.patterns import chosen, pattern_for
 from cdc.model.tablefacts import CatalogScope, DdlFinding, TableFacts, TableRecord
 from cdc.progress.catalog import RecordedCatalog
 from cdc.replication.tablefacts import Digest
@@ -79,7 +80,6 @@ class DdlWatch:
         self._digests: dict[int, Digest] = {}
         self._changed: set[str] = set()
         self._scope_changed = True
-        self._in_flight = False
         self._refusal: TailraceError | None = None
         self._next_look_s = float("-inf")
         self._accept(recorded.accepted)
@@ -157,10 +157,13 @@ class DdlWatch:
     def _record(
         self, before: Mapping[str, TableFacts], now: Mapping[str, TableFacts], told: Sequence[DdlFinding]
     ) -> None:
-        for table in before.keys() | now.keys() | {one.table for one in told}:
+        fresh: dict[str, list[DdlFinding]] = {}
+        for one in told:
+            fresh.setdefault(one.table, []).append(one)
+        for table in before.keys() | now.keys() | fresh.keys():
             was = self._tables.get(table, TableRecord(facts=None))
-            fresh = [one for one in told if one.table == table]
-            self._keep(table, was, TableRecord(facts=now.get(table), findings=merged(was.findings, fresh)))
+            found = merged(was.findings, fresh.get(table, ()))
+            self._keep(table, was, TableRecord(facts=now.get(table), findings=found))
 
     def _keep(self, table: str, was: TableRecord, record: TableRecord) -> None:
         if record == was:
@@ -198,14 +201,14 @@ class DdlWatch:
 
 
 def _refusal(stopping: Sequence[DdlFinding]) -> SourceRefused:
-    first = stopping[0]
+    first, tables = stopping[0], {one.table for one in stopping}
     more = len(stopping) - _NAMED_MAX
     said = "; ".join(one.what for one in stopping[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
     return SourceRefused(
         f"DDL that the stream does not tell, and [ddl] says stop: {said}",
         hint="nothing is lost: the stream goes on from here. See what rows it concerns, have them written once more if "
         "they must be in the log, then accept and start again",
-        command=f"cdc ddl accept {first.table}" if len({one.table for one in stopping}) == 1 else "cdc ddl list",
+        command="cdc ddl list" if len(tables) > 1 else f"cdc ddl accept {shlex.quote(pattern_for(first.table))}",
         table=first.table,
         kind=first.kind,
         since_lsn=Lsn(first.since_lsn),

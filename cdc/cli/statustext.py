@@ -12,7 +12,7 @@ from cdc.cli import output
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.state import State
-from cdc.telemetry.status import ddl_document
+from cdc.telemetry.status import DDL_SHOWN, ddl_document
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
@@ -75,7 +75,7 @@ def document(config: Config, view: View, moment: Moment, outlook: tuple[State, s
         "slot": slot,
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
-        "ddl": daemon["ddl"] if "ddl" in daemon else [ddl_document(one) for one in view.log.ddl] if view.log else None,
+        **_ddl_known(view),
         "unreachable": dict(view.missing),
     }
 
@@ -94,7 +94,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("flow", _flow(document)),
         ("slot", _slot_line(document["slot"])),
         ("", _danger(document["slot"])),
-        ("ddl", _ddl(document["ddl"])),
+        ("ddl", _ddl(document)),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
     ):
@@ -286,12 +286,21 @@ def _danger(slot: dict[str, Any] | None) -> Text | None:
     return Text(f"lost in {duration(lost_in_s)} if capture stood still ({rate}/s of WAL)", style=style)
 
 
-def _ddl(findings: list[dict[str, str]] | None) -> Text | None:
-    """What the stream did not tell; the rest of it is `cdc ddl list`."""
-    if not findings:
+def _ddl_known(view: View) -> dict[str, Any]:
+    """What the stream did not tell, as the daemon knows it, else as it is recorded."""
+    if view.daemon is not None and "ddl" in view.daemon:
+        return {"ddl_count": view.daemon["ddl_count"], "ddl": view.daemon["ddl"]}
+    if view.log is None:
+        return {"ddl_count": None, "ddl": None}
+    return {"ddl_count": len(view.log.ddl), "ddl": [ddl_document(one) for one in view.log.ddl[:DDL_SHOWN]]}
+
+
+def _ddl(document: dict[str, Any]) -> Text | None:
+    """The first findings; the rest is in `cdc ddl list`."""
+    if not document["ddl_count"]:
         return None
-    lines = [output.plain(one["what"]) for one in findings[:_DDL_MAX]]
-    more = len(findings) - _DDL_MAX
+    lines = [output.plain(one["what"]) for one in document["ddl"][:_DDL_MAX]]
+    more = document["ddl_count"] - _DDL_MAX
     lines += [f"and {more} more"] if more > 0 else []
     return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
 

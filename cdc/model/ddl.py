@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from cdc.lsn import Lsn
 from cdc.model.patterns import matches
 from cdc.model.tablefacts import CatalogScope, ColumnFacts, DdlFinding, FindingKind, LeafFacts, TableFacts
 
+OPEN_MAX: Final = 20  # findings of a table: somebody drops a partition every day and looks at none of them
+_OTHERS: Final = "; and others before that"
 _NAMED_MAX: Final = 5  # partitions and columns that a message names
 _XID_BITS: Final = 32
 # Types that PostgreSQL takes for each other without a rewrite, and prints otherwise: timestamp and timestamptz (while
@@ -64,20 +68,17 @@ def findings(scope: CatalogScope, tables: Mapping[str, TableFacts], now: Look) -
 
 
 def merged(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFinding, ...]:
-    """Open findings of one table: of a kind the newest, since when the first was open."""
-    kept = {one.kind: one for one in old}
+    """Open findings of one table, oldest first; what is found again is one, and so are the oldest of too many."""
+    kept = {(one.kind, one.what): one for one in old}
     for one in new:
-        before = kept.pop(one.kind, one)
-        kept[one.kind] = DdlFinding(
-            kind=one.kind,
-            table=one.table,
-            what=one.what,
-            hint=one.hint,
-            command=one.command,
-            since_lsn=min(before.since_lsn, one.since_lsn),
-            lsn=one.lsn,
-        )
-    return tuple(kept.values())
+        before = kept.pop((one.kind, one.what), one)
+        kept[one.kind, one.what] = msgspec.structs.replace(one, since_lsn=min(before.since_lsn, one.since_lsn))
+    found = list(kept.values())
+    while len(found) > OPEN_MAX:
+        first, second = found[:2]
+        what = second.what if second.what.endswith(_OTHERS) else second.what + _OTHERS
+        found[:2] = [msgspec.structs.replace(second, what=what, since_lsn=min(first.since_lsn, second.since_lsn))]
+    return tuple(found)
 
 
 class _Findings:
@@ -187,7 +188,7 @@ def _left(found: _Findings, name: str, now: str) -> None:
 
 def _whole(before: CatalogScope, now: CatalogScope, facts: TableFacts) -> bool:
     """Whether the stream has had every row of a table since it was made: it was born into the publication."""
-    if facts.member or before.selected != now.selected:
+    if before.selected != now.selected:
         return False
     published = all(scope.all_tables or facts.namespace in scope.schemas for scope in (before, now))
     return published and widened(facts.created_xid, now.xid) >= before.xid

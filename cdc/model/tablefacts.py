@@ -103,13 +103,13 @@ class DdlFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a table may not be in the log as they are in the table now.
 
     Attributes:
-        kind: what happened; at most one finding of a kind is open for a table.
+        kind: what happened.
         table: ``schema.table``.
         what: one sentence, without row values.
         hint: what can be done.
         command: a statement or command for that; may be empty.
-        since_lsn: it happened after this: the look before saw nothing of it. Of several, the first.
-        lsn: it happened before this, where the server's WAL was when it was noticed. Of several, the last.
+        since_lsn: it happened after this: the look before saw nothing of it. Found again: the first time.
+        lsn: it happened before this, where the server's WAL was when it was noticed. Found again: the last time.
     """
 
     kind: FindingKind

@@ -20,6 +20,8 @@ from cdc.replication.catalog import current_wal
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
 
 _STATEMENT_S: Final = 10.0  # a heartbeat that waits longer, for a lock, says enough
+_WRONG: Final = "42"  # the class of statements that are wrong, or not allowed
+_HINT: Final = "names must be qualified (search_path is empty), and the role needs the right"
 _ANSWER_S: Final = 15.0  # then the server is not there
 
 
@@ -44,16 +46,13 @@ class Pulse:
         self._sent = sent
         self._failed = failed
         self._stop = threading.Event()
+        self._working = True
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
     def start(self) -> None:
-        """Run it once, then every `interval_s`. Raises what the first run says; then it is closed."""
-        try:
-            self._beat()
-        except TailraceError:
-            self._hang_up()
-            raise
+        """Run it once, then every `interval_s`. Raises what only a person mends; then it is closed."""
+        self._try()
         self._thread.start()
 
     def close(self) -> None:
@@ -67,19 +66,31 @@ class Pulse:
         self._hang_up()
 
     def _run(self) -> None:
-        working = True
         while not self._clock.wait(self._stop, self._interval_s):
+            # What was refused at the start may be refused later, too: a table is dropped, a right taken away.
             try:
-                self._beat()
+                self._try()
             except TailraceError as error:
-                self._hang_up()
-                if not self._stop.is_set():
-                    self._failed(error)
-                working = False
-            else:
-                if not working:
-                    self._failed(None)
-                working = True
+                self._lost(error)
+
+    def _try(self) -> None:
+        """Run it; what time mends is told, the rest is raised."""
+        try:
+            self._beat()
+        except TailraceError as error:
+            self._hang_up()
+            if error.retry != "timed":
+                raise
+            self._lost(error)
+        else:
+            if not self._working:
+                self._failed(None)
+            self._working = True
+
+    def _lost(self, error: TailraceError) -> None:
+        self._working = False
+        if not self._stop.is_set():
+            self._failed(error)
 
     def _beat(self) -> None:
         if self._connection is None:
@@ -90,11 +101,8 @@ class Pulse:
                 connection.execute(f"set statement_timeout = {int(_STATEMENT_S * 1000)}".encode())
                 connection.execute(self._statement.encode())
             except psycopg.Error as error:
-                raise translate(
-                    error,
-                    "run capture.heartbeat_query",
-                    hint="names must be qualified (search_path is empty), and the role needs the right",
-                ) from error
+                wrong = (error.sqlstate or "").startswith(_WRONG)
+                raise translate(error, "run capture.heartbeat_query", hint=_HINT if wrong else "") from error
             lsn = current_wal(connection).before_header()
         self._sent(lsn, began_s)
 

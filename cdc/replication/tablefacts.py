@@ -60,8 +60,8 @@ join pg_catalog.pg_namespace n on n.oid = r.relnamespace
 group by part.root, n.nspname, r.relname
 """
 
-# A partition that CREATE TABLE ... PARTITION OF made is linked two commands after its columns (18.6). One that got rows
-# and was attached in the transaction that made it is linked later.
+# A partition that CREATE TABLE ... PARTITION OF made is linked two commands after its columns (16.14, 18.6). One that
+# got rows and was attached in the transaction that made it is linked later.
 _LEAVES: Final = """
 with recursive tree (root, relid, kind, born) as (
     select c.oid, c.oid, c.relkind, true from pg_catalog.pg_class c where c.oid = any(%(oids)s::oid[])

@@ -22,6 +22,8 @@ from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 
 _RATE_WINDOW_S: Final = 10.0
+_DDL_LOGGED: Final = 20  # of one look: a schema that is renamed has thousands of tables
+DDL_SHOWN: Final = 100  # in /status; `cdc ddl list` shows all
 _CATCHING_UP_S: Final = 5.0  # capture looks at the end of the stream many times a second
 
 
@@ -138,7 +140,10 @@ class Status:
         """See `cdc.contracts.DdlObserver`."""
         for one in told:
             self._metrics.ddl_found.labels(one.kind).inc()
+        for one in told[:_DDL_LOGGED]:
             log.get().warning("ddl_found", **ddl_document(one))
+        if len(told) > _DDL_LOGGED:
+            log.get().warning("ddl_found_more", count=len(told) - _DDL_LOGGED)
         self._metrics.ddl_open.set(len(unsettled))
         self._ddl = tuple(unsettled)
 
@@ -229,7 +234,8 @@ class Status:
                 "last_commit_seconds": round(self._last_commit_seconds, 4),
                 "last_batch_rows": self._last_batch_rows,
                 "slot": self._slot_document(),
-                "ddl": [ddl_document(one) for one in self._ddl],
+                "ddl_count": len(self._ddl),
+                "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
             }
 
     def _slot_document(self) -> dict[str, Any] | None:

@@ -116,6 +116,23 @@ def test_statement_that_cannot_be_run_stops_the_start_by_name(capture: CaptureSi
     assert "qualified" in stop["hint"]
 
 
+def test_statement_that_waits_for_a_lock_does_not_keep_capture_from_running(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)", "create table beat (n int)", "insert into beat values (1)")
+    settings = {**beating(heartbeat_query="update public.beat set n = n + 1"), "source": {"tables": ["public.t"]}}
+
+    capture.running(settings).stop()  # a slot is not made while such a transaction is open
+
+    with capture.connect() as locker:
+        locker.execute("begin; lock table beat")
+        daemon = capture.running(settings)
+        capture.sql("insert into t values (1)")
+        log = capture.settled(daemon)
+        assert metric(daemon, "cdc_heartbeat_failures_total") >= 1
+    until(lambda: daemon.events("heartbeat_recovered"), "it runs again")
+
+    assert [event.after["id"] for event in log.events] == [1]
+
+
 def test_statement_that_fails_later_is_told_once_and_capture_goes_on(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)", "create table beat (n int)")
     daemon = capture.running(

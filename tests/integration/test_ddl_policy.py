@@ -176,6 +176,19 @@ def test_table_that_joins_at_a_start_is_told(capture: CaptureSite) -> None:
     assert [(one["table"], one["kind"]) for one in told(daemon)] == [("public.late", "joined")]
 
 
+def test_table_that_joins_while_capture_runs_is_captured_and_told(capture: CaptureSite) -> None:
+    table(capture)
+    daemon = capture.running(_QUICK)
+    table(capture, "late")
+
+    capture.sql(f"alter publication {capture.slot} add table late", "insert into late values (2)")
+    until(lambda: told(daemon), "found")
+    log = capture.settled(daemon)
+
+    assert [(one["table"], one["kind"]) for one in told(daemon)] == [("public.late", "joined")]
+    assert [event.after["id"] for event in log.events_of(capture.topic("late"))] == [2]
+
+
 def test_first_start_finds_nothing(capture: CaptureSite) -> None:
     table(capture)
     fill(capture)

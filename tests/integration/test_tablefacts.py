@@ -222,6 +222,28 @@ def test_table_that_was_there_before_its_schema_was_published_is_told(connection
     assert kinds(source.found()) == {("t", "joined")}
 
 
+@pytest.mark.parametrize(
+    ("scope", "made", "ddl"),
+    [
+        (
+            "for tables in schema public",
+            "create schema s; create table s.t (id int)",
+            "alter table s.t set schema public",
+        ),
+        ("for all tables", "create unlogged table t (id int)", "alter table t set logged"),
+    ],
+)
+def test_table_that_was_there_before_it_could_be_published_is_told(
+    connection: Connection, scope: str, made: str, ddl: str
+) -> None:
+    connection.execute(f"create table first (id int primary key); {made}; create publication pub {scope}".encode())
+    source = Source(connection, "pub")
+
+    source.sql(ddl)
+
+    assert kinds(source.found()) == {("t", "joined")}
+
+
 def test_table_that_the_configuration_selects_later_is_told(connection: Connection) -> None:
     connection.execute("create table first (id int primary key); create publication pub for all tables")
     source = Source(connection, "pub")

@@ -128,7 +128,7 @@ def test_ddl_that_the_stream_did_not_tell_is_shown_until_it_is_accepted() -> Non
     ]
     documents = [ddl_document(one) for one in found]
     down = judged(View(None, SOURCE, replace(LOG, ddl=found), {"daemon": "down"}))
-    up = judged(View(running(ddl=documents), SOURCE, LOG))
+    up = judged(View(running(ddl=documents, ddl_count=5), SOURCE, LOG))
 
     assert down["ddl"] == up["ddl"] == documents
     assert exit_code(up) == 0

@@ -11,6 +11,7 @@ from cdc.capture.ddl import DdlWatch
 from cdc.config.settings import Ddl
 from cdc.errors import BrokerUnreachable, SourceRefused
 from cdc.lsn import Lsn
+from cdc.model.ddl import OPEN_MAX, merged, widened
 from cdc.model.event import StreamPosition
 from cdc.model.tablefacts import CatalogScope, ColumnFacts, DdlFinding, LeafFacts, TableFacts, TableRecord
 from cdc.progress.catalog import RecordedCatalog
@@ -159,17 +160,38 @@ def test_stop_comes_after_the_commit_that_has_the_finding() -> None:
     assert caught.value.facts["lsn"] == record.findings[0].lsn
 
 
-def test_finding_of_a_kind_is_one_and_reaches_from_the_first_to_the_last() -> None:
+def test_findings_are_kept_side_by_side_and_what_is_found_again_is_one() -> None:
     rig = Rig()
     rig.catalog.tables["b"] = ("d",)
     rig.look()
     first = rig.observer.unsettled[0]
     rig.catalog.tables["b"] = ("d", "e")
     rig.look()
+    rig.catalog.tables["b"] = ()
+    rig.look()
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
 
-    (last,) = rig.observer.unsettled
-    assert (last.since_lsn, last.lsn > first.lsn) == (first.since_lsn, True)
-    assert [one.what.split()[0] for one in rig.observer.told] == ["d", "e"]
+    assert [one.what.split()[0] for one in rig.observer.told] == ["d", "e", "d"]
+    other, again = rig.observer.unsettled
+    assert other.what.split()[0] == "e"
+    assert (again.what, again.since_lsn) == (first.what, first.since_lsn)
+    assert again.lsn > other.lsn > first.lsn
+
+
+def test_findings_that_nobody_looks_at_are_bounded_and_keep_their_range() -> None:
+    def finding(number: int) -> DdlFinding:
+        return DdlFinding(
+            kind="partition_left", table="public.b", what=f"p{number}", hint="", since_lsn=number, lsn=number + 1
+        )
+
+    kept: tuple[DdlFinding, ...] = ()
+    for number in range(1, 101):
+        kept = merged(kept, [finding(number)])
+
+    assert len(kept) == OPEN_MAX
+    assert (kept[0].what, kept[0].since_lsn, kept[0].lsn) == ("p81; and others before that", 1, 82)
+    assert kept[1:] == tuple(finding(number) for number in range(82, 101))
 
 
 def test_acceptance_settles_what_was_noticed_up_to_its_lsn() -> None:
@@ -234,3 +256,17 @@ def test_table_that_is_gone_is_deleted_once_its_finding_is_accepted() -> None:
 
 def test_first_record_of_the_catalog_tells_nothing() -> None:
     assert Rig().observer.told == []
+
+
+@pytest.mark.parametrize(
+    ("xid", "near", "wide"),
+    [
+        (5, 3, 5),
+        (3, 5, 3),
+        (5, (1 << 32) + 10, (1 << 32) + 5),
+        (0xFFFFFFF0, (1 << 32) + 10, 0xFFFFFFF0),
+        (3, (1 << 32) - 2, (1 << 32) + 3),
+    ],
+)
+def test_transaction_ids_are_widened_to_the_nearest(xid: int, near: int, wide: int) -> None:
+    assert widened(xid, near) == wide

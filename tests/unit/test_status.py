@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+import structlog
 
 from cdc.errors import SlotHeld
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.state import State
+from cdc.model.tablefacts import DdlFinding
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import SlotReading, Status
 from tests.fixtures.manual_clock import ManualClock
@@ -209,3 +211,19 @@ def test_document_has_its_keys_from_the_first_moment() -> None:
 
     assert list(empty.status.snapshot()) == list(full.status.snapshot())
     assert empty.status.snapshot()["position"] is None
+
+
+def test_findings_of_thousands_of_tables_are_counted_and_the_first_are_shown() -> None:
+    watched = Watched()
+    found = [DdlFinding(kind="renamed", table=f"s.t{n}", what="w", hint="h", since_lsn=1, lsn=2) for n in range(2000)]
+
+    with structlog.testing.capture_logs() as logged:
+        watched.status.ddl_found(found, found)
+    document = watched.status.snapshot()
+
+    assert (document["ddl_count"], len(document["ddl"])) == (2000, 100)
+    assert document["ddl"][0]["table"] == "s.t0"
+    assert watched.metric("cdc_ddl_found_total", kind="renamed") == 2000
+    assert watched.metric("cdc_ddl_open_findings") == 2000
+    assert [event["event"] for event in logged] == ["ddl_found"] * 20 + ["ddl_found_more"]
+    assert logged[-1]["count"] == 1980
