@@ -21,7 +21,7 @@ from cdc.lsn import Lsn
 from cdc.model.ddl import Look, findings, merged
 from cdc.model.event import StreamPosition
 from cdc.model.patterns import chosen, pattern_for
-from cdc.model.tablefacts import CatalogScope, DdlFinding, TableFacts, TableRecord
+from cdc.model.tablefacts import Accepted, CatalogScope, DdlFinding, TableFacts, TableRecord
 from cdc.progress.catalog import RecordedCatalog
 from cdc.replication.tablefacts import Digest
 
@@ -65,13 +65,15 @@ class DdlWatch:
         log: DdlLog,
         clock: Clock,
         *,
+        epoch: int,
         observer: DdlObserver,
-        accepted: Callable[[], Mapping[str, int]],
+        accepted: Callable[[], Mapping[str, Accepted]],
     ) -> None:
-        """`accepted` says what was accepted since it was last asked, table -> LSN; it may raise BrokerError."""
+        """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError."""
         self._settings = settings
         self._log = log
         self._clock = clock
+        self._epoch = epoch
         self._observer = observer
         self._accepted = accepted
         self._lock = threading.Lock()
@@ -138,7 +140,7 @@ class DdlWatch:
         gone = [facts.oid for facts in before.values() if facts.oid not in found]
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
         look = Look(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal())
-        told = [] if self._scope is None else findings(self._scope, before, look)
+        told = [] if self._scope is None else findings(self._scope, before, look, epoch=self._epoch)
         with self._lock:
             self._record(before, now, told)
             self._scope_changed = self._scope_changed or self._differs(scope)
@@ -174,11 +176,11 @@ class DdlWatch:
         else:
             self._tables[table] = record
 
-    def _accept(self, accepted: Mapping[str, int]) -> None:
+    def _accept(self, accepted: Mapping[str, Accepted]) -> None:
         with self._lock:
-            for table, lsn in accepted.items():
+            for table, settled in accepted.items():
                 record = self._tables.get(table, TableRecord(facts=None))
-                left = tuple(one for one in record.findings if one.lsn > lsn)
+                left = tuple(one for one in record.findings if not settled.covers(one))
                 if len(left) < len(record.findings):
                     self._keep(table, record, TableRecord(facts=record.facts, findings=left))
                     self._observer.ddl_accepted(table, len(record.findings) - len(left))

@@ -51,6 +51,7 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     """
     from cdc.errors import UsageError
     from cdc.model.patterns import matches
+    from cdc.model.tablefacts import Accepted
     from cdc.publish.acceptance import accept
     from cdc.telemetry.status import ddl_document
 
@@ -62,9 +63,9 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
         _show(found)
     if not output.confirm(f"Accept {len(found)} findings?", yes=yes):
         raise UsageError("nothing was accepted", hint="answer y, or say --yes", command="cdc ddl accept --yes")
-    newest: dict[str, int] = {}
-    for one in found:
-        newest[one.table] = max(newest.get(one.table, 0), one.lsn)
+    newest: dict[str, Accepted] = {}
+    for one in sorted(found, key=lambda one: (one.epoch, one.lsn)):
+        newest[one.table] = Accepted(epoch=one.epoch, lsn=one.lsn)
     accept(config, newest)
     if as_json:
         output.show_json({"accepted": [ddl_document(one) for one in found]})

@@ -45,11 +45,11 @@ class Look:
     end_lsn: Lsn
 
 
-def findings(scope: CatalogScope, tables: Mapping[str, TableFacts], now: Look) -> list[DdlFinding]:
+def findings(scope: CatalogScope, tables: Mapping[str, TableFacts], now: Look, *, epoch: int) -> list[DdlFinding]:
     """What happened between the recorded facts (`scope`, `tables`) and `now`, table by table."""
     former = {facts.oid: name for name, facts in tables.items()}
     kept = {facts.oid for facts in now.tables.values()}
-    found = _Findings(scope.lsn, now.end_lsn)
+    found = _Findings(epoch, scope.lsn, now.end_lsn)
     for name, facts in sorted(now.tables.items()):
         before = tables.get(name)
         if before is not None and before.oid == facts.oid:
@@ -82,8 +82,9 @@ def merged(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFin
 
 
 class _Findings:
-    def __init__(self, since_lsn: int, lsn: int) -> None:
+    def __init__(self, epoch: int, since_lsn: int, lsn: int) -> None:
         self.found: list[DdlFinding] = []
+        self._epoch = epoch
         self._since_lsn = since_lsn
         self._lsn = lsn
 
@@ -95,6 +96,7 @@ class _Findings:
                 what=what,
                 hint=hint,
                 command=command,
+                epoch=self._epoch,
                 since_lsn=self._since_lsn,
                 lsn=self._lsn,
             )

@@ -108,6 +108,7 @@ class DdlFinding(msgspec.Struct, frozen=True, kw_only=True):
         what: one sentence, without row values.
         hint: what can be done.
         command: a statement or command for that; may be empty.
+        epoch: of the source's history that the LSNs are of.
         since_lsn: it happened after this: the look before saw nothing of it. Found again: the first time.
         lsn: it happened before this, where the server's WAL was when it was noticed. Found again: the last time.
     """
@@ -117,6 +118,7 @@ class DdlFinding(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     hint: str
     command: str = ""
+    epoch: int
     since_lsn: int
     lsn: int
 
@@ -149,7 +151,12 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator has seen to the findings of a table that were noticed up to `lsn`."""
+    """An operator has seen to the findings of a table up to `lsn` of `epoch`, and to those of earlier epochs."""
 
     version: int = CATALOG_VERSION
+    epoch: int
     lsn: int
+
+    def covers(self, finding: DdlFinding) -> bool:
+        """Whether the finding is settled by it."""
+        return (finding.epoch, finding.lsn) <= (self.epoch, self.lsn)

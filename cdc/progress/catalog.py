@@ -17,12 +17,12 @@ class RecordedCatalog:
 
     Attributes:
         tables: by ``schema.table``.
-        accepted: table -> up to which LSN its findings are.
+        accepted: up to where findings are settled, by ``schema.table``.
     """
 
     scope: CatalogScope | None
     tables: Mapping[str, TableRecord]
-    accepted: Mapping[str, int]
+    accepted: Mapping[str, Accepted]
 
     @property
     def unsettled(self) -> list[DdlFinding]:
@@ -31,7 +31,7 @@ class RecordedCatalog:
             one
             for table, record in sorted(self.tables.items())
             for one in record.findings
-            if one.lsn > self.accepted.get(table, 0)
+            if table not in self.accepted or not self.accepted[table].covers(one)
         ]
 
 
@@ -49,8 +49,8 @@ class Acceptances:
         self._name = name
         self._at: int | None = None
 
-    def new(self) -> Mapping[str, int]:
-        """Table -> LSN, recorded since the last call; at the first one, everything there is."""
+    def new(self) -> Mapping[str, Accepted]:
+        """By table, recorded since the last call; at the first one, everything there is."""
         partition = (progress_topic(self._name), 0)
         low, high = self._reader.end_offsets([partition[0]])[partition]
         begin = low if self._at is None else max(low, self._at)
@@ -67,7 +67,7 @@ def _catalog(records: Mapping[bytes, bytes], name: str) -> RecordedCatalog:
     return RecordedCatalog(
         None if scope is None else decode(scope, CatalogScope, topic),
         {table: decode(records[key], TableRecord, topic) for table, key in _named(records, table_key(name, ""))},
-        {table: decode(records[key], Accepted, topic).lsn for table, key in _named(records, accepted_key(name, ""))},
+        {table: decode(records[key], Accepted, topic) for table, key in _named(records, accepted_key(name, ""))},
     )
 
 

@@ -18,10 +18,10 @@ from cdc.publish.publisher import INIT_TIMEOUT_S
 from cdc.publish.topic_rules import CONTROL_BYTES_MAX
 
 
-def accept(config: Config, accepted: Mapping[str, int]) -> None:
-    """Record that the findings of each table are accepted up to an LSN. Raises BrokerError."""
+def accept(config: Config, accepted: Mapping[str, Accepted]) -> None:
+    """Record up to where the findings of each table are accepted. Raises BrokerError."""
     records: list[Record] = [
-        (accepted_key(config.name, table), encode(Accepted(lsn=lsn)), None) for table, lsn in sorted(accepted.items())
+        (accepted_key(config.name, table), encode(settled), None) for table, settled in sorted(accepted.items())
     ]
     producer = TransactionalProducer(config.kafka, f"{config.name}.ddl", message_bytes_max=CONTROL_BYTES_MAX)
     patience = patience_s(config.kafka)

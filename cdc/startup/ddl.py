@@ -11,6 +11,7 @@ from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import DdlObserver
 from cdc.kafka.consumer import LogReader
+from cdc.model.tablefacts import Accepted
 from cdc.progress.catalog import Acceptances, recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.replication.connect import Connection
@@ -28,7 +29,7 @@ class _Accepted:
         self._reader: LogReader | None = None
         self._acceptances: Acceptances | None = None
 
-    def __call__(self) -> Mapping[str, int]:
+    def __call__(self) -> Mapping[str, Accepted]:
         if self._acceptances is None:
             self._reader = LogReader(self._config.kafka, client_id="tailrace-accepted", ahead_bytes=_AHEAD_BYTES)
             self._acceptances = Acceptances(Impatient(self._reader, _ANSWER_S), self._config.name)
@@ -46,6 +47,7 @@ def ddl_watch(
     log: DdlLog,
     clock: Clock,
     *,
+    epoch: int,
     observer: DdlObserver,
     closing: ExitStack,
 ) -> DdlWatch:
@@ -56,7 +58,7 @@ def ddl_watch(
     accepted = _Accepted(config)
     closing.callback(accepted.close)
     recorded = recorded_catalog(reader, config.name)
-    watch = DdlWatch(config.ddl, recorded, log, clock, observer=observer, accepted=accepted)
+    watch = DdlWatch(config.ddl, recorded, log, clock, epoch=epoch, observer=observer, accepted=accepted)
     watch.look(catalog_of(config, sql))
     return watch
 

@@ -144,7 +144,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         check_identity(restored, identity, slot, position, session.identity)  # 5
         refuse_orphans(restored, reader, data)
 
-        ddl = ddl_watch(config, sql, reader, publisher, clock, observer=status, closing=closing)
+        ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
         watch = _watch(config, source, publication, clock, status, session, ddl)
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)

@@ -138,7 +138,7 @@ class Source:
     def found(self) -> list[DdlFinding]:
         """What happened since the last call."""
         before, self.before = self.before, self._look(self.before.tables)
-        return findings(before.scope, before.tables, self.before)
+        return findings(before.scope, before.tables, self.before, epoch=1)
 
     def _look(self, before: Mapping[str, TableFacts]) -> Look:
         scope = self.catalog.scope()

@@ -123,7 +123,9 @@ def test_a_daemon_that_is_down_is_shown_from_source_and_kafka() -> None:
 
 def test_ddl_that_the_stream_did_not_tell_is_shown_until_it_is_accepted() -> None:
     found = [
-        DdlFinding(kind="joined", table=f"public.t{n}", what=f"public.t{n} joined", hint="h", since_lsn=1, lsn=2)
+        DdlFinding(
+            kind="joined", table=f"public.t{n}", what=f"public.t{n} joined", hint="h", epoch=1, since_lsn=1, lsn=2
+        )
         for n in range(5)
     ]
     documents = [ddl_document(one) for one in found]

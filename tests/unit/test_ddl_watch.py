@@ -13,7 +13,7 @@ from cdc.errors import BrokerUnreachable, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.ddl import OPEN_MAX, merged, widened
 from cdc.model.event import StreamPosition
-from cdc.model.tablefacts import CatalogScope, ColumnFacts, DdlFinding, LeafFacts, TableFacts, TableRecord
+from cdc.model.tablefacts import Accepted, CatalogScope, ColumnFacts, DdlFinding, LeafFacts, TableFacts, TableRecord
 from cdc.progress.catalog import RecordedCatalog
 from cdc.replication.tablefacts import Digest
 from tests.fixtures.manual_clock import ManualClock
@@ -93,9 +93,11 @@ class Rig:
         self.catalog = ScriptedCatalog({"a": (), "b": ()})
         self.log = NotingLog()
         self.observer = NotingObserver()
-        self.accepted: dict[str, int] | BrokerUnreachable = {}
+        self.accepted: dict[str, Accepted] | BrokerUnreachable = {}
         recorded = RecordedCatalog(None, {}, {})
-        self.watch = DdlWatch(settings, recorded, self.log, self.clock, observer=self.observer, accepted=self._accepted)
+        self.watch = DdlWatch(
+            settings, recorded, self.log, self.clock, epoch=2, observer=self.observer, accepted=self._accepted
+        )
         self.watch.look(self.catalog)
         self.commit()
 
@@ -108,7 +110,7 @@ class Rig:
         self.watch.settle()
         self.watch.look(self.catalog)
 
-    def _accepted(self) -> Mapping[str, int]:
+    def _accepted(self) -> Mapping[str, Accepted]:
         if isinstance(self.accepted, BrokerUnreachable):
             raise self.accepted
         return self.accepted
@@ -182,7 +184,13 @@ def test_findings_are_kept_side_by_side_and_what_is_found_again_is_one() -> None
 def test_findings_that_nobody_looks_at_are_bounded_and_keep_their_range() -> None:
     def finding(number: int) -> DdlFinding:
         return DdlFinding(
-            kind="partition_left", table="public.b", what=f"p{number}", hint="", since_lsn=number, lsn=number + 1
+            kind="partition_left",
+            table="public.b",
+            what=f"p{number}",
+            hint="",
+            epoch=1,
+            since_lsn=number,
+            lsn=number + 1,
         )
 
     kept: tuple[DdlFinding, ...] = ()
@@ -200,10 +208,13 @@ def test_acceptance_settles_what_was_noticed_up_to_its_lsn() -> None:
     rig.look()
     finding = rig.observer.unsettled[0]
 
-    rig.accepted = {"public.b": finding.lsn - 1}
+    rig.accepted = {"public.b": Accepted(epoch=2, lsn=finding.lsn - 1), "public.a": Accepted(epoch=9, lsn=1)}
     rig.look()
     assert rig.observer.unsettled == [finding]
-    rig.accepted = {"public.a": finding.lsn, "public.b": finding.lsn}
+    rig.accepted = {"public.b": Accepted(epoch=1, lsn=finding.lsn + 1000)}
+    rig.look()
+    assert rig.observer.unsettled == [finding], "LSNs of another epoch say nothing"
+    rig.accepted = {"public.b": Accepted(epoch=2, lsn=finding.lsn)}
     rig.look()
     rig.commit()
 
@@ -221,7 +232,7 @@ def test_what_was_noticed_later_stays_open() -> None:
     del rig.catalog.tables["b"]
     rig.look()
 
-    rig.accepted = {"public.b": first.lsn}
+    rig.accepted = {"public.b": Accepted(epoch=2, lsn=first.lsn)}
     rig.look()
 
     assert [one.kind for one in rig.observer.unsettled] == ["left"]
@@ -245,7 +256,7 @@ def test_table_that_is_gone_is_deleted_once_its_finding_is_accepted() -> None:
     rig.look()
     rig.commit()
     (finding,) = rig.observer.unsettled
-    rig.accepted = {"public.b": finding.lsn}
+    rig.accepted = {"public.b": Accepted(epoch=2, lsn=finding.lsn)}
 
     rig.look()
     rig.commit()

@@ -58,7 +58,7 @@ _FULL_CUT = Cut(
 )
 
 _SCOPE = CatalogScope(lsn=7, xid=770, all_tables=True, schemas=("a", "b"), selected=("public.*",))
-_FINDING = DdlFinding(kind="joined", table="public.t", what="w", hint="h", command="c", since_lsn=1, lsn=2)
+_FINDING = DdlFinding(kind="joined", table="public.t", what="w", hint="h", command="c", epoch=1, since_lsn=1, lsn=2)
 _FACTS = TableFacts(
     9,
     "public",
@@ -69,7 +69,7 @@ _FACTS = TableFacts(
     (LeafFacts(9, "public", "t", 9, True),),
 )
 _TABLE = TableRecord(facts=_FACTS, findings=(_FINDING,))
-_ACCEPTED = Accepted(lsn=7)
+_ACCEPTED = Accepted(epoch=1, lsn=7)
 
 Readable = Progress | Identity | Cut | CatalogScope | TableRecord | Accepted
 _READERS: dict[type, Callable[[bytes], Readable]] = {

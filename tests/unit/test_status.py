@@ -215,7 +215,10 @@ def test_document_has_its_keys_from_the_first_moment() -> None:
 
 def test_findings_of_thousands_of_tables_are_counted_and_the_first_are_shown() -> None:
     watched = Watched()
-    found = [DdlFinding(kind="renamed", table=f"s.t{n}", what="w", hint="h", since_lsn=1, lsn=2) for n in range(2000)]
+    found = [
+        DdlFinding(kind="renamed", table=f"s.t{n}", what="w", hint="h", epoch=1, since_lsn=1, lsn=2)
+        for n in range(2000)
+    ]
 
     with structlog.testing.capture_logs() as logged:
         watched.status.ddl_found(found, found)
