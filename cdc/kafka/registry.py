@@ -57,6 +57,10 @@ class ConfluentRegistry:
         assert value is not None
         return AvroIds(ids.get(f"{topic}-key"), value)
 
+    def level(self) -> str:
+        """The compatibility that subjects have unless they have their own. Raises as `register`."""
+        return self._ask("", "", self._client.get_compatibility) or "none"
+
     def _known(self, subject: str, text: str, table: str) -> int | None:
         found = self._ask(subject, table, lambda: self._client.lookup_schema(subject, _schema(text)))
         return None if found is None else found.schema_id
@@ -118,8 +122,9 @@ class ConfluentRegistry:
         )
 
     def _refused(self, subject: str, table: str, reason: str) -> RegistryRefused:
+        what = f" subject {subject!r} of {table}" if subject else ""
         return RegistryRefused(
-            f"the schema registry {self._url} refuses subject {subject!r} of {table}: {_cut(reason)}",
+            f"the schema registry {self._url} refuses{what}: {_cut(reason)}",
             hint="see registry.url, whose path belongs to it, registry.options, and the rights of its user",
             command=f"curl -s {self._url}/subjects",
             table=table,

@@ -23,10 +23,13 @@ from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
+from cdc.config.settings import Registry as Settings
 from cdc.errors import LocalError
+from cdc.kafka.registry import ConfluentRegistry
 from cdc.local.identity import Identity, alive, descendants, identify, wait_gone
 from cdc.local.server import ServerOptions
-from cdc.local.stack import Stack
+from cdc.local.stack import Stack, made
+from cdc.model.progress import AvroSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,9 +42,9 @@ COMMAND_S: Final = 240
 @pytest.fixture
 def name() -> Iterator[str]:
     """A name for a stack, wiped at the end; it begins as those that a later run wipes if this one is killed."""
-    made = f"test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    yield made
-    Stack(made).down("kill", wipe=True)
+    chosen = f"test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    yield chosen
+    Stack(chosen, made(chosen)).down("kill", wipe=True)
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +119,7 @@ def test_data_and_addresses_are_kept_until_they_are_wiped(name: str) -> None:
     assert not stack.home.exists()
 
 
-@pytest.mark.parametrize("server", ["postgres", "kafka"])
+@pytest.mark.parametrize("server", ["postgres", "kafka", "registry"])
 def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: str) -> None:
     before = servers(cdc_local("up", server, "--stack", name, "--fast-start", "--json"))[server]
     processes = family([before["pid"]])
@@ -130,6 +133,26 @@ def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: s
     assert after["condition"] == "running"
     assert after["address"] == before["address"]
     assert after["pid"] != before["pid"]
+
+
+def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> None:
+    assert "registry" not in servers(cdc_local("status", "--stack", name, "--json"))
+    stack = Stack(name, ("registry",), options={"registry": ServerOptions(fast_start=True)})
+    stack.up()
+    client = ConfluentRegistry(Settings(url=stack.registry.url))
+    schemas = [AvroSchemas(None, f'{{"type":"fixed","size":{size},"name":"F"}}') for size in (1, 2)]
+    ids = [client.register(f"t{number}", schemas[number], "public.t") for number in (0, 1)]
+
+    stack.registry.kill()
+    stack.registry.start()
+
+    assert [client.register(f"t{number}", schemas[number], "public.t") for number in (1, 0)] == ids[::-1]
+    client.close()
+    shown = servers(cdc_local("status", "--stack", name, "--json", check=False))["registry"]
+    assert shown["exports"] == {"TAILRACE_REGISTRY_URL": stack.registry.url}
+    other = ConfluentRegistry(Settings(url=shown["exports"]["TAILRACE_REGISTRY_URL"]))
+    assert other.register("t1", schemas[1], "public.t") == ids[1], "of the registry, not of the client's memory"
+    other.close()
 
 
 def test_postgres_is_made_for_logical_replication_and_keeps_what_was_committed_before_a_kill(name: str) -> None:
