@@ -35,7 +35,7 @@ class ConfluentRegistry:
 
     def __init__(self, settings: Registry) -> None:
         """Connects at the first question. Raises ConfigError for options that the client does not take."""
-        self._url = settings.url
+        self._url = settings.url.partition(",")[0].strip().rstrip("/")  # of several the one to name
         self._client = _client(settings)
 
     def close(self) -> None:
