@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 FAST: Final = {"postgres": ServerOptions(fast_start=True), "kafka": ServerOptions(fast_start=True)}
 CLI: Final = "from cdc.cli.local import group; group(prog_name='cdc local')"
 COMMAND_S: Final = 240
+_LISTEN: Final = "0A"  # in /proc/net/tcp
 
 
 @pytest.fixture
@@ -143,6 +146,7 @@ def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> 
     schemas = [AvroSchemas(None, f'{{"type":"fixed","size":{size},"name":"F"}}') for size in (1, 2)]
     ids = [client.register(f"t{number}", schemas[number], "public.t") for number in (0, 1)]
 
+    listening = _listening(servers(cdc_local("status", "--stack", name, "--json"))["registry"]["pid"])
     stack.registry.kill()
     stack.registry.start()
 
@@ -153,6 +157,33 @@ def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> 
     other = ConfluentRegistry(Settings(url=shown["exports"]["TAILRACE_REGISTRY_URL"]))
     assert other.register("t1", schemas[1], "public.t") == ids[1], "of the registry, not of the client's memory"
     other.close()
+    assert len(listening) == 2
+    assert {address.rpartition(":")[0].removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+def _listening(pid: int) -> set[str]:
+    """Addresses on which a process accepts connections."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            inodes.add(str(link.readlink()))
+    found = set()
+    for table, parse in (("tcp", _ipv4), ("tcp6", _ipv6)):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTEN and f"socket:[{fields[9]}]" in inodes:
+                host, _, port = fields[1].partition(":")
+                found.add(f"{parse(host)}:{int(port, 16)}")
+    return found
+
+
+def _ipv4(text: str) -> str:
+    return socket.inet_ntop(socket.AF_INET, bytes.fromhex(text)[::-1])
+
+
+def _ipv6(text: str) -> str:
+    words = [bytes.fromhex(text[at : at + 8])[::-1] for at in range(0, 32, 8)]
+    return socket.inet_ntop(socket.AF_INET6, b"".join(words))
 
 
 def test_postgres_is_made_for_logical_replication_and_keeps_what_was_committed_before_a_kill(name: str) -> None:
