@@ -362,7 +362,8 @@ def execute(source: Connection, script: str) -> None:
 def test_doctor_asks_the_registry_when_it_is_needed(
     pipeline: Pipeline, registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pipeline.write('tables = ["public.none"]', kafka=f'[registry]\nurl = "{registry.url}"\n[encode]\nformat = "avro"')
+    patient = f'[registry]\nurl = "{registry.url}"\noptions = {{ timeout = 120 }}\n[encode]\nformat = "avro"'
+    pipeline.write('tables = ["public.none"]', kafka=patient)
     pipeline.cdc("doctor", "--json")
     answering = _of_registry(capsys)
     registry.kill()

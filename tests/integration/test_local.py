@@ -25,6 +25,7 @@ from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
+from cdc.config.secret import Secret
 from cdc.config.settings import Registry as Settings
 from cdc.errors import LocalError
 from cdc.kafka.registry import ConfluentRegistry
@@ -142,7 +143,8 @@ def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> 
     assert "registry" not in servers(cdc_local("status", "--stack", name, "--json"))
     stack = Stack(name, ("registry",), options={"registry": ServerOptions(fast_start=True)})
     stack.up()
-    client = ConfluentRegistry(Settings(url=stack.registry.url))
+    patient = {"timeout": Secret("120")}
+    client = ConfluentRegistry(Settings(url=stack.registry.url, options=patient))
     schemas = [AvroSchemas(None, f'{{"type":"fixed","size":{size},"name":"F"}}') for size in (1, 2)]
     ids = [client.register(f"t{number}", schemas[number], "public.t") for number in (0, 1)]
 
@@ -154,7 +156,7 @@ def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> 
     client.close()
     shown = servers(cdc_local("status", "--stack", name, "--json", check=False))["registry"]
     assert shown["exports"] == {"TAILRACE_REGISTRY_URL": stack.registry.url}
-    other = ConfluentRegistry(Settings(url=shown["exports"]["TAILRACE_REGISTRY_URL"]))
+    other = ConfluentRegistry(Settings(url=shown["exports"]["TAILRACE_REGISTRY_URL"], options=patient))
     assert other.register("t1", schemas[1], "public.t") == ids[1], "of the registry, not of the client's memory"
     other.close()
     assert len(listening) == 2
