@@ -63,6 +63,7 @@ def _show(findings: list[Finding], config: Config, *, quiet: bool) -> None:
         "source": config.source.dsn.masked(),
         "tables": ", ".join(config.source.tables),
         "broker": config.kafka.bootstrap,
+        "registry": config.registry.url,
     }
     for group, members in groupby(findings, key=lambda finding: finding.group.value):
         shown = [finding for finding in members if not quiet or finding.level != "ok"]

@@ -11,6 +11,7 @@ from cdc.doctor.source import check_source
 from cdc.doctor.tables import check_tables
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.registry import ConfluentRegistry
 
 BROKER_TIMEOUT_S = 10.0
 
@@ -18,7 +19,7 @@ BROKER_TIMEOUT_S = 10.0
 def examine(config: Config) -> list[Finding]:
     """All findings, grouped. Raises ConfigError only: a setting that cannot be used at all."""
     facts, found = examine_source(config)
-    return [*found, *examine_broker(config, facts)]
+    return [*found, *examine_broker(config, facts), *examine_registry(config)]
 
 
 def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
@@ -44,6 +45,21 @@ def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
     except TailraceError as error:
         return [_of(error, Group.BROKER, "broker")]
     return check_broker(cluster, wants, topics, config)
+
+
+def examine_registry(config: Config) -> list[Finding]:
+    """Whether the schema registry answers; nothing without Avro."""
+    if config.encode.format != "avro":
+        return []
+    registry = ConfluentRegistry(config.registry)
+    try:
+        level = registry.level()
+    except TailraceError as error:
+        return [_of(error, Group.REGISTRY, "registry")]
+    finally:
+        registry.close()
+    text = f"it answers; compatibility is {level} where a subject has no other"
+    return [Finding(group=Group.REGISTRY, level=Level.OK, check="registry", message=text)]
 
 
 def _of(error: TailraceError, group: Group, check: str) -> Finding:

@@ -20,6 +20,7 @@ class Group(StrEnum):
     SOURCE = "source"
     TABLES = "tables"
     BROKER = "broker"
+    REGISTRY = "registry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

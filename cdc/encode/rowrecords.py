@@ -389,10 +389,12 @@ class RowRecords(ABC):
             if len(value) <= self._limit:
                 return value
         column = self.schema.relation.columns[sizes[-1][1]].name if sizes else ""
+        may_omit = self.schema.format == "json"  # the others cannot say what a row lacks
         raise RowRefused(
             f"a row of {table} makes a record of {size} bytes; the limit is {self._limit} (largest column: {column!r})",
-            hint="raise capture.row_bytes_max and max.message.bytes of the topic, or leave large columns out",
-            command='[capture] oversize = "omit"',
+            hint="raise capture.row_bytes_max and max.message.bytes of the topic"
+            + (", or leave large columns out" if may_omit else ""),
+            command='[capture] oversize = "omit"' if may_omit else "",
             table=table,
             column=column,
             record_bytes=size,

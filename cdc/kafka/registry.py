@@ -35,7 +35,7 @@ class ConfluentRegistry:
 
     def __init__(self, settings: Registry) -> None:
         """Connects at the first question. Raises ConfigError for options that the client does not take."""
-        self._url = settings.url
+        self._url = settings.url.partition(",")[0].strip().rstrip("/")  # of several the one to name
         self._client = _client(settings)
 
     def close(self) -> None:
@@ -56,6 +56,10 @@ class ConfluentRegistry:
         value = ids[f"{topic}-value"]
         assert value is not None
         return AvroIds(ids.get(f"{topic}-key"), value)
+
+    def level(self) -> str:
+        """The compatibility that subjects have unless they have their own. Raises as `register`."""
+        return self._ask("", "", self._client.get_compatibility) or "none"
 
     def _known(self, subject: str, text: str, table: str) -> int | None:
         found = self._ask(subject, table, lambda: self._client.lookup_schema(subject, _schema(text)))
@@ -118,8 +122,9 @@ class ConfluentRegistry:
         )
 
     def _refused(self, subject: str, table: str, reason: str) -> RegistryRefused:
+        what = f" subject {subject!r} of {table}" if subject else ""
         return RegistryRefused(
-            f"the schema registry {self._url} refuses subject {subject!r} of {table}: {_cut(reason)}",
+            f"the schema registry {self._url} refuses{what}: {_cut(reason)}",
             hint="see registry.url, whose path belongs to it, registry.options, and the rights of its user",
             command=f"curl -s {self._url}/subjects",
             table=table,

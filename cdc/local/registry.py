@@ -88,7 +88,7 @@ class Registry:
         self._process.launch(
             self._command,
             self.ready,
-            roles=("registry",),
+            roles=("registry", "management"),
             wanted={"registry": port} if port else {},
             settings=self.options.settings,
             ready_s=_READY_S,
@@ -127,7 +127,9 @@ class Registry:
         settings = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": str(ports["registry"]),
-            "quarkus.management.enabled": "false",
+            # It cannot be turned off in a built program; left alone it listens on every address.
+            "quarkus.management.host": LOOPBACK,
+            "quarkus.management.port": str(ports["management"]),
             "apicurio.datasource.url": f"jdbc:h2:file:{self.home / 'data' / 'registry'}",
             "apicurio.datasource.jdbc.initial-size": "2",
             "apicurio.datasource.jdbc.min-size": "2",

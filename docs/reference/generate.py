@@ -45,7 +45,8 @@ def config_page() -> str:
         "",
         "An environment variable overrides one value of the file; lists are separated by commas. Passwords:",
         "`TAILRACE_SOURCE_PASSWORD` or `source.password_file` go into `source.dsn`; `kafka.options.<option>_file`",
-        "reads an option from a file, `TAILRACE_KAFKA_OPTION_<OPTION>` from the environment (dots as underscores).",
+        "reads an option from a file, `TAILRACE_KAFKA_OPTION_<OPTION>` from the environment (dots as underscores);",
+        "`registry.options` likewise.",
         "No secret is ever printed or logged.",
         "",
     ]

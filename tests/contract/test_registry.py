@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from cdc.local.registry import Registry
 
 
+def settings(url: str) -> Settings:
+    """Patient: the machine may be busy."""
+    return Settings(url=url, options={"timeout": Secret("120")})
+
+
 @pytest.fixture
 def client(registry: Registry) -> Iterator[ConfluentRegistry]:
-    made = ConfluentRegistry(Settings(url=registry.url))
+    made = ConfluentRegistry(settings(registry.url))
     yield made
     made.close()
 
@@ -36,7 +41,7 @@ def test_schema_keeps_its_id_for_every_client(client: ConfluentRegistry, registr
     schemas = AvroSchemas(record("long"), record("string"))
 
     first = client.register(topic_prefix, schemas, "public.t")
-    other = ConfluentRegistry(Settings(url=registry.url))
+    other = ConfluentRegistry(settings(registry.url))
     again = other.register(topic_prefix, schemas, "public.t")
     other.close()
 
@@ -75,7 +80,7 @@ def test_address_where_nobody_listens_is_waited_for(topic_prefix: str) -> None:
 
 
 def test_address_that_is_no_registry_is_refused(registry: Registry, topic_prefix: str) -> None:
-    client = ConfluentRegistry(Settings(url=registry.url + "/nowhere"))
+    client = ConfluentRegistry(settings(registry.url + "/nowhere"))
 
     with pytest.raises(RegistryRefused, match="404") as caught:
         client.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")

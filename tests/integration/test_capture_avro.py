@@ -149,6 +149,8 @@ def test_change_that_is_not_compatible_stops_capture_and_loses_nothing(
     assert f"the schema of public.t as it is now is not compatible with subject '{subject}'" in stop["message"]
     assert "reader union lacking writer type" in stop["message"], "the registry's reason"
     assert api.versions(subject) == [1]
+    before = capture.log().topic(capture.topic("u"))
+    assert [shown_row(record, api) for record in before] == [{"id": 1}], "what came before is published"
 
     api.level(subject, "NONE")
     log = capture.settled(capture.running(avro(registry)))

@@ -18,6 +18,7 @@ from cdc.config.load import load
 from cdc.config.secret import Secret
 from cdc.doctor.tomltext import toml_string
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE
+from cdc.local.registry import Registry
 from cdc.replication.catalog import tables_matching
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import publication_facts
@@ -356,3 +357,27 @@ def execute(source: Connection, script: str) -> None:
     body, slot = script.split("\ncommit;\n")
     source.execute(f"{body}\ncommit;".encode())
     source.execute(slot.encode())
+
+
+def test_doctor_asks_the_registry_when_it_is_needed(
+    pipeline: Pipeline, registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patient = f'[registry]\nurl = "{registry.url}"\noptions = {{ timeout = 120 }}\n[encode]\nformat = "avro"'
+    pipeline.write('tables = ["public.none"]', kafka=patient)
+    pipeline.cdc("doctor", "--json")
+    answering = _of_registry(capsys)
+    registry.kill()
+    code = pipeline.cdc("doctor", "--json")
+
+    away = _of_registry(capsys)
+    assert [(finding["level"], "compatibility is" in finding["message"]) for finding in answering] == [("ok", True)]
+    assert [(finding["level"], "does not answer" in finding["message"]) for finding in away] == [("error", True)]
+    assert code == EXIT_OPERATOR
+    pipeline.write()
+    pipeline.cdc("doctor", "--json")
+    assert _of_registry(capsys) == []
+
+
+def _of_registry(capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    return [finding for finding in findings if finding["group"] == "registry"]

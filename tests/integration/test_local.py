@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +25,14 @@ from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
+from cdc.config.secret import Secret
+from cdc.config.settings import Registry as Settings
 from cdc.errors import LocalError
+from cdc.kafka.registry import ConfluentRegistry
 from cdc.local.identity import Identity, alive, descendants, identify, wait_gone
 from cdc.local.server import ServerOptions
-from cdc.local.stack import Stack
+from cdc.local.stack import Stack, made
+from cdc.model.progress import AvroSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,14 +40,15 @@ if TYPE_CHECKING:
 FAST: Final = {"postgres": ServerOptions(fast_start=True), "kafka": ServerOptions(fast_start=True)}
 CLI: Final = "from cdc.cli.local import group; group(prog_name='cdc local')"
 COMMAND_S: Final = 240
+_LISTEN: Final = "0A"  # in /proc/net/tcp
 
 
 @pytest.fixture
 def name() -> Iterator[str]:
     """A name for a stack, wiped at the end; it begins as those that a later run wipes if this one is killed."""
-    made = f"test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    yield made
-    Stack(made).down("kill", wipe=True)
+    chosen = f"test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    yield chosen
+    Stack(chosen, made(chosen)).down("kill", wipe=True)
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +123,7 @@ def test_data_and_addresses_are_kept_until_they_are_wiped(name: str) -> None:
     assert not stack.home.exists()
 
 
-@pytest.mark.parametrize("server", ["postgres", "kafka"])
+@pytest.mark.parametrize("server", ["postgres", "kafka", "registry"])
 def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: str) -> None:
     before = servers(cdc_local("up", server, "--stack", name, "--fast-start", "--json"))[server]
     processes = family([before["pid"]])
@@ -130,6 +137,55 @@ def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: s
     assert after["condition"] == "running"
     assert after["address"] == before["address"]
     assert after["pid"] != before["pid"]
+
+
+def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> None:
+    assert "registry" not in servers(cdc_local("status", "--stack", name, "--json"))
+    stack = Stack(name, ("registry",), options={"registry": ServerOptions(fast_start=True)})
+    stack.up()
+    patient = {"timeout": Secret("120")}
+    client = ConfluentRegistry(Settings(url=stack.registry.url, options=patient))
+    schemas = [AvroSchemas(None, f'{{"type":"fixed","size":{size},"name":"F"}}') for size in (1, 2)]
+    ids = [client.register(f"t{number}", schemas[number], "public.t") for number in (0, 1)]
+
+    listening = _listening(servers(cdc_local("status", "--stack", name, "--json"))["registry"]["pid"])
+    stack.registry.kill()
+    stack.registry.start()
+
+    assert [client.register(f"t{number}", schemas[number], "public.t") for number in (1, 0)] == ids[::-1]
+    client.close()
+    shown = servers(cdc_local("status", "--stack", name, "--json", check=False))["registry"]
+    assert shown["exports"] == {"TAILRACE_REGISTRY_URL": stack.registry.url}
+    other = ConfluentRegistry(Settings(url=shown["exports"]["TAILRACE_REGISTRY_URL"], options=patient))
+    assert other.register("t1", schemas[1], "public.t") == ids[1], "of the registry, not of the client's memory"
+    other.close()
+    assert len(listening) == 2
+    assert {address.rpartition(":")[0].removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+def _listening(pid: int) -> set[str]:
+    """Addresses on which a process accepts connections."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            inodes.add(str(link.readlink()))
+    found = set()
+    for table, parse in (("tcp", _ipv4), ("tcp6", _ipv6)):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTEN and f"socket:[{fields[9]}]" in inodes:
+                host, _, port = fields[1].partition(":")
+                found.add(f"{parse(host)}:{int(port, 16)}")
+    return found
+
+
+def _ipv4(text: str) -> str:
+    return socket.inet_ntop(socket.AF_INET, bytes.fromhex(text)[::-1])
+
+
+def _ipv6(text: str) -> str:
+    words = [bytes.fromhex(text[at : at + 8])[::-1] for at in range(0, 32, 8)]
+    return socket.inet_ntop(socket.AF_INET6, b"".join(words))
 
 
 def test_postgres_is_made_for_logical_replication_and_keeps_what_was_committed_before_a_kill(name: str) -> None:

@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
-from cdc.config.load import load
-from cdc.errors import CutNotReached
+from cdc.config.load import load, parse
+from cdc.errors import CutNotReached, UsageError
+from cdc.lsn import Lsn
 from cdc.verify.compare import fold_and_compare
 from tests.fixtures.typeforms import ALL, URL, columns, made_domains
 from tests.fixtures.typetables import create, fill
@@ -327,3 +328,12 @@ def _admin(site: CaptureSite) -> AdminClient:
 def _await(futures: Mapping[Any, Future[Any]]) -> None:
     for future in futures.values():
         future.result(20)
+
+
+@pytest.mark.parametrize("form", ["flat", "avro"])
+def test_other_formats_than_json_are_refused_by_their_setting(form: str) -> None:
+    text = 'name = "s"\n[source]\ndsn = "dbname=s"\n[kafka]\nbootstrap = "h:1"\n[registry]\nurl = "http://h"\n'
+    config = parse(f'{text}[encode]\nformat = "{form}"\n', {})
+
+    with pytest.raises(UsageError, match=f'encode.format = "{form}"'):
+        fold_and_compare(config, Lsn(1))

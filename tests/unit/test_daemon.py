@@ -13,6 +13,8 @@ from cdc.errors import (
     InvariantError,
     OutcomeUnknown,
     ProducerFenced,
+    RegistryRefused,
+    RegistryUnreachable,
     RowRefused,
     SlotHeld,
     SourceDiverged,
@@ -98,6 +100,7 @@ def test_stop_ends_with_success() -> None:
         (SlotHeld("x"), "slot"),
         (BrokerUnreachable("x"), "broker"),
         (OutcomeUnknown("x"), "broker"),
+        (RegistryUnreachable("x"), "registry"),
         (DecodeError("I", 0), "source"),
     ],
 )
@@ -117,6 +120,7 @@ def test_what_time_can_mend_is_tried_again_and_says_what_it_waits_for(error: Tai
         (SourceDiverged("other"), "DIVERGED", 3),
         (ProducerFenced("newer"), "FENCED", 3),
         (RowRefused("large"), "MISCONFIGURED", 3),
+        (RegistryRefused("not compatible"), "MISCONFIGURED", 3),
         (InvariantError("bug"), "STOPPED", 1),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -18,6 +19,7 @@ from tests.fixtures import customers
 from tests.fixtures import pgoutput as server
 
 SCHEMA = customers.schema()
+FLAT = dataclasses.replace(SCHEMA, format="flat")
 ANN = Insert(customers.OID, (b"7", b"Ann", None))
 INCOMPLETE = Update(customers.OID, "", None, (b"7", b"Ann", UNCHANGED))
 
@@ -122,10 +124,12 @@ def test_deleted_row_of_a_table_without_a_key_is_told_by_its_operation() -> None
 
 
 def test_row_over_the_limit_is_refused() -> None:
-    transcoder = FlatTranscoder(SCHEMA, TopicBuffer(customers.TOPIC, 1), TranscodeOptions("shop", "d", 20))
+    transcoder = FlatTranscoder(FLAT, TopicBuffer(customers.TOPIC, 1), TranscodeOptions("shop", "d", 20))
 
-    with pytest.raises(RowRefused, match="'note'"):
+    with pytest.raises(RowRefused, match="'note'") as caught:
         transcoder.insert(server.frame(Insert(customers.OID, (b"7", b"A", b"x" * 40))), customers.STAMP, 1)
+
+    assert "omit" not in caught.value.hint + caught.value.command, "the configuration refuses that"
 
 
 def test_rows_read_back_are_events_and_a_tombstone_is_a_delete() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cdc.errors import SinkUnfit
@@ -13,6 +14,7 @@ from sinks.warehouse.columns import (
     adds_only,
     compose,
     evolve,
+    form_of,
     lake_table,
     unknown_overrides,
 )
@@ -198,3 +200,10 @@ def test_two_steps_are_composed() -> None:
     assert both.sources == (Source("id"), Source("a"), Source(None))
     assert both.dropped == ("x",)
     assert compose(None, first, None) is None
+
+
+def test_topic_in_another_format_is_refused_by_its_table() -> None:
+    record = msgspec.structs.replace(schema(ID), format="flat")
+
+    with pytest.raises(SinkUnfit, match=r"the topic of public\.orders is in the format 'flat'"):
+        form_of(record, {})

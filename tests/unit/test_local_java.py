@@ -52,6 +52,8 @@ def test_the_first_wins_among_equals() -> None:
 
 def test_one_that_is_too_old_is_not_taken() -> None:
     assert choose_java([java("11.0.2")]) is None
+    assert choose_java([java("17.0.15")], 21) is None
+    assert choose_java([java("17.0.15"), java("21")], 21) == java("21")
 
 
 def test_an_archive_is_used_when_there_is_one_and_else_written() -> None:

@@ -26,14 +26,17 @@ def test_the_packaged_lock_pins_kafka_and_names_no_registry() -> None:
 def test_a_coordinate_becomes_a_path_of_the_repository_layout() -> None:
     text = (
         f"# made by a maintainer\n\n{SHA} 12 org.acme.io:tool_2:1.0-rc1 lib\n{SHA} 7 org.acme:nat:2:linux-x86_64 lib\n"
+        f"{SHA} 9 org.acme:app:3:all@tar.gz app\n{SHA} 9 org.acme:app:3@zip app\n"
     )
 
-    plain, classified = parse_lock(text, name="x.lock")
+    plain, classified, archive, other = parse_lock(text, name="x.lock")
 
     assert plain.path == "org/acme/io/tool_2/1.0-rc1/tool_2-1.0-rc1.jar"
     assert plain.size_bytes == 12
     assert classified.path == "org/acme/nat/2/nat-2-linux-x86_64.jar"
     assert classified.coordinate == "org.acme:nat:2:linux-x86_64"
+    assert archive.path == "org/acme/app/3/app-3-all.tar.gz"
+    assert other.path == "org/acme/app/3/app-3.zip"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,7 @@ def test_a_coordinate_becomes_a_path_of_the_repository_layout() -> None:
         f"{SHA} 12 ../../etc:b:1 lib",
         f"{SHA} 12 a:b:.. lib",
         f"{SHA} 12 a:b/c:1 lib",
+        f"{SHA} 12 a:b:1@../x lib",
         f"{SHA} 12 a:b:1 lib\n{SHA} 12 a:b:1 lib",
     ],
 )
