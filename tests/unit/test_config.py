@@ -192,7 +192,7 @@ def test_pattern_of_an_override_that_can_fit_nothing_is_refused_with_its_key(sec
     assert repr(pattern) in caught.value.message
 
 
-@pytest.mark.parametrize(("section", "word"), [("toast", "stop"), ("ddl", "omit"), ("ddl", "resnapshot")])
+@pytest.mark.parametrize(("section", "word"), [("toast", "stop"), ("ddl", "omit"), ("ddl", "resnap")])
 def test_word_an_override_does_not_know_is_refused_with_its_key(section: str, word: str) -> None:
     with pytest.raises(ConfigError, match=rf"{section}\.tables.*{word}"):
         _config(f'[{section}]\ntables = {{"public.t" = "{word}"}}\n')
