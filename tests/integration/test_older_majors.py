@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from cdc.config.load import load
 from cdc.local.pgprograms import OLDER_MAJORS
+from cdc.verify.compare import fold_and_compare
 from tests.fixtures.daemon import capture_site
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.oracle import history_faults
@@ -54,7 +56,7 @@ def test_oldest_major_is_captured_exactly_over_a_kill(oldest: CaptureSite) -> No
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
 
 
-def test_columns_of_a_publication_of_the_oldest_major_are_those_it_publishes(oldest: CaptureSite) -> None:
+def test_columns_of_the_oldest_major_are_those_it_publishes_to_capture_and_to_verify(oldest: CaptureSite) -> None:
     oldest.sql(
         "create table whole (a int, id int primary key, twice int generated always as (id * 2) stored, gone int)",
         "alter table whole drop column gone",
@@ -72,3 +74,4 @@ def test_columns_of_a_publication_of_the_oldest_major_are_those_it_publishes(old
         "public.part": ["id", "b"],
     }
     assert len(log.schemas) == 2
+    assert fold_and_compare(load(oldest.folder / "cdc-0.toml", {}), oldest.wal()).ok
