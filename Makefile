@@ -4,10 +4,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills lake-kills fuzz lock docs clean
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills lake-kills majors readers fuzz lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,17 +73,34 @@ kills: setup ## kill -9 at 30 random moments under load
 lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
+majors: setup ## capture and its faults on PostgreSQL 15, 16 and 17
+	@failed=; for major in 15 16 17; do \
+		TAILRACE_TEST_POSTGRES=$$major $(PYTEST) tests/integration tests/faults --ignore tests/integration/test_local.py \
+			--ignore tests/faults/test_lake_commit.py || failed="$$failed $$major"; \
+	done; test -z "$$failed" || { echo "failed on PostgreSQL$$failed"; exit 1; }
+
+readers: setup $(READERS)/ready ## Flink, ClickHouse, DuckDB, kcat and Java's client read the topics
+	TAILRACE_READERS=$(CURDIR)/$(READERS)/bin/python $(PYTEST) --timeout 1200 tests/readers tests/integration/test_outside_readers.py
+
+# Flink pins packages that ours has newer, so it has an environment of its own. Everything is pinned: nothing to resolve.
+$(READERS)/ready: tests/readers/requirements.txt
+	$(PYTHON) -m venv $(READERS)
+	$(READERS)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/readers/requirements.txt
+	@touch $@
+
 fuzz: setup ## every property with new seeds, decoders among them, for ten minutes
 	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 1200 tests/property
 
-lock: ## renew constraints.txt (maintainers; needs uv)
+lock: ## renew constraints.txt and the readers' (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		--extra capture --extra avro --extra outbox --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
+	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		tests/readers/requirements.in -o tests/readers/requirements.txt
 
 docs: setup ## the generated pages of docs/reference
 	$(BIN)/python docs/reference/generate.py
 	$(BIN)/python docs/reference/generate_cli.py
 
-clean: ## the virtual environment and caches; not the servers' data
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+clean: ## the virtual environments and caches; not the servers' data
+	rm -rf $(VENV) $(READERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

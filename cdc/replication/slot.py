@@ -32,7 +32,6 @@ _CANCEL_S: Final = 5.0
 
 # Columns by the major version that has them first; older ones get a null of the same type.
 _SINCE: Final[dict[str, tuple[int, str]]] = {
-    "conflicting": (16, "null::boolean"),
     "invalidation_reason": (17, "null::text"),
     "inactive_since": (17, "null::timestamptz"),
     "failover": (17, "false"),
@@ -43,7 +42,7 @@ _SLOTS: Final = """
 select s.slot_name::text, s.plugin::text, s.slot_type, s.database::text, s.temporary, s.active_pid,
        s.restart_lsn::text, s.confirmed_flush_lsn::text, s.wal_status, s.safe_wal_size, s.two_phase,
        pg_wal_lsn_diff(w.at, s.restart_lsn)::int8, pg_wal_lsn_diff(w.at, s.confirmed_flush_lsn)::int8,
-       {conflicting}, {invalidation_reason}, {inactive_since}, {failover}, {synced}
+       {invalidation_reason}, {inactive_since}, {failover}, {synced}
 from pg_replication_slots s
 cross join (select case when pg_is_in_recovery() then pg_last_wal_receive_lsn()
                         else pg_current_wal_insert_lsn() end) as w (at)
@@ -233,10 +232,9 @@ def _rows(connection: Connection, name: str | None) -> list[SlotFacts]:
 
 
 def _facts(row: tuple[Any, ...]) -> SlotFacts:
-    conflicting, reason = row[13], row[14]
-    wal_status = row[8]
+    wal_status, reason = row[8], row[13]
     if reason is None and wal_status == "lost":
-        reason = "rows_removed" if conflicting else "wal_removed"
+        reason = "wal_removed"  # before 17 no reason is named; on a primary there is no other
     return SlotFacts(
         name=row[0],
         plugin=row[1],
@@ -251,8 +249,8 @@ def _facts(row: tuple[Any, ...]) -> SlotFacts:
         two_phase=row[10],
         retained_bytes=row[11],
         lag_bytes=row[12],
-        invalidation=reason or ("conflict" if conflicting else ""),
-        inactive_since=row[15],
-        failover=row[16],
-        synced=row[17],
+        invalidation=reason or "",
+        inactive_since=row[14],
+        failover=row[15],
+        synced=row[16],
     )

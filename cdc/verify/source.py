@@ -28,7 +28,8 @@ _FETCH_ROWS: Final = 5000
 
 # Columns as the publication shows them; of each the type at the end of domains and arrays, and whether it is one that
 # the log has as its text: a composite, or none of the server's own (FirstNormalObjectId is 16384), which to_jsonb would
-# send through a cast to json if it has one. And the extension that brought it.
+# send through a cast to json if it has one. And the extension that brought it. The view of PostgreSQL 15 has generated
+# columns, which are not published before 18.
 _COLUMNS: Final = """
 with recursive published as (
     select unnest(attnames)::text as name, rowfilter
@@ -38,6 +39,7 @@ with recursive published as (
     select p.name, p.rowfilter, a.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem, false as is_array
     from published p
     join pg_catalog.pg_attribute a on a.attrelid = %(oid)s::oid and a.attname = p.name
+      and (a.attgenerated = '' or current_setting('server_version_num')::int4 >= 180000)
     join pg_catalog.pg_type t on t.oid = a.atttypid
     union all
     select c.name, c.rowfilter, c.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem,

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from tests.fixtures.typesamples import SAMPLES
-from tests.fixtures.typetables import MAKE_OWN, OWN, create, exact, said_by_server, scalars, set_up
+from tests.fixtures.typetables import MAKE_OWN, OWN, available, create, exact, said_by_server, scalars, set_up
 
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
@@ -67,7 +67,7 @@ def test_key_of_every_type_folds_to_the_table(capture: CaptureSite) -> None:
     columns = {**scalars(), **OWN}
     capture.sql(*MAKE_OWN)
     with capture.connect() as session:
-        tables = keyed_tables(session, columns)
+        tables = keyed_tables(session, available(session, columns))
     daemon = capture.running(_ONE_PARTITION)
 
     with capture.connect() as session:
@@ -116,14 +116,17 @@ def test_unchanged_value_of_every_type_that_is_kept_out_of_line_is_named(capture
 
 def out_of_line(session: Session) -> dict[str, str]:
     """Type -> expression of a large value, for every type that PostgreSQL keeps out of line, arrays among them."""
+    samples = available(session, scalars())
     arrays = {
-        f"{kind}[]": f"array_fill({literal(values[-1])}::{kind}, array[4, 1500])" for kind, values in SAMPLES.items()
+        f"{kind}[]": f"array_fill({literal(values[-1])}::{kind}, array[4, 1500])"
+        for kind, (_, values, _) in samples.items()
     }
+    large = available(session, {kind: (kind, (value,), "") for kind, value in _LARGE.items()})
     kept = "select typstorage <> 'p' from pg_type where oid = %s::regtype"
     return {
         kind: value
-        for kind, value in {**_LARGE, **arrays}.items()
-        if kind != "xml[]" and session.execute(kept, (kind,)).fetchone() == (True,)
+        for kind, value in {**{kind: _LARGE[kind] for kind in large}, **arrays}.items()
+        if session.execute(kept, (kind,)).fetchone() == (True,)
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fixtures.commands import cdc
+from tests.fixtures.servers import needs_major
 
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Sections
@@ -56,6 +57,7 @@ def test_row_that_enters_or_leaves_the_filter_is_created_or_deleted(capture: Cap
 
 
 def test_generated_columns_come_when_they_are_published(capture: CaptureSite) -> None:
+    needs_major(18, "publications have generated columns")
     capture.sql("create table t (id int primary key, n int, twice int generated always as (n * 2) stored)")
     daemon = capture.running(made_by_hand(capture, "for table t with (publish_generated_columns = stored)"))
 

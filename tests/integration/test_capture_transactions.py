@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.oracle import history_faults
+from tests.fixtures.servers import needs_major
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def test_prepared_transaction_is_seen_when_committed_and_never_when_rolled_back(
 
 
 def test_what_replication_wrote_is_left_out_when_asked(capture: CaptureSite) -> None:
+    needs_major(16, "a subscription can leave out what has an origin")
     origin = f"other_{capture.name}"
     replicated = (
         f"select pg_replication_origin_create('{origin}')",

@@ -269,6 +269,20 @@ def test_two_stacks_run_side_by_side(name: str) -> None:
     assert not other.home.exists()
 
 
+def test_an_older_major_stays_that_of_its_data(name: str) -> None:
+    first = servers(cdc_local("up", "postgres", "--stack", name, "--pg-version", "15", "--fast-start", "--json"))
+    cdc_local("down", "postgres", "--stack", name)
+    second = servers(cdc_local("up", "postgres", "--stack", name, "--json"))
+
+    refused = cdc_local("up", "postgres", "--stack", name, "--pg-version", "16", "--json", check=False)
+
+    assert first["postgres"]["version"] == second["postgres"]["version"]
+    assert first["postgres"]["version"].startswith("15.")
+    with psycopg.connect(second["postgres"]["address"]) as connection:
+        assert connection.info.server_version // 10000 == 15
+    assert refused == ""
+
+
 def test_two_commands_at_once_start_one_server(name: str) -> None:
     commands = [
         subprocess.Popen(
