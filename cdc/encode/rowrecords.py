@@ -165,7 +165,7 @@ class RowRecords(ABC):
         return self._pieces.key(self._copied_values(line))
 
     def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
-        """Rows that were read from the table, as lines of COPY, at ordinal 0 of a boundary; not keys that `drop` has.
+        """Place rows that were read, lines of COPY, at ordinal 0 of a boundary, but for keys that `drop` has.
 
         Returns how many they are, and their bytes. Raises DecodeError, RowRefused.
         """
@@ -176,8 +176,7 @@ class RowRecords(ABC):
             if key not in drop:
                 value = self._built(b"r", None, values, row)
                 self._put(b"r", key, value, row, values)
-                count += 1
-                size += len(key) + len(value)
+                count, size = count + 1, size + len(key) + len(value)
         return count, size
 
     def _copied_values(self, line: bytes) -> Values:

@@ -163,8 +163,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         ddl.write(position)
         publisher.commit(position, watch.verified(), snapshots.desk.notes())  # 6
         ddl.written()
-        snapshots.start(sql)
-        ddl.read_again = snapshots.read_again
+        snapshots.start(sql, ddl)
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, source.identity.database)
         parts = Parts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from cdc.capture.ddl import DdlWatch
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import PlannedRelation
@@ -85,8 +86,9 @@ class Snapshots:
                 return False
             return state != "begun"
 
-    def start(self, sql: Connection) -> None:
-        """Begin to read. The stream is open: what starts later than the server runs now is another one."""
+    def start(self, sql: Connection, ddl: DdlWatch) -> None:
+        """Begin to read, also what `ddl` finds. The stream is open: a server that starts later is another one."""
+        ddl.read_again = self.read_again
         self._crew.start(reader.now(sql).started)
 
     def close(self) -> None:
