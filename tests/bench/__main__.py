@@ -21,6 +21,7 @@ from cdc.local.stack import Stack
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
+from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
 
 
@@ -29,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    parser.add_argument("--only", choices=("throughput", "latency", "lake", "freshness"))
+    parser.add_argument("--only", choices=("throughput", "latency", "snapshot", "lake", "freshness"))
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     options = parser.parse_args()
     servers = {
@@ -54,6 +55,8 @@ def main() -> int:
         if options.only in {None, "latency"}:
             rates = (200, 2000)
             result["latency"] = [measure_latency(stack, Path(folder), rate, options.seconds) for rate in rates]
+        if options.only in {None, "snapshot"}:
+            result["snapshot"] = measure_snapshot(stack, Path(folder), 2 * options.rows)
         if options.only in {None, "lake"}:
             result["lake"] = measure_lake(stack, Path(folder), options.changes)
         if options.only in {None, "freshness"}:

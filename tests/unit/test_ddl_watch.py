@@ -281,3 +281,36 @@ def test_first_record_of_the_catalog_tells_nothing() -> None:
 )
 def test_transaction_ids_are_widened_to_the_nearest(xid: int, near: int, wide: int) -> None:
     assert widened(xid, near) == wide
+
+
+def test_table_is_read_again_until_that_goes_on_for_sure_and_is_settled_then() -> None:
+    rig = Rig(Ddl(policy="resnapshot"))
+    asked: list[tuple[str, int, int]] = []
+    surely = False
+
+    def read_again(table: str, oid: int, lsn: int) -> bool:
+        asked.append((table, oid, lsn))
+        return surely
+
+    rig.watch.read_again = read_again
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+    finding = rig.observer.unsettled[0]
+    rig.look()
+    assert rig.observer.unsettled == [finding]
+    surely = True
+    rig.look()
+
+    assert asked == [("public.b", 98, finding.lsn)] * 2
+    assert rig.observer.unsettled == []
+
+
+def test_what_no_reading_mends_stays_open() -> None:
+    rig = Rig(Ddl(policy="resnapshot"))
+    rig.watch.read_again = lambda *_: True
+    del rig.catalog.tables["b"]
+
+    rig.look()
+    rig.look()
+
+    assert [one.kind for one in rig.observer.unsettled] == ["left"]
