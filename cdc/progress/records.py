@@ -1,8 +1,9 @@
 """How the restart state and the cut index lie in Kafka: keys, bytes, and the versions we read. Pure.
 
-``<name>.__progress`` (compacted) has four keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written
-when it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` ->
-SnapshotRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the newest state.
+``<name>.__progress`` (compacted) has these keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
+it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` -> SnapshotRecord,
+``<name>/signals`` -> SignalsRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the
+newest state.
 ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
@@ -14,9 +15,10 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.model.signals import SIGNALS_VERSION, SignalsRecord
 from cdc.model.snapshot import SNAPSHOT_VERSION, SnapshotRecord
 
-_Value = TypeVar("_Value", Progress, Identity, Cut, SnapshotRecord)
+_Value = TypeVar("_Value", Progress, Identity, Cut, SnapshotRecord, SignalsRecord)
 
 
 def _plain(value: object) -> int:
@@ -32,6 +34,7 @@ _VERSIONS: Final[dict[type, int]] = {
     Identity: PROGRESS_VERSION,
     Cut: CUT_VERSION,
     SnapshotRecord: SNAPSHOT_VERSION,
+    SignalsRecord: SIGNALS_VERSION,
 }
 
 
@@ -54,12 +57,17 @@ def snapshot_key(name: str, table: str = "") -> bytes:
     return f"{name}/snapshot/{table}".encode()
 
 
+def signals_key(name: str) -> bytes:
+    """Key of the SignalsRecord."""
+    return f"{name}/signals".encode()
+
+
 def sentinel_key(name: str) -> bytes:
     """Key of the sentinel."""
     return f"{name}/sentinel".encode()
 
 
-def encode(value: Progress | Identity | Cut | SchemaRecord | SchemaKey | SnapshotRecord) -> bytes:
+def encode(value: Progress | Identity | Cut | SchemaRecord | SchemaKey | SnapshotRecord | SignalsRecord) -> bytes:
     """The bytes of a record; the same value gives the same bytes."""
     return _encode(value)
 

@@ -32,8 +32,8 @@ from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
-from cdc.model.snapshot import NO_NOTES, STATES, Notes
-from cdc.progress.records import encode, identity_key, progress_key, sentinel_key, snapshot_key
+from cdc.model.snapshot import NO_NOTES, Notes
+from cdc.progress.records import encode, identity_key, progress_key, sentinel_key, signals_key, snapshot_key
 from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.pacing import Pacer
 
@@ -233,7 +233,7 @@ class KafkaPublisher:
             verified_lsn=verified,
             pending_visibility=notes.pending or msgspec.UNSET,
         )
-        told = {table: STATES[record.state] for table, record in notes.records.items()}
+        told = {table: record.told for table, record in notes.records.items()}
         changed = {table: state for table, state in told.items() if self.tables.get(table) != state}
         self.tables.update(changed)
         cut = Cut(
@@ -252,6 +252,8 @@ class KafkaPublisher:
             self._produce_control(topic, identity_key(self._name), encode(self._identity))
         for table, record in notes.records.items():
             self._produce_control(topic, snapshot_key(self._name, table), encode(record))
+        if notes.signals is not None:
+            self._produce_control(topic, signals_key(self._name), encode(notes.signals))
         self._produce_control(topic, progress_key(self._name), encode(progress))
         self._produce_control(cuts_topic(self._name), None, encode(cut))
         return full

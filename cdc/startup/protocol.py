@@ -31,10 +31,10 @@ from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
-from cdc.model.names import message_topic, schema_topic, transaction_topic
+from cdc.model.names import message_topic, schema_topic, signals_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import Restored, recorded_keys, recorded_snapshots, restore
+from cdc.progress.restore import Restored, recorded_keys, recorded_signals, recorded_snapshots, restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
@@ -124,6 +124,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         control = control_topics(config, admin)
         before = restore(reader, config.name)  # 1
         publication = publish_tables(config, source, before)
+        signals = control.pop(signals_topic(config.name))  # no position belongs to it, so it may be made again
         data = data_topics(config, admin, source.tables, before.identity)
         slot = find_or_make_slot(config, source, before, stop)
 
@@ -158,7 +159,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
         publisher.commit(position, watch.verified(), desk.notes())  # 6
         status.reached(position)
-        snapshots.start(sql)
+        snapshots.start(sql, status, recorded_signals(reader, config.name), signals.topic_id)
         _say_started(config, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, database)
         parts = Parts(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -66,6 +67,7 @@ class Status:
         self._wal_rate = 0.0
         self._last_commit_seconds = 0.0
         self._last_batch_rows = 0
+        self._snapshots: Callable[[], list[dict[str, Any]]] = list
         for state in State:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
 
@@ -130,6 +132,15 @@ class Status:
         self._metrics.truncated_keys.inc(keys)
         log.get().info("truncated", topic=topic, keys=keys)
 
+    def snapshots_are(self, report: Callable[[], list[dict[str, Any]]]) -> Callable[[], None]:
+        """From now on `report` tells of the snapshots; what is returned ends that."""
+        self._snapshots = report
+
+        def end() -> None:
+            self._snapshots = list
+
+        return end
+
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""
         with self._lock:
@@ -175,7 +186,7 @@ class Status:
 
     def snapshot(self) -> dict[str, Any]:
         """The document of /status. Keys are part of the interface."""
-        state, lag_s = self.state, self.lag_s()
+        state, lag_s, snapshots = self.state, self.lag_s(), self._snapshots()
         with self._lock:
             now_s = self._clock.monotonic_s()
             self._forget(now_s)
@@ -199,6 +210,7 @@ class Status:
                 "last_commit_seconds": round(self._last_commit_seconds, 4),
                 "last_batch_rows": self._last_batch_rows,
                 "slot": self._slot_document(),
+                "snapshots": snapshots,
             }
 
     def _slot_document(self) -> dict[str, Any] | None:
