@@ -20,6 +20,7 @@ from cdc.model.state import State
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 
+SNAPSHOT_STATES: Final = ("waiting", "reading", "paused", "stopped", "complete")
 _RATE_WINDOW_S: Final = 10.0
 _CATCHING_UP_S: Final = 5.0  # capture looks at the end of the stream many times a second
 
@@ -70,6 +71,10 @@ class Status:
         self._snapshots: Callable[[], list[dict[str, Any]]] = list
         for state in State:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
+        for shown in SNAPSHOT_STATES:
+            metrics.snapshot_tables.labels(shown).set_function(partial(self._snapshots_in, shown))
+        metrics.snapshot_rows_per_second.set_function(partial(self._sum_of_snapshots, "rows_per_second"))
+        metrics.snapshot_chunks_waiting.set_function(partial(self._sum_of_snapshots, "chunks_waiting"))
 
     def enter(self, state: State, reason: str = "", error: TailraceError | None = None) -> None:
         """Change the state; the reason is short: slot, broker, source, reselect, disk."""
@@ -140,6 +145,12 @@ class Status:
             self._snapshots = list
 
         return end
+
+    def _snapshots_in(self, state: str) -> float:
+        return float(sum(one["state"] == state for one in self._snapshots()))
+
+    def _sum_of_snapshots(self, key: str) -> float:
+        return float(sum(one[key] for one in self._snapshots()))
 
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""
