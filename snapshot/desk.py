@@ -68,6 +68,7 @@ class Desk:
     ) -> None:
         """`incomplete`: records may lack values that the stream does not have. `check` raises what readers met."""
         self.boundary = Lsn(0)
+        self.joined: Callable[[int], None] = lambda _: None
         self._check = check
         self._asked: Form | None = None
         self._answered = threading.Event()
@@ -189,6 +190,7 @@ class Desk:
                 self._asked = None
                 self._answered.set()
             row_count, byte_count = self._merger.join(boundary, put, rows_max=_JOIN_ROWS)
+        self.joined(row_count)
         return Joined(row_count, byte_count, self._new)
 
     def notes(self) -> Notes:

@@ -89,6 +89,7 @@ class Snapshots:
         """
         assert self._crew is not None
         assert self._desk is not None
+        self._desk.joined = status.snapshot_joined
         self._crew.start(reader.now(sql).started)
         self._listener = SignalListener(self._config, self._clock, self._desk, self._tables, signals, topic_id)
         self._listener.start()

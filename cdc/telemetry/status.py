@@ -73,8 +73,7 @@ class Status:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
         for shown in SNAPSHOT_STATES:
             metrics.snapshot_tables.labels(shown).set_function(partial(self._snapshots_in, shown))
-        metrics.snapshot_rows_per_second.set_function(partial(self._sum_of_snapshots, "rows_per_second"))
-        metrics.snapshot_chunks_waiting.set_function(partial(self._sum_of_snapshots, "chunks_waiting"))
+        metrics.snapshot_waiting_chunks.set_function(self._chunks_waiting)
 
     def enter(self, state: State, reason: str = "", error: TailraceError | None = None) -> None:
         """Change the state; the reason is short: slot, broker, source, reselect, disk."""
@@ -146,11 +145,15 @@ class Status:
 
         return end
 
+    def snapshot_joined(self, row_count: int) -> None:
+        """So many rows of tables joined a batch."""
+        self._metrics.snapshot_rows.inc(row_count)
+
     def _snapshots_in(self, state: str) -> float:
         return float(sum(one["state"] == state for one in self._snapshots()))
 
-    def _sum_of_snapshots(self, key: str) -> float:
-        return float(sum(one[key] for one in self._snapshots()))
+    def _chunks_waiting(self) -> float:
+        return float(sum(one["chunks_waiting"] for one in self._snapshots()))
 
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""
