@@ -115,11 +115,6 @@ def columns(condition: Condition) -> frozenset[str]:
             return frozenset({condition.column})
 
 
-def text_of(condition: Condition) -> str:
-    """What `parse` makes the same condition of."""
-    return as_sql(condition).as_string(None)
-
-
 def as_sql(condition: Condition) -> sql.Composable:
     """The condition as PostgreSQL reads it, in parentheses."""
     match condition:

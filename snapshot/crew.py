@@ -35,7 +35,7 @@ _OPEN_CHUNKS_MAX: Final = 12
 _BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself
 _RETRIES: Final = 3  # of a worker whose connection broke, before capture starts over
 _RETRY_S: Final = 1.0
-_BLOCKERS_S: Final = 1.0  # between questions who holds a snapshot up
+_SAMPLE_S: Final = 0.7  # between looks at how far everything is
 
 Tables = Callable[[Connection], Sequence[SourceTable]]
 """The captured tables as the catalog has them now."""
@@ -69,7 +69,7 @@ class Crew:
         self._throttle = Throttle(rows_per_s_max)
         self._rates = Rates()
         self._blockers: dict[int, str] = {}
-        self._asked_s = 0.0
+        self._sampled_s = 0.0
         names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
         works = [self._look_after, *[self._read_on] * workers]
         self._threads = [
@@ -93,9 +93,8 @@ class Crew:
         now_s = self._clock.monotonic_s()
         with self._desk.merging() as merger:
             tables = merger.progress()
-            self._rates.look(now_s, tables)
-            pressure = Pressure(self._behind, not self._throttle.open(now_s), self._blockers)
-            return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
+        pressure = Pressure(self._behind, not self._throttle.open(now_s), self._blockers)
+        return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
 
     def close(self) -> None:
         """End the threads, at once."""
@@ -148,9 +147,7 @@ class Crew:
             with desk.merging() as merger:
                 merger.seen(now.snapshot)
                 begun, due = merger.begun(), [*merger.to_plan(), *merger.to_check()]
-                tables = merger.progress()
-                self._rates.look(self._clock.monotonic_s(), tables)
-            self._ask_blockers(connection, frozenset().union(*(table.waits_for for table in tables)))
+            self._sample(connection)
             if begun:
                 ids = reader.open_ids(connection)
                 with desk.merging() as merger:
@@ -192,14 +189,17 @@ class Crew:
             if name in merger.tracked:
                 merger.stop(name)
 
-    def _ask_blockers(self, connection: Connection, xids: frozenset[int]) -> None:
-        """Who holds them, from time to time, for people."""
+    def _sample(self, connection: Connection) -> None:
+        """From time to time, for people: how fast it is, and who holds it up."""
         now_s = self._clock.monotonic_s()
-        if not xids:
-            self._blockers = {}
-        elif now_s - self._asked_s >= _BLOCKERS_S:
-            self._asked_s = now_s
-            self._blockers = holders(connection, sorted(xids))
+        if now_s - self._sampled_s < _SAMPLE_S:
+            return
+        self._sampled_s = now_s
+        with self._desk.merging() as merger:
+            tables = merger.progress()
+        self._rates.look(now_s, tables)
+        xids = frozenset().union(*(table.waits_for for table in tables))
+        self._blockers = holders(connection, sorted(xids)) if xids else {}
 
     def _read_on(self, connection: Connection) -> None:
         while not self._stop.is_set():

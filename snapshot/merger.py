@@ -20,7 +20,7 @@ from cdc.model.signals import SignalsRecord
 from cdc.model.snapshot import Blocks, Hold, LeafRecord, Notes, SnapshotRecord
 from cdc.model.visibility import Snapshot
 from snapshot.chunk import Chunk, Form, Leaf, Spec, added, halved, missing
-from snapshot.condition import Condition, parse, text_of
+from snapshot.condition import Condition, parse
 from snapshot.progress import TableProgress, done_count
 from snapshot.window import Touch, Verdict, Window
 
@@ -35,9 +35,12 @@ Put: TypeAlias = Callable[[Spec, Sequence[Any], Verdict], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys."""
+    """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys.
 
-    condition: Condition | None = None
+    `where` is the condition as it was given, which `snapshot.condition.parse` has taken; empty for none.
+    """
+
+    where: str = ""
     keys: tuple[bytes, ...] = ()
 
 
@@ -65,6 +68,7 @@ class _Table:
     asked: bool = False
     again: bool = False
     paused: bool = False
+    where: str = ""
     condition: Condition | None = None
     keyed: bool = False
 
@@ -148,7 +152,8 @@ class Merger:
                 asked=record.asked,
                 again=record.again,
                 paused=record.hold == "paused",
-                condition=parse(record.where) if record.where else None,
+                where=record.where,
+                condition=_condition(record.where),
                 keyed=record.keyed,
             )
         if self.active:
@@ -165,7 +170,8 @@ class Merger:
         before = self._tables.get(name)
         self.begin(name, relation, at)
         table = self._tables[name]
-        table.asked, table.condition, table.keyed = True, wanted.condition, bool(wanted.keys)
+        table.asked, table.keyed = True, bool(wanted.keys)
+        table.where, table.condition = wanted.where, _condition(wanted.where)
         table.repair = set(wanted.keys)
         if before is not None and (before.state == "complete" or before.again):
             table.again, table.ended = True, before.ended
@@ -410,7 +416,8 @@ class Merger:
     def _end(self, table: _Table) -> None:
         """Nothing more is wanted of it."""
         table.leaves, table.recorded, table.repair = {}, {}, set()
-        table.condition, table.keyed, table.again, table.paused = None, False, False, False
+        table.where, table.condition = "", None
+        table.keyed, table.again, table.paused = False, False, False
 
     def _progress(self, name: str, table: _Table) -> TableProgress:
         chunks = [chunk for chunk in self._open.values() if chunk.spec.table == name]
@@ -449,13 +456,17 @@ class Merger:
             again=table.again,
             begun=table.state == "begun",
             hold=hold,
-            where="" if table.condition is None else text_of(table.condition),
+            where=table.where,
             keyed=table.keyed,
         )
 
     def _step(self, leaf: Leaf) -> int:
         """Blocks of a chunk, by what a block of this leaf holds on average."""
         return max(1, self._chunk_bytes * max(1, leaf.block_count) // max(1, leaf.size))
+
+
+def _condition(where: str) -> Condition | None:
+    return parse(where) if where else None
 
 
 def _resumed(record: SnapshotRecord) -> State:

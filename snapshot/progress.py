@@ -72,7 +72,7 @@ class Pressure:
 
 
 class Rates:
-    """Rows and blocks a second of each table, over the last seconds. Not thread-safe."""
+    """Rows and blocks a second of each table, over the last seconds. One thread looks, any asks."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, dict[str, tuple[int, int, int]]]] = deque()
@@ -90,7 +90,7 @@ class Rates:
         """Rows and blocks a second; 0 for a table that is not read, or was not for long enough."""
         if not one.reading:
             return 0.0, 0.0
-        for at_s, tables in self._looks:
+        for at_s, tables in self._looks.copy():
             before = tables.get(one.table)
             if before is not None and before[0] == one.number and now_s - at_s >= _SAMPLE_S:
                 span_s = now_s - at_s

@@ -6,12 +6,14 @@ signal changed: after a crash a signal was acted on and counted, or neither.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 SIGNALS_VERSION: Final = 1
 ANSWERS_KEPT: Final = 50
+NAMES_KEPT: Final = 5000  # in all answers: a megabyte at most, far below what the topic takes
 
 
 class SignalAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,3 +47,15 @@ class SignalsRecord(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: str
     next_offset: int
     answers: tuple[SignalAnswer, ...] = ()
+
+
+def bounded(answers: Sequence[SignalAnswer]) -> tuple[SignalAnswer, ...]:
+    """The newest of them, at most so many; the last one is kept however long it is."""
+    kept: list[SignalAnswer] = []
+    names = 0
+    for answer in reversed(answers[-ANSWERS_KEPT:]):
+        names += len(answer.done) + len(answer.refused)
+        if kept and names > NAMES_KEPT:
+            break
+        kept.append(answer)
+    return tuple(reversed(kept))

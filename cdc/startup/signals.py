@@ -13,10 +13,10 @@ from typing import Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.errors import TailraceError
+from cdc.errors import SourceRefused, TailraceError
 from cdc.kafka.consumer import LogReader
 from cdc.model.names import signals_topic
-from cdc.model.signals import ANSWERS_KEPT, SignalAnswer, SignalsRecord
+from cdc.model.signals import SignalAnswer, SignalsRecord, bounded
 from cdc.progress.restore import LogRecord
 from cdc.replication.connect import connect
 from cdc.replication.table import SourceTable
@@ -30,6 +30,8 @@ from snapshot.signals import parse as parse_signal
 
 _AHEAD_BYTES: Final = 2 << 20
 _AGAIN_S: Final = 2.0  # between attempts to read, or to ask PostgreSQL
+_REFUSED_MAX: Final = 100  # of one answer, which is kept in the log
+_NAME_MAX: Final = 200
 _LIVE: Final = frozenset({"begun", "suspected", "planned"})
 
 
@@ -37,6 +39,13 @@ _LIVE: Final = frozenset({"begun", "suspected", "planned"})
 class _Outcome:
     done: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def told(self) -> dict[str, str]:
+        """A bounded number of what was refused."""
+        found = {name[:_NAME_MAX]: why for name, why in list(self.refused.items())[:_REFUSED_MAX]}
+        more = len(self.refused) - _REFUSED_MAX
+        return found | ({"": f"{more} more were refused"} if more > 0 else {})
 
 
 class SignalListener:
@@ -120,9 +129,9 @@ class SignalListener:
             answers = self._record.answers
             if signal is not None:
                 answer = SignalAnswer(
-                    offset=offset, id=identity, action=action, done=tuple(outcome.done), refused=outcome.refused
+                    offset=offset, id=identity, action=action, done=tuple(outcome.done), refused=outcome.told
                 )
-                answers = (*answers, answer)[-ANSWERS_KEPT:]
+                answers = bounded((*answers, answer))
             self._record = SignalsRecord(topic_id=self._record.topic_id, next_offset=offset + 1, answers=answers)
             merger.acted(self._record)
         if signal is not None:
@@ -152,6 +161,8 @@ class SignalListener:
             names = signal.matching(pattern, self._tables)
             if not names:
                 refused[pattern] = "no captured table is called so"
+            if signal.keys and len({*names, *wanted}) > 1:
+                raise SignalError("keys are those of one table")
             for name in names:
                 try:
                     wanted[name] = self._wanted(self._tables[name], signal)
@@ -163,7 +174,7 @@ class SignalListener:
             states = {one.table: one for one in merger.progress()}
             for name, rows in wanted.items():
                 now = states.get(name)
-                some = rows.condition is not None or rows.keys
+                some = rows.where or rows.keys
                 if now is not None and now.state in _LIVE:
                     outcome.refused[name] = "it is being read already"
                 elif some and (now is None or now.state != "complete"):
@@ -179,28 +190,30 @@ class SignalListener:
         """Which rows of a table are meant. Raises SignalError."""
         if not table.key:
             raise SignalError("it has no key: rows that are read again could not take the place of others")
-        if signal.keys:
-            columns = [column.name for column in table.columns if column.name in table.key]
-            return Wanted(keys=tuple(in_order(key, columns) for key in signal.keys))
-        text = signal.where_of(table.table)
-        if not text:
-            return Wanted()
+        columns = [column.name for column in table.columns if column.name in table.key]
+        keys = tuple(in_order(key, columns) for key in signal.keys)
+        text = "" if keys else signal.where_of(table.table)
         try:
-            condition = parse(text)
+            condition = parse(text) if text else None
         except ConditionError as error:
             raise SignalError(f"the condition cannot be read: {error}") from None
         problem = self._problem(table, condition)
         if problem:
             raise SignalError(problem)
-        return Wanted(condition)
+        return Wanted(text, keys)
 
-    def _problem(self, table: SourceTable, condition: Condition) -> str:
+    def _problem(self, table: SourceTable, condition: Condition | None) -> str:
+        """Why PostgreSQL would not let it be read: what only the reading would find out would stop capture."""
         with connect(self._config.source.dsn, application_name="cdc signals") as connection:
-            sights = reader.sights(connection, self._config.publication, [table])
-            if table.table not in sights:
-                return "it is not published"
             try:
+                sights = reader.sights(connection, self._config.publication, [table])
+                if table.table not in sights:
+                    return "it is not published"
+                if condition is None:
+                    return ""
                 return reader.condition_problem(connection, sights[table.table].form, condition)
+            except SourceRefused as error:
+                return error.message
             except reader.NotNow:
                 return ""  # it is looked at again before the table is read
 

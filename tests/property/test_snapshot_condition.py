@@ -19,9 +19,9 @@ from snapshot.condition import (
     Every,
     IsNull,
     Not,
+    as_sql,
     columns,
     parse,
-    text_of,
 )
 
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
@@ -38,6 +38,10 @@ _LEAF: st.SearchStrategy[Condition] = st.one_of(
 def _above(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
     some = st.lists(inner, min_size=2, max_size=3).map(tuple)
     return st.one_of(st.builds(Not, inner), st.builds(Every, some), st.builds(Any, some))
+
+
+def text_of(condition: Condition) -> str:
+    return as_sql(condition).as_string(None)
 
 
 CONDITIONS = st.recursive(_LEAF, _above, max_leaves=8)

@@ -14,7 +14,7 @@ T = "public.t"
 FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
 LEAF = Leaf(1, "public", "t", 1, 10, 10 * 8192)
 COMPLETE = SnapshotRecord(table=T, relation=1, state="complete", ended_lsn=50)
-WHERE = parse("id = 1")
+WHERE = "id = 1"
 
 
 def _resumed(record: SnapshotRecord) -> Merger:
@@ -49,7 +49,7 @@ def test_order_that_was_only_begun_asks_again_who_is_open_after_a_restart() -> N
 
     after = _resumed(merger.notes().records[T])
 
-    assert (after.begun(), after.to_plan(), after.condition(T)) == ([T], [], WHERE)
+    assert (after.begun(), after.to_plan(), after.condition(T)) == ([T], [], parse(WHERE))
 
 
 def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
@@ -65,6 +65,15 @@ def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
     after.pause(T, paused=False)
 
     assert after.next() is not None
+
+
+def test_longest_and_deepest_condition_is_read_again_after_a_restart() -> None:
+    merger = _resumed(COMPLETE)
+    where = "not " * 49 + "id in (" + ",".join(["1"] * 30_000) + ")"
+
+    merger.order(T, 1, Lsn(100), Wanted(where))
+
+    assert _resumed(merger.notes().records[T]).condition(T) == parse(where)
 
 
 def test_stop_gives_chunks_up_and_the_state_from_before_back() -> None:
@@ -95,6 +104,6 @@ def test_chunks_carry_the_condition_and_rows_by_key_read_no_blocks() -> None:
 
     assert chunk is not None
     assert by_key is not None
-    assert (chunk.condition, chunk.leaf) == (WHERE, LEAF)
+    assert (chunk.condition, chunk.leaf) == (parse(WHERE), LEAF)
     assert (by_key.leaf, by_key.keys) == (None, (b'{"id":1}', b'{"id":2}'))
     assert keyed.next() is None
