@@ -216,6 +216,35 @@ def test_signals_that_cannot_be_done_are_answered_and_capture_goes_on(capture: C
     assert not differences(capture, capture.settled(daemon), "t").any
 
 
+def test_table_that_the_role_may_not_read_is_refused_and_capture_goes_on(capture: CaptureSite) -> None:
+    role = f"reader_{capture.name}"
+    capture.sql(
+        f"create role {role} login replication",
+        "create table t (id int primary key)",
+        f"grant create on database {capture.query('select current_database()')[0][0]} to {role}",
+        f"create publication cdc_{capture.name} for table t",
+    )
+    try:
+        source = {"dsn": _as(capture.dsn, role), "create": False}
+        sections: Any = {"source": source, "snapshot": {"mode": "never"}, "toast": {"mode": "omit"}}
+        capture.query("select pg_create_logical_replication_slot(%s, 'pgoutput')", capture.slot)
+        daemon = capture.running(sections)
+
+        refused = answered(capture, signal(capture, START))["refused"]
+
+        assert "may not read all rows" in refused["public.t"]
+        capture.sql("insert into t values (1)")
+        assert capture.settled(daemon).fold(capture.topic("t")) == {b'{"id":1}': {"id": 1}}
+    finally:
+        capture.end()
+        capture.sql(f"drop owned by {role}", f"drop role {role}")
+
+
+def _as(dsn: str, role: str) -> str:
+    before, _, after = dsn.partition("://")
+    return f"{before}://{role}@{after.rpartition('@')[2]}"
+
+
 def test_column_of_a_condition_that_changes_its_type_ends_the_snapshot_and_not_capture(capture: CaptureSite) -> None:
     _complete(capture).stop()
     daemon = capture.running({"snapshot": {**SMALL_CHUNKS["snapshot"], "rows_per_s_max": 20}})
