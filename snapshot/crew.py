@@ -179,14 +179,14 @@ class Crew:
         except reader.NotNow:
             return False
         if problem:
-            self._end(form.relation.table, problem)
+            self._end(form.relation.table, condition, problem)
         return not problem
 
-    def _end(self, name: str, why: str) -> None:
+    def _end(self, name: str, condition: Condition, why: str) -> None:
         """The condition of a snapshot does not fit its table any more; that is no reason to stop capture."""
         log.get().warning("snapshot_stopped", table=name, reason=why)
         with self._desk.merging() as merger:
-            if name in merger.tracked:
+            if name in merger.tracked and merger.condition(name) == condition:
                 merger.stop(name)
 
     def _sample(self, connection: Connection) -> None:
@@ -217,7 +217,7 @@ class Crew:
             except SourceRefused as error:
                 if chunk.spec.condition is None:
                     raise
-                self._end(chunk.spec.table, error.message)
+                self._end(chunk.spec.table, chunk.spec.condition, error.message)
             except BaseException:
                 with self._desk.merging() as merger:
                     merger.give_back(chunk)

@@ -11,7 +11,7 @@ Everything in `snapshot.window` dies with the replication session; what is done 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -202,12 +202,16 @@ class Merger:
         """How far every table is that there is or was a snapshot of."""
         return [self._progress(name, table) for name, table in self._tables.items()]
 
-    def begun(self) -> list[str]:
-        """Tables that wait for `suspect`."""
-        return [name for name, table in self._tables.items() if table.state == "begun"]
+    def begun(self) -> dict[str, int]:
+        """Tables that wait for `suspect`, and the number of the snapshot that was begun."""
+        return {name: table.number for name, table in self._tables.items() if table.state == "begun"}
 
-    def suspect(self, names: Collection[str], xids: Iterable[int]) -> None:
-        """Ids of all transactions that were open when these tables were sure to be in the stream."""
+    def suspect(self, begun: Mapping[str, int], xids: Iterable[int]) -> None:
+        """Ids of all transactions that were open when these tables were sure to be in the stream.
+
+        Tables that were stopped, or begun anew, since `begun` was asked are left as they are.
+        """
+        names = [name for name, number in self.begun().items() if begun.get(name) == number]
         self.window.suspect(xids, names)
         for name in names:
             self._tables[name].state = "suspected"

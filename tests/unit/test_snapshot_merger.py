@@ -49,7 +49,7 @@ def test_order_that_was_only_begun_asks_again_who_is_open_after_a_restart() -> N
 
     after = _resumed(merger.notes().records[T])
 
-    assert (after.begun(), after.to_plan(), after.condition(T)) == ([T], [], parse(WHERE))
+    assert (after.begun(), after.to_plan(), after.condition(T)) == ({T: 2}, [], parse(WHERE))
 
 
 def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
@@ -65,6 +65,31 @@ def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
     after.pause(T, paused=False)
 
     assert after.next() is not None
+
+
+def test_table_that_is_stopped_while_somebody_looks_who_is_open_stays_stopped() -> None:
+    merger = Merger()
+    merger.order(T, 1, Lsn(100), Wanted())
+
+    begun = merger.begun()
+    merger.stop(T)
+    merger.suspect(begun, [7])
+
+    assert merger.states[T] == "stopped"
+    assert merger.notes().records[T].hold == "stopped"
+
+
+def test_ids_from_before_a_table_was_begun_anew_do_not_count_for_it() -> None:
+    merger = Merger()
+    merger.order(T, 1, Lsn(100), Wanted())
+
+    begun = merger.begun()
+    merger.stop(T)
+    merger.order(T, 1, Lsn(100), Wanted())
+    merger.suspect(begun, [7])
+
+    assert merger.begun() == {T: 2}
+    assert merger.to_plan() == []
 
 
 def test_longest_and_deepest_condition_is_read_again_after_a_restart() -> None:
