@@ -8,6 +8,7 @@ from typing import Any
 
 from cdc.model.relation import Relation
 from cdc.model.snapshot import Blocks
+from snapshot.condition import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,17 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One piece of work: blocks of a leaf, or rows by their keys, as the log has these, wherever they lie."""
+    """One piece of work: blocks of a leaf, or rows by their keys, as the log has these, wherever they lie.
+
+    `condition` says which rows of the blocks are wanted; None for all.
+    """
 
     table: str
     form: Form
     leaf: Leaf | None = None
     blocks: Blocks = (0, None)
     keys: tuple[bytes, ...] = ()
+    condition: Condition | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +68,7 @@ class Chunk:
         joined: how many of them were looked at: joined, or dropped for good.
         row_count: those that joined.
         size: bytes of `rows`.
+        there: they have arrived.
     """
 
     number: int
@@ -71,6 +77,7 @@ class Chunk:
     joined: int = 0
     row_count: int = 0
     size: int = 0
+    there: bool = False
 
 
 def added(done: Sequence[Blocks], blocks: Blocks) -> tuple[Blocks, ...]:

@@ -9,19 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 from cdc.clock import Clock
 from cdc.config.secret import Secret
-from cdc.errors import InvariantError, SourceUnreachable, TailraceError
+from cdc.errors import InvariantError, SourceRefused, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.visibility import Snapshot
+from cdc.replication.blockers import holders
 from cdc.replication.connect import Connection, connect, sever
 from cdc.replication.table import SourceTable
 from cdc.telemetry import log
 from snapshot import reader
 from snapshot.chunk import Chunk, Form, Spec
+from snapshot.condition import Condition
 from snapshot.desk import Desk
+from snapshot.progress import Pressure, Rates, document
+from snapshot.throttle import Throttle
 
 _LOOK_S: Final = 0.05  # between looks at what is visible: how late a chunk can be planned
 _IDLE_S: Final = 0.5
@@ -31,6 +35,7 @@ _OPEN_CHUNKS_MAX: Final = 12
 _BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself
 _RETRIES: Final = 3  # of a worker whose connection broke, before capture starts over
 _RETRY_S: Final = 1.0
+_SAMPLE_S: Final = 0.7  # between looks at how far everything is
 
 Tables = Callable[[Connection], Sequence[SourceTable]]
 """The captured tables as the catalog has them now."""
@@ -48,7 +53,9 @@ class Crew:
         publication: str,
         tables: Tables,
         workers: int,
+        rows_per_s_max: int = 0,
     ) -> None:
+        """`rows_per_s_max` is for all workers together; 0 for no limit."""
         self._desk = desk
         self._dsn = dsn
         self._clock = clock
@@ -59,6 +66,10 @@ class Crew:
         self._connections: list[Connection] = []
         self._started = ""
         self._behind = False
+        self._throttle = Throttle(rows_per_s_max)
+        self._rates = Rates()
+        self._blockers: dict[int, str] = {}
+        self._sampled_s = 0.0
         names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
         works = [self._look_after, *[self._read_on] * workers]
         self._threads = [
@@ -76,6 +87,14 @@ class Crew:
         """Raise what a thread could not mend."""
         if self._failure is not None:
             raise self._failure
+
+    def report(self) -> list[dict[str, Any]]:
+        """What /status says of every table there is or was a snapshot of. From any thread."""
+        now_s = self._clock.monotonic_s()
+        with self._desk.merging() as merger:
+            tables = merger.progress()
+        pressure = Pressure(self._behind, not self._throttle.open(now_s), self._blockers)
+        return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
 
     def close(self) -> None:
         """End the threads, at once."""
@@ -128,6 +147,7 @@ class Crew:
             with desk.merging() as merger:
                 merger.seen(now.snapshot)
                 begun, due = merger.begun(), [*merger.to_plan(), *merger.to_check()]
+            self._sample(connection)
             if begun:
                 ids = reader.open_ids(connection)
                 with desk.merging() as merger:
@@ -143,11 +163,46 @@ class Crew:
             for table in tables:
                 if not table.key:
                     merger.abandon(table.table)
-            for name, sight in sights.items():
-                merger.plan(name, sight.form, sight.leaves, self._desk.boundary)
-            complete = [name for name in sights if merger.states[name] == "complete"]
+            conditions = {name: merger.condition(name) for name in sights}
+        for name, condition in conditions.items():
+            if condition is not None and not self._fits(connection, sights[name].form, condition):
+                del sights[name]
+        with self._desk.merging() as merger:
+            # Not those that somebody began anew meanwhile.
+            due = [name for name in (*merger.to_plan(), *merger.to_check()) if name in sights]
+            for name in due:
+                merger.plan(name, sights[name].form, sights[name].leaves, self._desk.boundary)
+            complete = [name for name in due if merger.states[name] == "complete"]
         for name in complete:
             log.get().info("snapshot_complete", table=name)
+
+    def _fits(self, connection: Connection, form: Form, condition: Condition) -> bool:
+        try:
+            problem = reader.condition_problem(connection, form, condition)
+        except reader.NotNow:
+            return False
+        if problem:
+            self._end(form.relation.table, condition, problem)
+        return not problem
+
+    def _end(self, name: str, condition: Condition, why: str) -> None:
+        """The condition of a snapshot does not fit its table any more; that is no reason to stop capture."""
+        log.get().warning("snapshot_stopped", table=name, reason=why)
+        with self._desk.merging() as merger:
+            if name in merger.tracked and merger.condition(name) == condition:
+                merger.stop(name)
+
+    def _sample(self, connection: Connection) -> None:
+        """From time to time, for people: how fast it is, and who holds it up."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._sampled_s < _SAMPLE_S:
+            return
+        self._sampled_s = now_s
+        with self._desk.merging() as merger:
+            tables = merger.progress()
+        self._rates.look(now_s, tables)
+        xids = frozenset().union(*(table.waits_for for table in tables))
+        self._blockers = holders(connection, sorted(xids)) if xids else {}
 
     def _read_on(self, connection: Connection) -> None:
         while not self._stop.is_set():
@@ -162,6 +217,10 @@ class Crew:
                 with self._desk.merging() as merger:
                     merger.give_back(chunk, halve=reason.halve)
                 self._clock.wait(self._stop, _IN_THE_WAY_S)
+            except SourceRefused as error:
+                if chunk.spec.condition is None:
+                    raise
+                self._end(chunk.spec.table, chunk.spec.condition, error.message)
             except BaseException:
                 with self._desk.merging() as merger:
                     merger.give_back(chunk)
@@ -171,6 +230,8 @@ class Crew:
         if self._behind:
             return None
         with self._desk.merging() as merger:
+            if not self._throttle.open(self._clock.monotonic_s()):
+                return None
             if merger.open_count >= _OPEN_CHUNKS_MAX or merger.open_bytes >= _OPEN_BYTES_MAX:
                 return None
             spec = merger.next()
@@ -187,6 +248,7 @@ class Crew:
         found = reader.read_chunk(connection, chunk, self._publication, self._started, taken, wanted)
         if found is not None:
             with desk.merging() as merger:
+                self._throttle.read(len(found[0]), self._clock.monotonic_s())
                 merger.arrived(chunk, *found)
 
     def _wanted(self, spec: Spec) -> Callable[[bytes], bool] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
 from cdc.contracts import Joined, PlannedRelation
@@ -68,6 +68,7 @@ class Desk:
     ) -> None:
         """`incomplete`: records may lack values that the stream does not have. `check` raises what readers met."""
         self.boundary = Lsn(0)
+        self.joined: Callable[[int], None] = lambda _: None
         self._check = check
         self._asked: Form | None = None
         self._answered = threading.Event()
@@ -161,10 +162,10 @@ class Desk:
 
     def due(self, boundary: Lsn) -> bool:
         """See `cdc.contracts.Snapshots.due`."""
+        self.boundary = boundary
         if not self._tracked:
             return False
         self._check()
-        self.boundary = boundary
         with self._lock:
             return self._asked is not None or self._merger.due(boundary)
 
@@ -189,6 +190,7 @@ class Desk:
                 self._asked = None
                 self._answered.set()
             row_count, byte_count = self._merger.join(boundary, put, rows_max=_JOIN_ROWS)
+        self.joined(row_count)
         return Joined(row_count, byte_count, self._new)
 
     def notes(self) -> Notes:
@@ -198,12 +200,12 @@ class Desk:
         with self._lock:
             notes = self._merger.notes()
         if self._touching is not None and (self._touching.keys or self._touching.emptied):
-            notes = Notes((*notes.pending, self._touching.xid), notes.records)
+            notes = replace(notes, pending=(*notes.pending, self._touching.xid))
         return notes
 
     def noted(self, notes: Notes) -> None:
         """See `cdc.contracts.Snapshots.noted`."""
-        if notes.records:
+        if notes.records or notes.signals is not None:
             with self._lock:
                 self._merger.noted(notes)
 
@@ -235,7 +237,7 @@ class Desk:
                         (partial.add if lacking else partial.discard)(key or b"")
 
     def _refresh(self) -> None:
-        self._tracked = frozenset(name for name, state in self._merger.states.items() if state != "complete")
+        self._tracked = self._merger.tracked
 
 
 def _copying(planned: PlannedRelation) -> Copying:

@@ -2,7 +2,8 @@
 
 The way of a table: begun (nobody knows which transactions were open) -> suspected (they are known, and waited for) ->
 planned (leaves and blocks) -> read, chunk by chunk, by any number of workers at once -> checked (the leaves still lie
-where they lay) -> complete. A leaf that was rewritten, truncated or attached meanwhile is planned again, whole.
+where they lay) -> complete. A leaf that was rewritten, truncated or attached meanwhile is planned again, whole. It may
+be paused on the way. Stopped, a table is complete again if it ever was, else stopped until somebody begins it anew.
 
 Everything in `snapshot.window` dies with the replication session; what is done is in the log.
 """
@@ -10,23 +11,37 @@ Everything in `snapshot.window` dies with the replication session; what is done 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from cdc.lsn import Lsn
-from cdc.model.snapshot import Blocks, LeafRecord, Notes, SnapshotRecord
+from cdc.model.signals import SignalsRecord
+from cdc.model.snapshot import Blocks, Hold, LeafRecord, Notes, SnapshotRecord
 from cdc.model.visibility import Snapshot
 from snapshot.chunk import Chunk, Form, Leaf, Spec, added, halved, missing
+from snapshot.condition import Condition, parse
+from snapshot.progress import TableProgress, done_count
 from snapshot.window import Touch, Verdict, Window
 
 KEYS_MAX: Final = 1000  # of a chunk that is read by key
 CHUNK_BYTES: Final = 8 << 20  # of heap and out-of-line values; larger is no faster, but memory and keys to drop
 
-State: TypeAlias = Literal["begun", "suspected", "planned", "complete"]
+State: TypeAlias = Literal["begun", "suspected", "planned", "complete", "stopped"]
 
 Put: TypeAlias = Callable[[Spec, Sequence[Any], Verdict], tuple[int, int]]
 """Place rows of a chunk into the log, but for those of a verdict; returns how many joined, and their bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys.
+
+    `where` is the condition as it was given, which `snapshot.condition.parse` has taken; empty for none.
+    """
+
+    where: str = ""
+    keys: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True)
@@ -49,6 +64,18 @@ class _Table:
     recorded: Mapping[str, LeafRecord] = field(default_factory=dict)
     repair: set[bytes] = field(default_factory=set)
     repairing: bool = False
+    byte_count: int = 0
+    asked: bool = False
+    again: bool = False
+    paused: bool = False
+    where: str = ""
+    condition: Condition | None = None
+    keyed: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether transactions must be told to it."""
+        return self.state not in {"complete", "stopped"}
 
     @property
     def scanned(self) -> bool:
@@ -77,11 +104,22 @@ class Merger:
         self._numbers = 0
         self._chunk_bytes = chunk_bytes
         self._changed: dict[str, SnapshotRecord] = {}
+        self._signals: SignalsRecord | None = None
 
     @property
     def active(self) -> bool:
         """Whether transactions must be told to `streamed`."""
-        return any(table.state != "complete" for table in self._tables.values())
+        return any(table.live for table in self._tables.values())
+
+    @property
+    def tracked(self) -> frozenset[str]:
+        """The tables whose transactions must be."""
+        return frozenset(name for name, table in self._tables.items() if table.live)
+
+    @property
+    def incomplete(self) -> frozenset[str]:
+        """The tables of which rows from before capture may be missing in the log."""
+        return frozenset(name for name, table in self._tables.items() if table.state != "complete" and not table.again)
 
     @property
     def states(self) -> dict[str, State]:
@@ -101,16 +139,22 @@ class Merger:
     def resume(self, records: Mapping[str, SnapshotRecord], pending: Iterable[int]) -> None:
         """Go on after a restart. What `pending` touched is not known any more."""
         for name, record in records.items():
-            complete = record.state == "complete"
             self._tables[name] = _Table(
                 record.relation,
                 record.number,
-                "complete" if complete else "suspected",
+                _resumed(record),
                 Lsn(record.began_lsn),
                 Lsn(record.ended_lsn),
                 record.row_count,
                 recorded=record.leaves,
                 repair={key.encode() for key in record.repair},
+                byte_count=record.byte_count,
+                asked=record.asked,
+                again=record.again,
+                paused=record.hold == "paused",
+                where=record.where,
+                condition=_condition(record.where),
+                keyed=record.keyed,
             )
         if self.active:
             self.window.suspect(pending)
@@ -130,12 +174,53 @@ class Merger:
         self._give_up(name)
         self._tables.pop(name, None)
 
-    def begun(self) -> list[str]:
-        """Tables that wait for `suspect`."""
-        return [name for name, table in self._tables.items() if table.state == "begun"]
+    def order(self, name: str, relation: int, at: Lsn, wanted: Wanted) -> None:
+        """As `begin` because somebody asked for it, which the log has from now on."""
+        before = self._tables.get(name)
+        self.begin(name, relation, at)
+        table = self._tables[name]
+        table.asked, table.keyed = True, bool(wanted.keys)
+        table.where, table.condition = wanted.where, _condition(wanted.where)
+        table.repair = set(wanted.keys)
+        if before is not None and (before.state == "complete" or before.again):
+            table.again, table.ended = True, before.ended
+        self._note(name)
 
-    def suspect(self, names: Collection[str], xids: Iterable[int]) -> None:
-        """Ids of all transactions that were open when these tables were sure to be in the stream."""
+    def pause(self, name: str, *, paused: bool) -> None:
+        """Begin no chunk of it until it goes on. What it is told of transactions meanwhile keeps its blocks done."""
+        self._tables[name].paused = paused
+        self._note(name)
+
+    def stop(self, name: str) -> None:
+        """Read no more of it. What is done is forgotten: while nobody is told of transactions it does not stay so."""
+        self._give_up(name)
+        table = self._tables[name]
+        table.state = "complete" if table.again else "stopped"
+        self._end(table)
+        self._note(name)
+
+    def acted(self, signals: SignalsRecord) -> None:
+        """Everything up to there was acted on: it goes into the log with what that changed."""
+        self._signals = signals
+
+    def condition(self, name: str) -> Condition | None:
+        """Which rows of a table are wanted; None for all."""
+        return self._tables[name].condition
+
+    def progress(self) -> list[TableProgress]:
+        """How far every table is that there is or was a snapshot of."""
+        return [self._progress(name, table) for name, table in self._tables.items()]
+
+    def begun(self) -> dict[str, int]:
+        """Tables that wait for `suspect`, and the number of the snapshot that was begun."""
+        return {name: table.number for name, table in self._tables.items() if table.state == "begun"}
+
+    def suspect(self, begun: Mapping[str, int], xids: Iterable[int]) -> None:
+        """Ids of all transactions that were open when these tables were sure to be in the stream.
+
+        Tables that were stopped, or begun anew, since `begun` was asked are left as they are.
+        """
+        names = [name for name, number in self.begun().items() if begun.get(name) == number]
         self.window.suspect(xids, names)
         for name in names:
             self._tables[name].state = "suspected"
@@ -167,7 +252,7 @@ class Merger:
         checked = table.state == "planned"
         table.form, table.recorded, table.state = form, {}, "planned"
         table.leaves = {}
-        for leaf in leaves:
+        for leaf in () if table.keyed else leaves:
             filenode, done = known.get(leaf.oid, (leaf.filenode, ()))
             if filenode != leaf.filenode:
                 done = ()
@@ -175,6 +260,7 @@ class Merger:
             table.leaves[leaf.oid] = _Leaf(leaf, done, todo)
         if table.read:
             table.state, table.ended = "complete", at
+            self._end(table)
         elif checked:
             self.counts["planned_again"] += 1
         self._note(name)
@@ -182,11 +268,11 @@ class Merger:
     def next(self) -> Spec | None:
         """A piece of work that nobody has; tables are finished one after the other."""
         for name, table in self._tables.items():
-            if table.state != "planned" or table.form is None:
+            if table.state != "planned" or table.form is None or table.paused:
                 continue
             for leaf in table.leaves.values():
                 if leaf.todo:
-                    return Spec(name, table.form, leaf.leaf, leaf.todo.popleft())
+                    return Spec(name, table.form, leaf.leaf, leaf.todo.popleft(), condition=table.condition)
             if table.scanned and table.repair and not table.repairing:
                 table.repairing = True
                 return Spec(name, table.form, keys=tuple(sorted(table.repair)[:KEYS_MAX]))
@@ -220,7 +306,7 @@ class Merger:
     def arrived(self, chunk: Chunk, rows: Sequence[Any], size: int) -> None:
         """All rows of the chunk."""
         if chunk.number in self._open:
-            chunk.rows, chunk.size = rows, size
+            chunk.rows, chunk.size, chunk.there = rows, size, True
             self.window.arrived(chunk.number)
 
     def give_back(self, chunk: Chunk, *, halve: bool = False) -> None:
@@ -255,7 +341,7 @@ class Merger:
     @property
     def noting(self) -> bool:
         """Whether a record changed since it was noted."""
-        return bool(self._changed)
+        return bool(self._changed) or self._signals is not None
 
     def join(self, boundary: Lsn, put: Put, *, rows_max: int) -> tuple[int, int]:
         """Have rows placed at `boundary`, at most so many looked at; returns how many joined, and their bytes."""
@@ -274,6 +360,7 @@ class Merger:
             rows, size = (0, 0) if verdict.everything or not part else put(chunk.spec, part, verdict)
             chunk.joined += len(part)
             chunk.row_count += rows
+            self._tables[chunk.spec.table].byte_count += size
             self.counts.update(joined=rows, dropped=len(part) - rows)
             rows_max -= len(part)
             row_count += rows
@@ -287,19 +374,21 @@ class Merger:
     def notes(self) -> Notes:
         """What the log must say beside the rows that have joined until now."""
         pending = tuple(sorted(self.window.pending)) if self.active else ()
-        return Notes(pending, dict(self._changed))
+        return Notes(pending, dict(self._changed), self._signals)
 
     def noted(self, notes: Notes) -> None:
         """These are on their way into the log."""
         for name, record in notes.records.items():
             if self._changed.get(name) is record:
                 del self._changed[name]
+        if self._signals is notes.signals:
+            self._signals = None
 
     def streamed(self, touch: Touch) -> None:
         """A transaction was streamed up to its end."""
         self.window.streamed(touch)
         for name, table in self._tables.items():
-            if table.state == "complete" or not (name in touch.keys or name in touch.truncated):
+            if not table.live or not (name in touch.keys or name in touch.truncated):
                 continue
             before = set(table.repair)
             if name in touch.truncated:
@@ -337,9 +426,34 @@ class Merger:
         if name in self._tables:
             self._tables[name].repairing = False
 
+    def _end(self, table: _Table) -> None:
+        """Nothing more is wanted of it."""
+        table.leaves, table.recorded, table.repair = {}, {}, set()
+        table.where, table.condition = "", None
+        table.keyed, table.again, table.paused = False, False, False
+
+    def _progress(self, name: str, table: _Table) -> TableProgress:
+        chunks = [chunk for chunk in self._open.values() if chunk.spec.table == name]
+        return TableProgress(
+            table=name,
+            state=table.state,
+            paused=table.paused,
+            number=table.number,
+            again=table.again,
+            row_count=table.row_count,
+            byte_count=table.byte_count,
+            blocks_done=sum(done_count(leaf.done, leaf.leaf.block_count) for leaf in table.leaves.values()),
+            block_count=sum(leaf.leaf.block_count for leaf in table.leaves.values()),
+            keys_left=len(table.repair),
+            chunks_read=sum(not chunk.there for chunk in chunks),
+            chunks_waiting=sum(chunk.there for chunk in chunks),
+            waits_for=self.window.suspects(name) if table.state == "suspected" else frozenset(),
+        )
+
     def _note(self, name: str) -> None:
         table = self._tables[name]
         complete = table.state == "complete"
+        hold: Hold = "stopped" if table.state == "stopped" else "paused" if table.paused else ""
         self._changed[name] = SnapshotRecord(
             table=name,
             relation=table.relation,
@@ -350,11 +464,30 @@ class Merger:
             row_count=table.row_count,
             leaves=_recorded(table) or dict(table.recorded),
             repair=tuple(sorted(key.decode() for key in table.repair)),
+            byte_count=table.byte_count,
+            asked=table.asked,
+            again=table.again,
+            begun=table.state == "begun",
+            hold=hold,
+            where=table.where,
+            keyed=table.keyed,
         )
 
     def _step(self, leaf: Leaf) -> int:
         """Blocks of a chunk, by what a block of this leaf holds on average."""
         return max(1, self._chunk_bytes * max(1, leaf.block_count) // max(1, leaf.size))
+
+
+def _condition(where: str) -> Condition | None:
+    return parse(where) if where else None
+
+
+def _resumed(record: SnapshotRecord) -> State:
+    if record.state == "complete":
+        return "complete"
+    if record.hold == "stopped":
+        return "stopped"
+    return "begun" if record.begun else "suspected"
 
 
 def _recorded(table: _Table) -> dict[str, LeafRecord]:

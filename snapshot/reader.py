@@ -27,18 +27,23 @@ from cdc.replication.connect import Connection, deadline
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
 from snapshot.chunk import Chunk, Form, Leaf, Spec
+from snapshot.condition import Condition, as_sql
+from snapshot.condition import columns as columns_of
+from snapshot.keyfilter import key_condition
 
 _DOING: Final = "read a table for its snapshot"
 _ANSWER_S: Final = 30.0  # a question to the catalog takes milliseconds
 _CHUNK_S: Final = 150.0  # more than the statement_timeout of a chunk; beyond that the link is dead
 _BEGIN: Final = (
     "begin isolation level repeatable read, read only; set local row_security = off;"
+    " set local standard_conforming_strings = on;"
     " set local lock_timeout = '2s'; set local statement_timeout = '120s'"
 )
 _BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
 _AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
 _TIMEOUT: Final = "57014"
 _POLL_S: Final = 1.0
+_UNFIT: Final = frozenset({"42883", "42804", "42P22", "42846", "42725", "0A000"})  # no such operator, collation, cast
 
 # Who is connected to another database cannot write here. A prepared transaction has no pid.
 _OPEN: Final = """
@@ -154,6 +159,34 @@ def sights(connection: Connection, publication: str, tables: Sequence[SourceTabl
     return found
 
 
+def condition_problem(connection: Connection, form: Form, condition: Condition) -> str:
+    """Why rows of a table cannot be chosen so; empty when they can. PostgreSQL is asked, and reads no row.
+
+    Raises NotNow, SourceUnreachable, and SourceRefused when it is not the condition that is wrong.
+    """
+    unknown = columns_of(condition) - {column.name for column in form.relation.columns}
+    if unknown:
+        return f"the condition names {min(unknown)}, which is no captured column"
+    try:
+        with deadline(connection, _ANSWER_S):
+            connection.execute(_begin(Spec(form.relation.table, form)).as_bytes(connection))
+            try:
+                query = sql.SQL("select from {} where {} limit 0")
+                place = _place(Spec(form.relation.table, form))
+                connection.execute(query.format(place, as_sql(condition)).as_bytes(connection))
+            finally:
+                with contextlib.suppress(psycopg.Error):
+                    connection.execute("rollback")
+    except psycopg.Error as error:
+        state = error.sqlstate or ""
+        if state[:2] == "22" or state in _UNFIT:
+            return f"a literal or comparison of the condition does not fit the type of its column (SQLSTATE {state})"
+        if state in _AGAIN or state == _TIMEOUT:
+            raise NotNow(str(error)) from error
+        raise translate(error, _DOING) from error
+    return ""
+
+
 def read_chunk(
     connection: Connection,
     chunk: Chunk,
@@ -212,7 +245,11 @@ def _take(connection: Connection, spec: Spec, publication: str, started: str, ta
 
 def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | None) -> tuple[list[bytes], int]:
     conditions: list[sql.Composable] = [sql.SQL("({})").format(sql.SQL(spec.form.row_filter or "true"))]
-    if spec.leaf is not None:
+    if spec.condition is not None:
+        conditions.append(as_sql(spec.condition))
+    if spec.leaf is None:
+        conditions.append(key_condition(spec.form.relation, spec.keys))
+    else:
         first, end = spec.blocks
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
         if end is not None:

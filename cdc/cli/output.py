@@ -65,6 +65,11 @@ def done(text: str) -> None:
     console().print(Text.assemble(("✓ ", "green"), plain(text)))
 
 
+def refused(text: str) -> None:
+    """A line on stderr that says what was not done."""
+    console(stderr=True).print(Text.assemble(("✗ ", "red"), plain(text)))
+
+
 def show_error(error: TailraceError, *, as_json: bool = False) -> None:
     """Say on stderr what happened, where, what to do, and what to try."""
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,6 +73,7 @@ def document(config: Config, view: View, moment: Moment, outlook: tuple[State, s
         "batches": daemon.get("batches"),
         "last_batch_rows": daemon.get("last_batch_rows"),
         "last_commit_seconds": daemon.get("last_commit_seconds"),
+        "snapshots": daemon.get("snapshots"),
         "slot": slot,
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
@@ -92,6 +94,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("position", _where(document)),
         ("lag", _lag(document)),
         ("flow", _flow(document)),
+        ("snapshots", _snapshots(document)),
         ("slot", _slot_line(document["slot"])),
         ("", _danger(document["slot"])),
         ("ddl", _ddl(document)),
@@ -256,6 +259,14 @@ def _flow(document: dict[str, Any]) -> str:
     batch = f"last batch {rows:,} rows in {1000 * commit_s:.0f} ms" if rows else f"last commit {1000 * commit_s:.0f} ms"
     speed = f"{document['rows_per_second']:,.0f} rows/s, {output.size(document['bytes_per_second'])}/s"
     return f"{speed};  {batch};  {document['rows'] or 0:,} rows since start"
+
+
+def _snapshots(document: dict[str, Any]) -> str:
+    """Those that are not complete, counted by what they do; `cdc snapshot status` has the rest."""
+    counts = Counter(str(one["state"]) for one in document["snapshots"] or () if one["state"] != "complete")
+    rows_s = sum(one["rows_per_second"] for one in document["snapshots"] or ())
+    parts = [f"{count} {state}" for state, count in sorted(counts.items())]
+    return ", ".join(parts) + (f", {rows_s:,.0f} rows/s" if parts and rows_s else "")
 
 
 def _slot_line(slot: dict[str, Any] | None) -> Text | str:

@@ -256,6 +256,10 @@ class Snapshot(Section, frozen=True):
             description="of a table that are read at once; more is hardly faster and takes memory",
         ),
     ] = 8 << 20
+    rows_per_s_max: Annotated[
+        int,
+        Meta(ge=0, le=100_000_000, description="rows that are read in a second, of all tables together; 0: no limit"),
+    ] = 0
 
 
 class Http(Section, frozen=True):

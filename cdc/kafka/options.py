@@ -129,6 +129,20 @@ def consumer_options(kafka: Kafka, *, client_id: str, ahead_bytes: int = READ_QU
     }
 
 
+def sender_options(kafka: Kafka, *, timeout_s: float) -> ClientOptions:
+    """Options of a producer of single records; what is not delivered after `timeout_s` never will be."""
+    return {
+        **_common(kafka, client_id="tailrace-sender"),
+        **_user_options(kafka.options, without=_CONSUMER_ONLY),
+        "enable.idempotence": "true",
+        "acks": "all",
+        "linger.ms": "0",
+        "message.timeout.ms": str(int(timeout_s * 1000)),
+        "message.max.bytes": str(record_bytes_max(4 << 20)),
+        **_fixed(kafka),
+    }
+
+
 def admin_options(kafka: Kafka, *, client_id: str) -> ClientOptions:
     """Options of the admin client."""
     options = _user_options(kafka.options, without=_PRODUCER_ONLY)

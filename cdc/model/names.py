@@ -54,6 +54,11 @@ def cuts_topic(name: str) -> str:
     return f"{name}.__cuts"
 
 
+def signals_topic(name: str) -> str:
+    """What somebody asks of capture."""
+    return f"{name}.__signals"
+
+
 def transaction_topic(name: str) -> str:
     """Which source transactions there were, when that is asked for."""
     return f"{name}.transaction"

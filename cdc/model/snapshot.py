@@ -12,7 +12,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from cdc.model.signals import SignalsRecord
+
 SNAPSHOT_VERSION = 1
+
+Hold: TypeAlias = Literal["", "paused", "stopped"]
 
 Blocks: TypeAlias = tuple[int, int | None]
 """Heap blocks from the first number up to, not with, the second; None: to the end, also of what is appended."""
@@ -40,7 +44,14 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
         began_lsn, ended_lsn: the log's position then; 0: not yet.
         row_count: rows in the log because of it, so far.
         leaves: by pg_class.oid as text; kept until it is complete.
-        repair: keys that the log has without all their values (TOAST), as the log has them.
+        repair: keys that the log has without all their values (TOAST), or that were asked for, as the log has them.
+        byte_count: of those rows.
+        asked: a signal began it.
+        again: the table was complete before, and its log is that all the while.
+        begun: who was open when it began is not known yet: after a restart that comes first.
+        hold: it was paused; or stopped, and the table never was complete.
+        where: the rows that are wanted, as `snapshot.condition` has it; empty for all.
+        keyed: only rows of the keys in `repair` are wanted.
     """
 
     version: int = SNAPSHOT_VERSION
@@ -53,6 +64,18 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     row_count: int = 0
     leaves: dict[str, LeafRecord] = {}
     repair: tuple[str, ...] = ()
+    byte_count: int = 0
+    asked: bool = False
+    again: bool = False
+    begun: bool = False
+    hold: Hold = ""
+    where: str = ""
+    keyed: bool = False
+
+    @property
+    def told(self) -> str:
+        """What the cut index calls the table."""
+        return "complete" if self.state == "complete" or self.again else "snapshotting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +85,12 @@ class Notes:
     Attributes:
         pending: ids of transactions that no snapshot has seen yet, for the progress record.
         records: by table, those that changed.
+        signals: how far signals were acted on, when that changed.
     """
 
     pending: tuple[int, ...] = ()
     records: Mapping[str, SnapshotRecord] = field(default_factory=dict)
+    signals: SignalsRecord | None = None
 
 
 NO_NOTES: Final = Notes()
-
-STATES: Final = {"running": "snapshotting", "complete": "complete"}
-"""What the cut index calls a table whose snapshot is in a state."""

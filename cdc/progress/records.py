@@ -2,10 +2,10 @@
 
 ``<name>.__progress`` (compacted) has these keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
 it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` -> SnapshotRecord,
-``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the newest state, ``<name>/catalog`` ->
-CatalogScope, ``<name>/catalog/<table>`` -> TableRecord, both written when they change. ``<name>/accepted/<table>`` ->
-Accepted is written by `cdc ddl accept`, all others by capture alone. ``<name>.__cuts`` has no keys: one Cut per Kafka
-transaction.
+``<name>/signals`` -> SignalsRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the
+newest state, ``<name>/catalog`` -> CatalogScope, ``<name>/catalog/<table>`` -> TableRecord, both written when they
+change. ``<name>/accepted/<table>`` -> Accepted is written by `cdc ddl accept`, all others by capture alone.
+``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.model.signals import SIGNALS_VERSION, SignalsRecord
 from cdc.model.snapshot import SNAPSHOT_VERSION, SnapshotRecord
 from cdc.model.tablefacts import CATALOG_VERSION, Accepted, CatalogScope, TableRecord
 
-_Value = TypeVar("_Value", Progress, Identity, Cut, SnapshotRecord, CatalogScope, TableRecord, Accepted)
+_Value = TypeVar("_Value", Progress, Identity, Cut, SnapshotRecord, SignalsRecord, CatalogScope, TableRecord, Accepted)
 
 
 def _plain(value: object) -> int:
@@ -38,6 +39,7 @@ _VERSIONS: Final[dict[type, int]] = {
     CatalogScope: CATALOG_VERSION,
     TableRecord: CATALOG_VERSION,
     Accepted: CATALOG_VERSION,
+    SignalsRecord: SIGNALS_VERSION,
 }
 
 
@@ -58,6 +60,11 @@ def identity_key(name: str) -> bytes:
 def snapshot_key(name: str, table: str = "") -> bytes:
     """Key of the SnapshotRecord of a table; without one, what these keys begin with."""
     return f"{name}/snapshot/{table}".encode()
+
+
+def signals_key(name: str) -> bytes:
+    """Key of the SignalsRecord."""
+    return f"{name}/signals".encode()
 
 
 def sentinel_key(name: str) -> bytes:
@@ -87,6 +94,7 @@ def encode(
     | SchemaRecord
     | SchemaKey
     | SnapshotRecord
+    | SignalsRecord
     | CatalogScope
     | TableRecord
     | Accepted,

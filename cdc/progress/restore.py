@@ -17,8 +17,9 @@ from cdc.lsn import Lsn
 from cdc.model.event import Headers, StreamPosition
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaRecord, TopicForm
+from cdc.model.signals import SignalsRecord
 from cdc.model.snapshot import SnapshotRecord
-from cdc.progress.records import decode, identity_key, progress_key, sentinel_key, snapshot_key
+from cdc.progress.records import decode, identity_key, progress_key, sentinel_key, signals_key, snapshot_key
 
 Partition: TypeAlias = tuple[str, int]
 LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
@@ -103,6 +104,13 @@ def recorded_snapshots(reader: TopicReader, name: str) -> dict[str, SnapshotReco
     newest = reader.last_records(topic)
     records = [decode(value, SnapshotRecord, topic) for key, (_, value) in newest.items() if key.startswith(prefix)]
     return {record.table: record for record in records}
+
+
+def recorded_signals(reader: TopicReader, name: str) -> SignalsRecord | None:
+    """How far signals were acted on; None: nobody ever looked."""
+    topic, key = progress_topic(name), signals_key(name)
+    found = reader.last_records(topic, keys=(key,)).get(key)
+    return None if found is None else decode(found[1], SignalsRecord, topic)
 
 
 def _accounts(reader: TopicReader, name: str, end_lsn: Lsn) -> tuple[dict[str, tuple[int, int, str]], Lsn]:

@@ -32,7 +32,7 @@ from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
-from cdc.model.snapshot import NO_NOTES, STATES, Notes
+from cdc.model.snapshot import NO_NOTES, Notes
 from cdc.model.tablefacts import CatalogScope, TableRecord
 from cdc.progress.records import (
     catalog_key,
@@ -40,6 +40,7 @@ from cdc.progress.records import (
     identity_key,
     progress_key,
     sentinel_key,
+    signals_key,
     snapshot_key,
     table_key,
 )
@@ -250,7 +251,7 @@ class KafkaPublisher:
             verified_lsn=verified,
             pending_visibility=notes.pending or msgspec.UNSET,
         )
-        told = {table: STATES[record.state] for table, record in notes.records.items()}
+        told = {table: record.told for table, record in notes.records.items()}
         changed = {table: state for table, state in told.items() if self.tables.get(table) != state}
         self.tables.update(changed)
         cut = Cut(
@@ -272,6 +273,8 @@ class KafkaPublisher:
         if self._notes:
             self._producer.produce_all(topic, 0, self._notes, None)
             self._notes = []
+        if notes.signals is not None:
+            self._produce_control(topic, signals_key(self._name), encode(notes.signals))
         self._produce_control(topic, progress_key(self._name), encode(progress))
         self._produce_control(cuts_topic(self._name), None, encode(cut))
         return full

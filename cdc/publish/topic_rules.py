@@ -13,7 +13,7 @@ from typing import Final
 
 from cdc.config.settings import Kafka
 from cdc.kafka.facts import TopicFacts, TopicSpec
-from cdc.model.names import cuts_topic, progress_topic, schema_topic
+from cdc.model.names import cuts_topic, progress_topic, schema_topic, signals_topic
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -34,11 +34,12 @@ class TopicKind(StrEnum):
     PROGRESS = "progress"
     CUTS = "cuts"
     SCHEMA = "schema"
+    SIGNALS = "signals"
 
     @property
     def single(self) -> bool:
         """Whether it has one partition, because its order as a whole counts."""
-        return self in {TopicKind.PROGRESS, TopicKind.CUTS, TopicKind.SCHEMA}
+        return self in {TopicKind.PROGRESS, TopicKind.CUTS, TopicKind.SCHEMA, TopicKind.SIGNALS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def side_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
 
 
 def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicWant]:
-    """``<name>.__progress``, ``.__cuts`` and ``.__schema``."""
+    """``<name>.__progress``, ``.__cuts``, ``.__schema`` and ``.__signals``."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     progress = {
         **_COMPACTED,
@@ -98,6 +99,12 @@ def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicW
         _want(TopicKind.PROGRESS, progress_topic(name), kafka, progress),
         _want(TopicKind.CUTS, cuts_topic(name), kafka, cuts),
         _want(TopicKind.SCHEMA, schema_topic(name), kafka, {**_COMPACTED, **size}),
+        _want(
+            TopicKind.SIGNALS,
+            signals_topic(name),
+            kafka,
+            {**_DELETED, "retention.ms": str(TOMBSTONE_MS), "max.message.bytes": str(CONTROL_BYTES_MAX)},
+        ),
     ]
 
 

@@ -6,6 +6,7 @@ A slot starts at a moment when nothing that began before it still writes, in any
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +31,18 @@ select null, p.gid, p.database, '', 'prepared', extract(epoch from now() - p.pre
 from pg_prepared_xacts p
 order by age_s desc
 limit %(most)s
+"""
+
+
+_HOLDERS: Final = """
+select l.transactionid::text::int8, l.pid, coalesce(p.gid, ''), coalesce(a.datname, p.database, ''),
+       coalesce(a.application_name, ''), case when l.pid is null then 'prepared' else coalesce(a.state, 'open') end,
+       coalesce(extract(epoch from now() - coalesce(a.xact_start, p.prepared)), 0)::float8
+from pg_locks l
+left join pg_stat_activity a on a.pid = l.pid
+left join pg_prepared_xacts p on p.transaction = l.transactionid
+where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
+  and l.transactionid::text::int8 = any(%(xids)s)
 """
 
 
@@ -66,3 +79,10 @@ def blockers(connection: Connection) -> list[Blocker]:
     with reading("list open transactions"):
         rows = connection.execute(_BLOCKERS, {"most": _SHOWN}).fetchall()
     return [Blocker(*row) for row in rows]
+
+
+def holders(connection: Connection, xids: Sequence[int]) -> dict[int, str]:
+    """Who holds these 32-bit transaction ids now, for people; those that nobody holds any more are left out."""
+    with reading("list open transactions"):
+        rows = connection.execute(_HOLDERS, {"xids": list(xids)}).fetchall()
+    return {xid: Blocker(*rest).what for xid, *rest in rows}

@@ -33,10 +33,10 @@ from cdc.kafka.producer import TransactionalProducer
 from cdc.kafka.registry import ConfluentRegistry
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
-from cdc.model.names import message_topic, schema_topic, transaction_topic
+from cdc.model.names import message_topic, schema_topic, signals_topic, transaction_topic
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import Restored, recorded_forms, recorded_snapshots, restore
+from cdc.progress.restore import Restored, recorded_forms, recorded_signals, recorded_snapshots, restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
@@ -128,6 +128,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         control = control_topics(config, admin)
         before = restore(reader, config.name)  # 1
         publication = publish_tables(config, source, before)
+        signals = control.pop(signals_topic(config.name))  # no position belongs to it, so it may be made again
         data = data_topics(config, admin, source.tables, before.identity)
         slot = find_or_make_slot(config, source, before, stop)
 
@@ -160,10 +161,8 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         publisher.tables = snapshots.states()
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
-        ddl.write(position)
-        publisher.commit(position, watch.verified(), snapshots.desk.notes())  # 6
-        ddl.written()
-        snapshots.start(sql, ddl)
+        _first_cut(publisher, position, watch, snapshots, ddl)  # 6
+        snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), signals.topic_id)
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, source.identity.database)
         parts = Parts(
@@ -183,6 +182,14 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
     raise AssertionError("unreachable")
+
+
+def _first_cut(
+    publisher: KafkaPublisher, position: StreamPosition, watch: CatalogWatch, snapshots: Snapshots, ddl: DdlWatch
+) -> None:
+    ddl.write(position)
+    publisher.commit(position, watch.verified(), snapshots.desk.notes())
+    ddl.written()
 
 
 def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:

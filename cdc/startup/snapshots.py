@@ -10,11 +10,14 @@ from cdc.config.settings import Config
 from cdc.contracts import PlannedRelation
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation
-from cdc.model.snapshot import STATES, SnapshotRecord
+from cdc.model.signals import SignalsRecord
+from cdc.model.snapshot import SnapshotRecord
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
 from cdc.replication.connect import Connection
 from cdc.replication.table import SourceTable
+from cdc.startup.signals import SignalListener
+from cdc.telemetry.status import Status
 from snapshot import reader
 from snapshot.crew import Crew
 from snapshot.desk import Desk
@@ -37,6 +40,9 @@ class Snapshots:
     ) -> None:
         """Go on with what `records` say is not complete; begin what was never read, if that is wanted."""
         self._config = config
+        self._clock = clock
+        self._listener: SignalListener | None = None
+        self._unreport: Callable[[], None] = lambda: None
         self._tables = tables
         self._merger = Merger(chunk_bytes=config.snapshot.chunk_bytes)
         wanted = config.snapshot.mode == "initial"
@@ -45,7 +51,9 @@ class Snapshots:
             for table in tables
             if (record := records.get(table.table)) is not None and record.relation == table.oid
         }
-        self._given_up = {name for name, record in known.items() if record.state != "complete" and not wanted}
+        self._given_up = {
+            name for name, record in known.items() if record.told != "complete" and not _goes_on(record, config)
+        }
         self._merger.resume(
             {name: record for name, record in known.items() if name not in self._given_up},
             (restored.progress.pending_visibility or ()) if restored.progress else (),
@@ -63,17 +71,13 @@ class Snapshots:
             publication=config.publication,
             tables=self._look,
             workers=config.snapshot.workers,
+            rows_per_s_max=config.snapshot.rows_per_s_max,
         )
 
     def states(self) -> dict[str, str]:
         """What the cut index says of each table."""
-        states = self._merger.states
-        return {
-            table.table: STATES["running"]
-            if table.table in self._given_up or states.get(table.table, "complete") != "complete"
-            else STATES["complete"]
-            for table in self._tables
-        }
+        incomplete = self._given_up | self._merger.incomplete
+        return {table.table: "snapshotting" if table.table in incomplete else "complete" for table in self._tables}
 
     def read_again(self, table: str, relation: int, lsn: int) -> bool:
         """See `cdc.capture.ddl.ReadAgain`. What is not complete yet looks at the table once more in the end."""
@@ -84,15 +88,27 @@ class Snapshots:
             if state is None or (state == "complete" and merger.ended(table) < lsn):
                 merger.begin(table, relation, Lsn(lsn))
                 return False
-            return state != "begun"
+            return state not in {"begun", "stopped"}
 
-    def start(self, sql: Connection, ddl: DdlWatch) -> None:
-        """Begin to read, also what `ddl` finds. The stream is open: a server that starts later is another one."""
+    def start(
+        self, sql: Connection, ddl: DdlWatch, status: Status, signals: SignalsRecord | None, topic_id: str
+    ) -> None:
+        """Begin to read, also what `ddl` finds, and to listen to signals, of which the log has those of `signals`.
+
+        The stream is open: what starts later than the server runs now is another one.
+        """
         ddl.read_again = self.read_again
+        self.desk.joined = status.snapshot_joined
         self._crew.start(reader.now(sql).started)
+        self._listener = SignalListener(self._config, self._clock, self.desk, self._tables, signals, topic_id)
+        self._listener.start()
+        self._unreport = status.snapshots_are(self._crew.report)
 
     def close(self) -> None:
         """Stop reading."""
+        self._unreport()
+        if self._listener is not None:
+            self._listener.close()
         self._crew.close()
 
     def _check(self) -> None:
@@ -101,3 +117,8 @@ class Snapshots:
     def _look(self, sql: Connection) -> Sequence[SourceTable]:
         source = self._config.source
         return catalog.tables_matching(sql, source.tables, source.keyless, source.keys)
+
+
+def _goes_on(record: SnapshotRecord, config: Config) -> bool:
+    """Whether what is not complete is still wanted: by the configuration, or because somebody asked for it."""
+    return config.snapshot.mode == "initial" or record.asked

@@ -97,9 +97,27 @@ class Metrics:
             "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry=registry
         )
 
+        self._add_snapshots(registry)
+
     def render(self) -> bytes:
         """The page of /metrics."""
         return generate_latest(self.registry)
+
+    def _add_snapshots(self, registry: CollectorRegistry) -> None:
+        self.snapshot_rows = Counter(
+            "cdc_snapshot_rows_total", "Rows that were read from tables and joined a batch", registry=registry
+        )
+        self.snapshot_tables = Gauge(
+            "cdc_snapshot_tables",
+            "Tables there is or was a snapshot of, by state: waiting, reading, paused, stopped, complete",
+            ["state"],
+            registry=registry,
+        )
+        self.snapshot_waiting_chunks = Gauge(
+            "cdc_snapshot_waiting_chunks",
+            "Chunks that are read and wait until the stream is as far",
+            registry=registry,
+        )
 
 
 class SinkMetrics:

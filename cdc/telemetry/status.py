@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -21,6 +21,7 @@ from cdc.model.tablefacts import DdlFinding
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 
+SNAPSHOT_STATES: Final = ("waiting", "reading", "paused", "stopped", "complete")
 _RATE_WINDOW_S: Final = 10.0
 _DDL_LOGGED: Final = 20  # of one look: a schema that is renamed has thousands of tables
 DDL_SHOWN: Final = 100  # in /status; `cdc ddl list` shows all
@@ -72,8 +73,12 @@ class Status:
         self._wal_rate = 0.0
         self._last_commit_seconds = 0.0
         self._last_batch_rows = 0
+        self._snapshots: Callable[[], list[dict[str, Any]]] = list
         for state in State:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
+        for shown in SNAPSHOT_STATES:
+            metrics.snapshot_tables.labels(shown).set_function(partial(self._snapshots_in, shown))
+        metrics.snapshot_waiting_chunks.set_function(self._chunks_waiting)
 
     def enter(self, state: State, reason: str = "", error: TailraceError | None = None) -> None:
         """Change the state; the reason is short: slot, broker, source, reselect, disk."""
@@ -165,6 +170,25 @@ class Status:
                 log.get().warning("heartbeat_failed", **log.error_fields(cause))
         self._heartbeat_fails = cause is not None
 
+    def snapshots_are(self, report: Callable[[], list[dict[str, Any]]]) -> Callable[[], None]:
+        """From now on `report` tells of the snapshots; what is returned ends that."""
+        self._snapshots = report
+
+        def end() -> None:
+            self._snapshots = list
+
+        return end
+
+    def snapshot_joined(self, row_count: int) -> None:
+        """So many rows of tables joined a batch."""
+        self._metrics.snapshot_rows.inc(row_count)
+
+    def _snapshots_in(self, state: str) -> float:
+        return float(sum(one["state"] == state for one in self._snapshots()))
+
+    def _chunks_waiting(self) -> float:
+        return float(sum(one["chunks_waiting"] for one in self._snapshots()))
+
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""
         with self._lock:
@@ -210,7 +234,7 @@ class Status:
 
     def snapshot(self) -> dict[str, Any]:
         """The document of /status. Keys are part of the interface."""
-        state, lag_s = self.state, self.lag_s()
+        state, lag_s, snapshots = self.state, self.lag_s(), self._snapshots()
         with self._lock:
             now_s = self._clock.monotonic_s()
             self._forget(now_s)
@@ -236,6 +260,7 @@ class Status:
                 "slot": self._slot_document(),
                 "ddl_count": len(self._ddl),
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
+                "snapshots": snapshots,
             }
 
     def _slot_document(self) -> dict[str, Any] | None:

@@ -38,6 +38,7 @@ def test_topics_wanted_are_the_control_topics_and_one_of_each_table_that_can_be_
         "shop.__progress",
         "shop.__cuts",
         "shop.__schema",
+        "shop.__signals",
         "shop.public.orders",
         "shop.public.log",
     ]
@@ -66,7 +67,7 @@ def test_more_replicas_than_brokers_are_an_error() -> None:
 def test_missing_topic_made_by_hand_gets_its_command() -> None:
     found = look(config(kafka="create_topics = false"))
 
-    assert len(found) == 4
+    assert len(found) == 5
     assert all(f.level is Level.ERROR and "--create --topic" in f.command for f in found)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey
+from cdc.model.signals import SignalAnswer, bounded
 from cdc.model.tablefacts import (
     Accepted,
     CatalogScope,
@@ -162,3 +163,12 @@ def test_every_record_has_a_key_of_its_own() -> None:
 
 def test_schema_key_is_table_and_id() -> None:
     assert encode(SchemaKey("public.orders", "22bfc5e0")) == b'{"table":"public.orders","schema_id":"22bfc5e0"}'
+
+
+def test_answers_to_signals_stay_small_and_the_last_one_is_kept() -> None:
+    long = [SignalAnswer(offset=offset, done=tuple(map(str, range(3000)))) for offset in range(3)]
+    many = [SignalAnswer(offset=offset) for offset in range(60)]
+
+    assert [answer.offset for answer in bounded(long)] == [2]
+    assert [answer.offset for answer in bounded([*long, SignalAnswer(offset=9)])] == [2, 9]
+    assert [answer.offset for answer in bounded(many)] == list(range(10, 60))

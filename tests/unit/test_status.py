@@ -59,6 +59,25 @@ def test_running_is_catching_up_until_the_end_of_the_stream_was_seen() -> None:
     assert (before, watched.status.state) == (State.CATCHING_UP, State.RUNNING)
 
 
+def test_snapshots_are_told_as_they_are_now_until_their_session_ends() -> None:
+    watched = Watched()
+    found = [{"state": "reading", "chunks_waiting": 2}, {"state": "stopped", "chunks_waiting": 0}]
+
+    end = watched.status.snapshots_are(lambda: found)
+    watched.status.snapshot_joined(7)
+
+    assert watched.status.snapshot()["snapshots"] == found
+    states = {state: watched.metric("cdc_snapshot_tables", state=state) for state in ("reading", "stopped", "paused")}
+    assert states == {"reading": 1, "stopped": 1, "paused": 0}
+    assert watched.metric("cdc_snapshot_waiting_chunks") == 2
+    assert watched.metric("cdc_snapshot_rows_total") == 7
+
+    end()
+
+    assert watched.status.snapshot()["snapshots"] == []
+    assert watched.metric("cdc_snapshot_tables", state="reading") == 0
+
+
 def test_running_is_catching_up_again_when_the_end_was_not_seen_for_a_while() -> None:
     watched = Watched()
     watched.status.enter(State.RUNNING)

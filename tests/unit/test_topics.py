@@ -95,11 +95,13 @@ def test_a_topic_without_keys_is_not_compacted() -> None:
 
 
 def test_control_topics_have_one_partition_and_cuts_outlive_tombstones() -> None:
-    progress, cuts, schema = control_wants("shop", KAFKA, row_bytes_max=ROW_BYTES_MAX)
+    wants = control_wants("shop", KAFKA, row_bytes_max=ROW_BYTES_MAX)
+    progress, cuts, _, _ = wants
 
-    assert [one.spec.topic for one in (progress, cuts, schema)] == ["shop.__progress", "shop.__cuts", "shop.__schema"]
-    assert {one.spec.partition_count for one in (progress, cuts, schema)} == {1}
-    assert [one.spec.configs["cleanup.policy"] for one in (progress, cuts, schema)] == ["compact", "delete", "compact"]
+    names = ["shop.__progress", "shop.__cuts", "shop.__schema", "shop.__signals"]
+    assert [one.spec.topic for one in wants] == names
+    assert {one.spec.partition_count for one in wants} == {1}
+    assert [one.spec.configs["cleanup.policy"] for one in wants] == ["compact", "delete", "compact", "delete"]
     assert int(cuts.spec.configs["retention.ms"]) >= int(want().spec.configs["delete.retention.ms"])
     assert int(progress.spec.configs["segment.bytes"]) >= int(progress.spec.configs["max.message.bytes"])
 
@@ -313,4 +315,4 @@ def test_a_topic_that_vanishes_meanwhile_is_an_error() -> None:
 
 
 def test_kinds_say_which_topics_are_of_one_partition() -> None:
-    assert {kind for kind in TopicKind if kind.single} == {TopicKind.PROGRESS, TopicKind.CUTS, TopicKind.SCHEMA}
+    assert {kind for kind in TopicKind if not kind.single} == {TopicKind.DATA, TopicKind.KEYLESS}

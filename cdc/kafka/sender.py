@@ -1,0 +1,56 @@
+"""Sends one record, outside of any transaction: signals. Never used for data."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from cdc.config.settings import Kafka
+from cdc.errors import InvariantError, TailraceError
+from cdc.kafka import options
+from cdc.kafka.consumer import LogReader
+from cdc.kafka.errors import attempt, construct, guarded, translate, unreachable
+from cdc.kafka.events import ClientEvents
+
+SEND_TIMEOUT_S: Final = 15.0
+
+
+def send(kafka: Kafka, topic: str, key: bytes, value: bytes, *, timeout_s: float = SEND_TIMEOUT_S) -> int:
+    """The offset of the record in partition 0, once every replica in sync has it.
+
+    Raises TopicMismatch when there is no such topic (it is never made by this), BrokerRefused, BrokerUnreachable.
+    """
+    with LogReader(kafka, client_id="tailrace-sender") as reader:
+        reader.partitions([topic], timeout_s=timeout_s)
+    events = ClientEvents()
+    config: dict[str, object] = {
+        **options.sender_options(kafka, timeout_s=timeout_s),
+        "error_cb": events.on_error,
+        "logger": events,
+    }
+    producer = construct(lambda: Producer(config), kafka.options)
+    doing = f"write to {topic}"
+
+    def failed(error: object) -> TailraceError:
+        return translate(error, doing=doing, uncertain=False, events=events, servers=kafka.bootstrap, topic=topic)
+
+    offsets: list[int] = []
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+        elif (offset := message.offset()) is not None:
+            offsets.append(offset)
+
+    guarded(lambda: producer.produce(topic, value, key, 0, delivered), failed)
+    left = guarded(lambda: producer.flush(timeout_s), failed)
+    if left:
+        attempt(producer.purge)
+        raise unreachable(f"{doing} in {timeout_s:g} s", None, events, servers=kafka.bootstrap)
+    if errors:
+        raise failed(errors[0])
+    if not offsets:
+        raise InvariantError(f"a record of {topic} was delivered without an offset")
+    return offsets[0]

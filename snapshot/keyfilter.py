@@ -1,0 +1,49 @@
+"""A condition that every row of some keys fulfils, so that an index finds them. Pure.
+
+It may let other rows through: who reads compares keys as the log has them. A column whose texts could be written in
+another way than in the log is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from psycopg import sql
+
+from cdc.model.relation import Relation
+
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BITS: Final = {21: 16, 23: 32, 20: 64}  # int2, int4, int8
+_TEXTS: Final = frozenset({25, 1043})  # text, varchar
+_UUID_OID: Final = 2950
+
+
+def key_condition(relation: Relation, keys: Sequence[bytes]) -> sql.Composable:
+    """True for every row of the table that has one of `keys`."""
+    types = {column.name: column.type_oid for column in relation.columns}
+    found = [msgspec.json.decode(key, type=dict[str, object]) for key in keys]
+    parts: list[sql.Composable] = [sql.SQL("true")]
+    for name in found[0] if found else ():
+        texts = [_text(types.get(name, 0), key.get(name)) for key in found]
+        known = sorted({text for text in texts if text is not None})
+        if known and all(text is not None for text in texts):
+            values = sql.SQL(", ").join(sql.Literal(text) for text in known)
+            parts.append(sql.SQL("{} in ({})").format(sql.Identifier(name), values))
+    return sql.SQL(" and ").join(parts)
+
+
+def _text(type_oid: int, value: object) -> str | None:
+    """What PostgreSQL reads as the value; None when that is not sure."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    text = str(value)
+    if type_oid in _BITS:
+        limit = 1 << (_BITS[type_oid] - 1)
+        return text if _INTEGER.fullmatch(text) and -limit <= int(text) < limit else None
+    if type_oid in _TEXTS:
+        return text if isinstance(value, str) and "\0" not in text else None
+    return text if type_oid == _UUID_OID and _UUID.fullmatch(text) else None

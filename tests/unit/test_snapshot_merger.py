@@ -1,0 +1,134 @@
+"""Orders to the merger: what of them the log gets, and when."""
+
+from __future__ import annotations
+
+from cdc.lsn import Lsn
+from cdc.model.relation import Relation, ReplicaIdentity
+from cdc.model.signals import SignalsRecord
+from cdc.model.snapshot import SnapshotRecord
+from snapshot.chunk import Form, Leaf
+from snapshot.condition import parse
+from snapshot.merger import Merger, Wanted
+
+T = "public.t"
+FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
+LEAF = Leaf(1, "public", "t", 1, 10, 10 * 8192)
+COMPLETE = SnapshotRecord(table=T, relation=1, state="complete", ended_lsn=50)
+WHERE = "id = 1"
+
+
+def _resumed(record: SnapshotRecord) -> Merger:
+    merger = Merger(chunk_bytes=8192)
+    merger.resume({T: record}, [])
+    return merger
+
+
+def _planned(merger: Merger) -> Merger:
+    merger.suspect(merger.begun(), [])
+    merger.plan(T, FORM, [LEAF], Lsn(100))
+    return merger
+
+
+def test_order_and_its_signal_are_in_the_same_notes() -> None:
+    merger = _resumed(COMPLETE)
+
+    merger.order(T, 1, Lsn(100), Wanted(WHERE))
+    merger.acted(SignalsRecord(topic_id="x", next_offset=8))
+    notes = merger.notes()
+
+    assert (notes.records[T].begun, notes.records[T].again, notes.records[T].told) == (True, True, "complete")
+    assert notes.signals is not None
+    assert notes.signals.next_offset == 8
+    merger.noted(notes)
+    assert not merger.noting
+
+
+def test_order_that_was_only_begun_asks_again_who_is_open_after_a_restart() -> None:
+    merger = _resumed(COMPLETE)
+    merger.order(T, 1, Lsn(100), Wanted(WHERE))
+
+    after = _resumed(merger.notes().records[T])
+
+    assert (after.begun(), after.to_plan(), after.condition(T)) == ({T: 2}, [], parse(WHERE))
+
+
+def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
+    merger = _resumed(COMPLETE)
+    merger.order(T, 1, Lsn(100), Wanted())
+    _planned(merger)
+    merger.pause(T, paused=True)
+    assert merger.next() is None
+
+    after = _resumed(merger.notes().records[T])
+    after.plan(T, FORM, [LEAF], Lsn(100))
+    assert after.next() is None
+    after.pause(T, paused=False)
+
+    assert after.next() is not None
+
+
+def test_table_that_is_stopped_while_somebody_looks_who_is_open_stays_stopped() -> None:
+    merger = Merger()
+    merger.order(T, 1, Lsn(100), Wanted())
+
+    begun = merger.begun()
+    merger.stop(T)
+    merger.suspect(begun, [7])
+
+    assert merger.states[T] == "stopped"
+    assert merger.notes().records[T].hold == "stopped"
+
+
+def test_ids_from_before_a_table_was_begun_anew_do_not_count_for_it() -> None:
+    merger = Merger()
+    merger.order(T, 1, Lsn(100), Wanted())
+
+    begun = merger.begun()
+    merger.stop(T)
+    merger.order(T, 1, Lsn(100), Wanted())
+    merger.suspect(begun, [7])
+
+    assert merger.begun() == {T: 2}
+    assert merger.to_plan() == []
+
+
+def test_longest_and_deepest_condition_is_read_again_after_a_restart() -> None:
+    merger = _resumed(COMPLETE)
+    where = "not " * 49 + "id in (" + ",".join(["1"] * 30_000) + ")"
+
+    merger.order(T, 1, Lsn(100), Wanted(where))
+
+    assert _resumed(merger.notes().records[T]).condition(T) == parse(where)
+
+
+def test_stop_gives_chunks_up_and_the_state_from_before_back() -> None:
+    again, first = _resumed(COMPLETE), Merger(chunk_bytes=8192)
+    again.order(T, 1, Lsn(100), Wanted(WHERE))
+    first.order(T, 1, Lsn(100), Wanted())
+    for merger in (again, first):
+        spec = _planned(merger).next()
+        assert spec is not None
+        chunk = merger.open(spec)
+        merger.stop(T)
+        merger.arrived(chunk, ["row"], 1)
+        assert (merger.open_count, merger.active) == (0, False)
+
+    stopped, complete = first.notes().records[T], again.notes().records[T]
+    assert (complete.state, complete.ended_lsn, complete.where) == ("complete", 50, "")
+    assert (stopped.state, stopped.hold, stopped.told) == ("running", "stopped", "snapshotting")
+    assert _resumed(stopped).states[T] == "stopped"
+    assert _resumed(stopped).incomplete == {T}
+
+
+def test_chunks_carry_the_condition_and_rows_by_key_read_no_blocks() -> None:
+    where, keyed = _resumed(COMPLETE), _resumed(COMPLETE)
+    where.order(T, 1, Lsn(100), Wanted(WHERE))
+    keyed.order(T, 1, Lsn(100), Wanted(keys=(b'{"id":2}', b'{"id":1}')))
+
+    chunk, by_key = _planned(where).next(), _planned(keyed).next()
+
+    assert chunk is not None
+    assert by_key is not None
+    assert (chunk.condition, chunk.leaf) == (parse(WHERE), LEAF)
+    assert (by_key.leaf, by_key.keys) == (None, (b'{"id":1}', b'{"id":2}'))
+    assert keyed.next() is None
