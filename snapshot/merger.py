@@ -12,22 +12,21 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from cdc.lsn import Lsn
 from cdc.model.signals import SignalsRecord
-from cdc.model.snapshot import Blocks, Hold, LeafRecord, Notes, SnapshotRecord
+from cdc.model.snapshot import Notes, SnapshotRecord
 from cdc.model.visibility import Snapshot
 from snapshot.chunk import Chunk, Form, Leaf, Spec, added, halved, missing
-from snapshot.condition import Condition, parse
+from snapshot.condition import Condition
 from snapshot.progress import TableProgress, done_count
+from snapshot.tablestate import LeafState, State, TableState, condition_of
 from snapshot.window import Touch, Verdict, Window
 
 KEYS_MAX: Final = 1000  # of a chunk that is read by key
 CHUNK_BYTES: Final = 8 << 20  # of heap and out-of-line values; larger is no faster, but memory and keys to drop
-
-State: TypeAlias = Literal["begun", "suspected", "planned", "complete", "stopped"]
 
 Put: TypeAlias = Callable[[Spec, Sequence[Any], Verdict], tuple[int, int]]
 """Place rows of a chunk into the log, but for those of a verdict; returns how many joined, and their bytes."""
@@ -44,50 +43,6 @@ class Wanted:
     keys: tuple[bytes, ...] = ()
 
 
-@dataclass(slots=True)
-class _Leaf:
-    leaf: Leaf
-    done: tuple[Blocks, ...]
-    todo: deque[Blocks]
-
-
-@dataclass(slots=True)
-class _Table:
-    relation: int
-    number: int
-    state: State
-    began: Lsn
-    ended: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
-    row_count: int = 0
-    form: Form | None = None
-    leaves: dict[int, _Leaf] = field(default_factory=dict)
-    recorded: Mapping[str, LeafRecord] = field(default_factory=dict)
-    repair: set[bytes] = field(default_factory=set)
-    repairing: bool = False
-    byte_count: int = 0
-    asked: bool = False
-    again: bool = False
-    paused: bool = False
-    where: str = ""
-    condition: Condition | None = None
-    keyed: bool = False
-
-    @property
-    def live(self) -> bool:
-        """Whether transactions must be told to it."""
-        return self.state not in {"complete", "stopped"}
-
-    @property
-    def scanned(self) -> bool:
-        """Whether every block of the last plan is done."""
-        return self.state == "planned" and all(_whole(leaf.done) for leaf in self.leaves.values())
-
-    @property
-    def read(self) -> bool:
-        """Whether nothing is left to be read."""
-        return self.scanned and not self.repair and not self.repairing
-
-
 class Merger:
     """One per replication session. Not thread-safe.
 
@@ -99,7 +54,7 @@ class Merger:
     def __init__(self, window: Window | None = None, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.window = window or Window()
         self.counts: Counter[str] = Counter()
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, TableState] = {}
         self._open: dict[int, Chunk] = {}
         self._numbers = 0
         self._chunk_bytes = chunk_bytes
@@ -138,24 +93,7 @@ class Merger:
 
     def resume(self, records: Mapping[str, SnapshotRecord], pending: Iterable[int]) -> None:
         """Go on after a restart. What `pending` touched is not known any more."""
-        for name, record in records.items():
-            self._tables[name] = _Table(
-                record.relation,
-                record.number,
-                _resumed(record),
-                Lsn(record.began_lsn),
-                Lsn(record.ended_lsn),
-                record.row_count,
-                recorded=record.leaves,
-                repair={key.encode() for key in record.repair},
-                byte_count=record.byte_count,
-                asked=record.asked,
-                again=record.again,
-                paused=record.hold == "paused",
-                where=record.where,
-                condition=_condition(record.where),
-                keyed=record.keyed,
-            )
+        self._tables.update((name, TableState.resumed(record)) for name, record in records.items())
         if self.active:
             self.window.suspect(pending)
 
@@ -163,7 +101,7 @@ class Merger:
         """Begin a snapshot of a table; `suspect` must follow, with ids that are read after this returns."""
         before = self._tables.get(name)
         self._give_up(name)
-        self._tables[name] = _Table(relation, before.number + 1 if before else 1, "begun", at)
+        self._tables[name] = TableState(relation, before.number + 1 if before else 1, "begun", at)
 
     def ended(self, name: str) -> Lsn:
         """Where the log was when the snapshot was complete; 0 before."""
@@ -180,7 +118,7 @@ class Merger:
         self.begin(name, relation, at)
         table = self._tables[name]
         table.asked, table.keyed = True, bool(wanted.keys)
-        table.where, table.condition = wanted.where, _condition(wanted.where)
+        table.where, table.condition = wanted.where, condition_of(wanted.where)
         table.repair = set(wanted.keys)
         if before is not None and (before.state == "complete" or before.again):
             table.again, table.ended = True, before.ended
@@ -196,7 +134,7 @@ class Merger:
         self._give_up(name)
         table = self._tables[name]
         table.state = "complete" if table.again else "stopped"
-        self._end(table)
+        table.end()
         self._note(name)
 
     def acted(self, signals: SignalsRecord) -> None:
@@ -244,10 +182,7 @@ class Merger:
         A table whose blocks are all done by that is complete.
         """
         table = self._tables[name]
-        if table.form is not None and table.form != form:
-            table.leaves, table.recorded = {}, {}  # rows would lack columns that are there now
-        known = {int(oid): (leaf.filenode, leaf.done) for oid, leaf in table.recorded.items()}
-        known |= {oid: (leaf.leaf.filenode, leaf.done) for oid, leaf in table.leaves.items()}
+        known = table.done(form)
         self._give_up(name)
         checked = table.state == "planned"
         table.form, table.recorded, table.state = form, {}, "planned"
@@ -257,10 +192,10 @@ class Merger:
             if filenode != leaf.filenode:
                 done = ()
             todo = deque(missing(done, leaf.block_count, self._step(leaf)))
-            table.leaves[leaf.oid] = _Leaf(leaf, done, todo)
+            table.leaves[leaf.oid] = LeafState(leaf, done, todo)
         if table.read:
             table.state, table.ended = "complete", at
-            self._end(table)
+            table.end()
         elif checked:
             self.counts["planned_again"] += 1
         self._note(name)
@@ -325,10 +260,7 @@ class Merger:
         """The table is not what it was when it was planned."""
         self.counts["planned_again"] += 1
         self._give_up(name)
-        table = self._tables[name]
-        table.recorded = _recorded(table)
-        table.leaves = {}
-        table.state = "suspected"
+        self._tables[name].give_up_plan()
 
     def due(self, boundary: Lsn) -> bool:
         """Whether rows may join at `boundary`."""
@@ -426,13 +358,7 @@ class Merger:
         if name in self._tables:
             self._tables[name].repairing = False
 
-    def _end(self, table: _Table) -> None:
-        """Nothing more is wanted of it."""
-        table.leaves, table.recorded, table.repair = {}, {}, set()
-        table.where, table.condition = "", None
-        table.keyed, table.again, table.paused = False, False, False
-
-    def _progress(self, name: str, table: _Table) -> TableProgress:
+    def _progress(self, name: str, table: TableState) -> TableProgress:
         chunks = [chunk for chunk in self._open.values() if chunk.spec.table == name]
         return TableProgress(
             table=name,
@@ -451,48 +377,8 @@ class Merger:
         )
 
     def _note(self, name: str) -> None:
-        table = self._tables[name]
-        complete = table.state == "complete"
-        hold: Hold = "stopped" if table.state == "stopped" else "paused" if table.paused else ""
-        self._changed[name] = SnapshotRecord(
-            table=name,
-            relation=table.relation,
-            state="complete" if complete else "running",
-            number=table.number,
-            began_lsn=table.began,
-            ended_lsn=table.ended,
-            row_count=table.row_count,
-            leaves=_recorded(table) or dict(table.recorded),
-            repair=tuple(sorted(key.decode() for key in table.repair)),
-            byte_count=table.byte_count,
-            asked=table.asked,
-            again=table.again,
-            begun=table.state == "begun",
-            hold=hold,
-            where=table.where,
-            keyed=table.keyed,
-        )
+        self._changed[name] = self._tables[name].record(name)
 
     def _step(self, leaf: Leaf) -> int:
         """Blocks of a chunk, by what a block of this leaf holds on average."""
         return max(1, self._chunk_bytes * max(1, leaf.block_count) // max(1, leaf.size))
-
-
-def _condition(where: str) -> Condition | None:
-    return parse(where) if where else None
-
-
-def _resumed(record: SnapshotRecord) -> State:
-    if record.state == "complete":
-        return "complete"
-    if record.hold == "stopped":
-        return "stopped"
-    return "begun" if record.begun else "suspected"
-
-
-def _recorded(table: _Table) -> dict[str, LeafRecord]:
-    return {str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in table.leaves.items()}
-
-
-def _whole(done: Sequence[Blocks]) -> bool:
-    return len(done) == 1 and done[0] == (0, None)

@@ -44,6 +44,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
         began_lsn, ended_lsn: the log's position then; 0: not yet.
         row_count: rows in the log because of it, so far.
         leaves: by pg_class.oid as text; kept until it is complete.
+        form: tells in which columns what is done was read: after DDL it is not done any more.
         repair: keys that the log has without all their values (TOAST), or that were asked for, as the log has them.
         byte_count: of those rows.
         asked: a signal began it.
@@ -63,6 +64,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_lsn: int = 0
     row_count: int = 0
     leaves: dict[str, LeafRecord] = {}
+    form: str = ""
     repair: tuple[str, ...] = ()
     byte_count: int = 0
     asked: bool = False

@@ -50,6 +50,19 @@ def test_table_that_changes_in_the_middle_is_exact_in_the_end(capture: CaptureSi
     assert (found.wrong, found.missing, found.extra) == (0, 0, 0)
 
 
+def test_column_that_came_with_a_default_while_capture_was_down_is_read_of_every_row(capture: CaptureSite) -> None:
+    """It rewrites nothing, so where rows lie does not tell."""
+    capture.sql(_MADE.format("t"), _FILLED.format("t"))
+    daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:100")
+    _wait_for_the_middle(capture, daemon)
+    daemon.kill()
+
+    capture.sql("alter table t add extra text not null default 'filled'")
+    log = complete(capture, capture.running(SMALL_CHUNKS), "public.t")
+
+    assert not differences(capture, log, "t").any_but_stale
+
+
 def test_partition_that_is_attached_in_the_middle_is_read(capture: CaptureSite) -> None:
     capture.sql(
         "create table t (id int, n int not null, pad text not null, primary key (id)) partition by range (id)",

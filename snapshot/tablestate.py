@@ -1,0 +1,174 @@
+"""What is known of one table under snapshot, and the record of it. Values only; `snapshot.merger` changes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
+
+from cdc.lsn import Lsn
+from cdc.model.snapshot import Blocks, Hold, LeafRecord, SnapshotRecord
+from snapshot.chunk import Form, Leaf
+from snapshot.condition import Condition, parse
+
+State: TypeAlias = Literal["begun", "suspected", "planned", "complete", "stopped"]
+
+
+@dataclass(slots=True)
+class LeafState:
+    """A leaf of the last plan: what is done, and what nobody has in hand."""
+
+    leaf: Leaf
+    done: tuple[Blocks, ...]
+    todo: deque[Blocks]
+
+
+@dataclass(slots=True)
+class TableState:
+    """A table there is or was a snapshot of.
+
+    Attributes:
+        relation: pg_class.oid.
+        number: 1 for its first snapshot, and so on.
+        form: of the last plan, None before there is one.
+        leaves: of the last plan, by oid.
+        recorded: leaves that are known from the log, or from a plan that does not hold any more.
+        recorded_form: digest of the form that these were read in.
+        repair: keys that are to be read, as the log has them.
+        repairing: a chunk of them is open.
+        asked: somebody asked for it.
+        again: the table was complete before.
+        keyed: only keys are read.
+    """
+
+    relation: int
+    number: int
+    state: State
+    began: Lsn
+    ended: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
+    row_count: int = 0
+    form: Form | None = None
+    leaves: dict[int, LeafState] = field(default_factory=dict)
+    recorded: Mapping[str, LeafRecord] = field(default_factory=dict)
+    recorded_form: str = ""
+    repair: set[bytes] = field(default_factory=set)
+    repairing: bool = False
+    byte_count: int = 0
+    asked: bool = False
+    again: bool = False
+    paused: bool = False
+    where: str = ""
+    condition: Condition | None = None
+    keyed: bool = False
+
+    @classmethod
+    def resumed(cls, record: SnapshotRecord) -> Self:
+        """As the log has it."""
+        return cls(
+            record.relation,
+            record.number,
+            _state(record),
+            Lsn(record.began_lsn),
+            Lsn(record.ended_lsn),
+            record.row_count,
+            recorded=record.leaves,
+            recorded_form=record.form,
+            repair={key.encode() for key in record.repair},
+            byte_count=record.byte_count,
+            asked=record.asked,
+            again=record.again,
+            paused=record.hold == "paused",
+            where=record.where,
+            condition=condition_of(record.where),
+            keyed=record.keyed,
+        )
+
+    @property
+    def live(self) -> bool:
+        """Whether transactions must be told to it."""
+        return self.state not in {"complete", "stopped"}
+
+    @property
+    def scanned(self) -> bool:
+        """Whether every block of the last plan is done."""
+        return self.state == "planned" and all(_whole(leaf.done) for leaf in self.leaves.values())
+
+    @property
+    def read(self) -> bool:
+        """Whether nothing is left to be read."""
+        return self.scanned and not self.repair and not self.repairing
+
+    def done(self, form: Form) -> dict[int, tuple[int, tuple[Blocks, ...]]]:
+        """Leaf -> file node and what is done there, all of it in that form: else rows would lack columns."""
+        known: dict[int, tuple[int, tuple[Blocks, ...]]] = {}
+        if self.recorded_form == digest(form):
+            known = {int(oid): (leaf.filenode, leaf.done) for oid, leaf in self.recorded.items()}
+        if self.form == form:
+            known |= {oid: (leaf.leaf.filenode, leaf.done) for oid, leaf in self.leaves.items()}
+        return known
+
+    def give_up_plan(self) -> None:
+        """It is not what it was when it was planned: plan it again."""
+        self.recorded = self._recorded()
+        self.recorded_form = "" if self.form is None else digest(self.form)
+        self.leaves = {}
+        self.state = "suspected"
+
+    def end(self) -> None:
+        """Nothing more is wanted of it."""
+        self.leaves, self.recorded, self.repair = {}, {}, set()
+        self.where, self.condition = "", None
+        self.keyed, self.again, self.paused = False, False, False
+
+    def record(self, name: str) -> SnapshotRecord:
+        """What the log is to have of it."""
+        hold: Hold = "stopped" if self.state == "stopped" else "paused" if self.paused else ""
+        return SnapshotRecord(
+            table=name,
+            relation=self.relation,
+            state="complete" if self.state == "complete" else "running",
+            number=self.number,
+            began_lsn=self.began,
+            ended_lsn=self.ended,
+            row_count=self.row_count,
+            leaves=self._recorded() or dict(self.recorded),
+            form=digest(self.form) if self.form is not None else self.recorded_form,
+            repair=tuple(sorted(key.decode() for key in self.repair)),
+            byte_count=self.byte_count,
+            asked=self.asked,
+            again=self.again,
+            begun=self.state == "begun",
+            hold=hold,
+            where=self.where,
+            keyed=self.keyed,
+        )
+
+    def _recorded(self) -> dict[str, LeafRecord]:
+        return {str(oid): LeafRecord(filenode=one.leaf.filenode, done=one.done) for oid, one in self.leaves.items()}
+
+
+def condition_of(where: str) -> Condition | None:
+    """A condition as it was given; None for none."""
+    return parse(where) if where else None
+
+
+def digest(form: Form) -> str:
+    """Tells one form of a table from another, also after a restart."""
+    relation = form.relation
+    shape = (relation.namespace, relation.name, relation.replica_identity.value, form.row_filter, form.partitioned)
+    columns = [(column.name, column.type_oid, column.type_modifier, column.identity) for column in relation.columns]
+    return hashlib.sha256(repr((shape, columns)).encode()).hexdigest()[:16]
+
+
+def _state(record: SnapshotRecord) -> State:
+    if record.state == "complete":
+        return "complete"
+    if record.hold == "stopped":
+        return "stopped"
+    return "begun" if record.begun else "suspected"
+
+
+def _whole(done: Sequence[Blocks]) -> bool:
+    return len(done) == 1 and done[0] == (0, None)
