@@ -9,7 +9,7 @@
     |- SourceError                PostgreSQL
     |  |- SourceUnreachable       no connection, or it broke: wait and retry
     |  |- SlotHeld                another process reads the slot: wait
-    |  |- SlotBlocked             a new slot waits for open transactions: wait and retry
+    |  |- SlotBlocked             a new slot or a copy waits for transactions: wait and retry
     |  |- SourceRefused           rights, settings, publication, keys: MISCONFIGURED
     |  |- SourceGap               WAL we need is gone or was not published: GAP
     |  `- SourceDiverged          not the history we captured: DIVERGED
@@ -128,7 +128,10 @@ class SlotHeld(SourceError):
 
 
 class SlotBlocked(SourceError):
-    """A slot could not be made in time because of open write transactions, which are named. Nothing was left."""
+    """A slot, or a copy of tables without a key, has to wait too long for transactions, which are named.
+
+    Nothing was left behind.
+    """
 
     retry = "timed"
     exit_code = EXIT_FAILED

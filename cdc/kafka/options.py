@@ -73,11 +73,14 @@ _CONSUMER_ONLY: Final = re.compile(
 )
 
 
-def producer_options(kafka: Kafka, transactional_id: str, *, message_bytes_max: int) -> ClientOptions:
+def producer_options(
+    kafka: Kafka, transactional_id: str, *, message_bytes_max: int, transaction_s: int = 0
+) -> ClientOptions:
     """Options of the transactional producer.
 
     `message_bytes_max` is the topics' `max.message.bytes`; a record larger than `record_bytes_max` of it is refused
-    when it is handed over. Raises ConfigError when the timeouts contradict each other.
+    when it is handed over. A transaction may last `transaction_s` at least. Raises ConfigError when the timeouts
+    contradict each other.
     """
     user = _user_options(kafka.options, without=_CONSUMER_ONLY)
     timeout_ms = user.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
@@ -91,6 +94,7 @@ def producer_options(kafka: Kafka, transactional_id: str, *, message_bytes_max: 
                 "after its transaction has ended",
                 hint=f"set kafka.options.{option} between 1 and {limit_ms}, or raise transaction.timeout.ms",
             )
+    user["transaction.timeout.ms"] = str(max(limit_ms, transaction_s * 1000))
     return {
         **_common(kafka, client_id=transactional_id),
         "linger.ms": "5",

@@ -47,6 +47,7 @@ class TransactionalProducer:
         transactional_id: str,
         *,
         message_bytes_max: int,
+        transaction_s: int = 0,
         clock: Clock | None = None,
     ) -> None:
         """Raises ConfigError for options librdkafka does not take. No connection is made yet.
@@ -55,6 +56,7 @@ class TransactionalProducer:
             kafka: the section of the configuration.
             transactional_id: the broker lets only its newest user live.
             message_bytes_max: `max.message.bytes` of the topics; see `options.record_bytes_max`.
+            transaction_s: how long a transaction may last at least; 0: as long as the configuration says.
             clock: of the machine unless a test says otherwise.
         """
         self._clock = clock or SystemClock()
@@ -64,7 +66,9 @@ class TransactionalProducer:
         self._failed: tuple[str, KafkaError] | None = None
         self._slow: str | None = None
         config: dict[str, object] = {
-            **options.producer_options(kafka, transactional_id, message_bytes_max=message_bytes_max),
+            **options.producer_options(
+                kafka, transactional_id, message_bytes_max=message_bytes_max, transaction_s=transaction_s
+            ),
             "error_cb": self._events.on_error,
             "logger": self._events,
         }

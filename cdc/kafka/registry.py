@@ -25,6 +25,8 @@ _NUMBERS: Final = frozenset({"timeout", "cache.capacity", "max.retries", "retrie
 _NOT_THERE: Final = frozenset({40401, 40402, 40403})  # subject, version, schema
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
+_NOT_KNOWN: Final = 401
+_NOT_ALLOWED: Final = frozenset({_NOT_KNOWN, 403})
 _BUSY: Final = frozenset({408, 429})
 _SERVER: Final = 500
 _REASON_CHARACTERS_MAX: Final = 600
@@ -93,12 +95,14 @@ class ConfluentRegistry:
                 raise self._unreachable(f"answers with HTTP status {status}") from error
             if status == _CONFLICT:
                 raise self._incompatible(subject, table, str(error.error_message)) from error
+            if status in _NOT_ALLOWED:
+                raise self._not_allowed(subject, table, status) from error
             raise self._refused(subject, table, f"HTTP status {status}, {error.error_message}") from error
         except OAuthTokenError as error:
             raise self._unreachable("cannot be asked: no token was given") from error
         except httpx.HTTPError as error:
             if _is_about_certificates(error):
-                raise self._refused(subject, table, f"its certificate is not trusted: {error}") from error
+                raise self._untrusted(subject, table, str(error)) from error
             raise self._unreachable(f"does not answer: {type(error).__name__}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._refused(subject, table, "what answers there does not speak Confluent's API") from error
@@ -121,12 +125,42 @@ class ConfluentRegistry:
             subject=subject,
         )
 
-    def _refused(self, subject: str, table: str, reason: str) -> RegistryRefused:
+    def _not_allowed(self, subject: str, table: str, status: int) -> RegistryRefused:
+        """What a door in front of a registry answers may be a page of HTML, which says nothing more."""
+        what = "it does not know the user, or not with this password" if status == _NOT_KNOWN else "its user may not"
+        return self._refused(
+            subject,
+            table,
+            f"{what} (HTTP status {status})",
+            hint='user and password, as user:password, are registry.options."basic.auth.user.info"; better in the file '
+            'that "basic.auth.user.info_file" names, or in TAILRACE_REGISTRY_OPTION_BASIC_AUTH_USER_INFO',
+            command=f"curl -si -u USER {self._url}/subjects",
+        )
+
+    def _untrusted(self, subject: str, table: str, reason: str) -> RegistryRefused:
+        return self._refused(
+            subject,
+            table,
+            f"its certificate is not trusted: {reason}",
+            hint='name the file with the authority that signed it in registry.options."ssl.ca.location", and in '
+            "registry.url a host that the certificate is for",
+            command=f"curl -sv --cacert CA.pem {self._url}/subjects",
+        )
+
+    def _refused(
+        self,
+        subject: str,
+        table: str,
+        reason: str,
+        *,
+        hint: str = "see registry.url, whose path belongs to it, registry.options, and the rights of its user",
+        command: str = "",
+    ) -> RegistryRefused:
         what = f" subject {subject!r} of {table}" if subject else ""
         return RegistryRefused(
             f"the schema registry {self._url} refuses{what}: {_cut(reason)}",
-            hint="see registry.url, whose path belongs to it, registry.options, and the rights of its user",
-            command=f"curl -s {self._url}/subjects",
+            hint=hint,
+            command=command or f"curl -s {self._url}/subjects",
             table=table,
             subject=subject,
         )

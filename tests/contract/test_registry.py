@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,12 +13,14 @@ from cdc.config.settings import Registry as Settings
 from cdc.errors import ConfigError, RegistryRefused, RegistryUnreachable
 from cdc.kafka.registry import ConfluentRegistry
 from cdc.model.progress import AvroSchemas
+from tests.fixtures.faults.secured import WRONG_PASSWORD
 from tests.fixtures.registryapi import RegistryApi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cdc.local.registry import Registry
+    from tests.fixtures.faults.registrydoor import RegistryDoor
 
 
 def settings(url: str) -> Settings:
@@ -87,6 +89,44 @@ def test_address_that_is_no_registry_is_refused(registry: Registry, topic_prefix
     client.close()
 
     assert "registry.url" in caught.value.hint
+
+
+def through(door: RegistryDoor, **options: Any) -> ConfluentRegistry:
+    secrets = {name: Secret(value) for name, value in door.options(**options).items()}
+    return ConfluentRegistry(Settings(url=door.url, options=secrets))
+
+
+def test_registry_behind_tls_and_a_password_gives_ids(
+    registry_door: RegistryDoor, client: ConfluentRegistry, topic_prefix: str
+) -> None:
+    schemas = AvroSchemas(record("long"), record("string"))
+    behind = through(registry_door)
+
+    ids = behind.register(topic_prefix, schemas, "public.t")
+    behind.close()
+
+    assert ids == client.register(topic_prefix, schemas, "public.t")
+
+
+def test_wrong_password_of_the_registry_is_said_and_not_shown(registry_door: RegistryDoor, topic_prefix: str) -> None:
+    behind = through(registry_door, password=WRONG_PASSWORD)
+
+    with pytest.raises(RegistryRefused, match="HTTP status 401") as caught:
+        behind.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")
+    behind.close()
+
+    assert "basic.auth.user.info_file" in caught.value.hint
+    assert WRONG_PASSWORD not in f"{caught.value} {vars(caught.value)}"
+
+
+def test_certificate_of_an_unknown_authority_is_refused(registry_door: RegistryDoor, topic_prefix: str) -> None:
+    behind = through(registry_door, ca=registry_door.other_ca)
+
+    with pytest.raises(RegistryRefused, match="certificate is not trusted") as caught:
+        behind.register(topic_prefix, AvroSchemas(None, record("long")), "public.t")
+    behind.close()
+
+    assert "ssl.ca.location" in caught.value.hint
 
 
 def test_option_the_client_does_not_take_is_named_and_its_value_is_not() -> None:

@@ -80,6 +80,15 @@ def test_our_timeouts_follow_a_shorter_transaction_timeout() -> None:
     assert found["socket.timeout.ms"] == "10000"
 
 
+@pytest.mark.parametrize(("given_ms", "wanted_ms"), [("70000", "90000"), ("120000", "120000")])
+def test_transactions_that_must_last_longer_may_and_the_other_timeouts_stay(given_ms: str, wanted_ms: str) -> None:
+    kafka = _kafka(transaction__timeout__ms=given_ms)
+
+    found = options.producer_options(kafka, "shop.capture", message_bytes_max=16 << 20, transaction_s=90)
+
+    assert (found["transaction.timeout.ms"], found["message.timeout.ms"]) == (wanted_ms, "60000")
+
+
 @pytest.mark.parametrize(("given", "wanted_s"), [({}, 50.0), ({"transaction.timeout.ms": "12000"}, 10.0)])
 def test_we_give_up_before_the_broker_ends_the_transaction(given: dict[str, str], wanted_s: float) -> None:
     kafka = Kafka(bootstrap="b:1", options={name: Secret(value) for name, value in given.items()})
