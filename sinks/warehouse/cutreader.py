@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
@@ -35,7 +36,8 @@ def read_marks(reader: TopicReader, name: str, start: Mark, limit: int) -> list[
 
     At least `limit` of them, and one boundary, if there are so many. When records behind `start` are gone, or the
     index's beginning, it begins with the first full map that is left: counts are cumulative, so nothing is missed,
-    but the cut up to there is one. Empty until capture has written that map.
+    but the cut up to there is one. Empty until capture has written that map. A new lake begins where the newest epoch
+    does: its first map has everything before.
 
     Raises:
         SinkStale: the index ends before `start`: the topic was made again.
@@ -50,6 +52,8 @@ def read_marks(reader: TopicReader, name: str, start: Mark, limit: int) -> list[
             hint="the topic was made again; build the lake anew in another folder",
             topic=topic,
         )
+    if not start.epoch:
+        low = _newest_epoch(reader, partition, low, high)
     lost = low > start.cuts_offset
     found: list[tuple[int, Cut]] = []
     bounded = False
@@ -66,6 +70,33 @@ def read_marks(reader: TopicReader, name: str, start: Mark, limit: int) -> list[
         if bounded and len(found) >= limit:
             break
     return found
+
+
+def _newest_epoch(reader: TopicReader, partition: TopicPartition, low: int, high: int) -> int:
+    """The offset from which on every record is of the newest epoch; found by halving, since epochs only grow."""
+    newest = 0
+    for begin in (max(low, high - _CHUNK), low):
+        for batch in reader.read({partition: begin}, {partition: high}):
+            newest = max([newest, *(decode(one[5], Cut, one[0]).epoch for one in batch if one[5] is not None)])
+        if newest:
+            break
+    end = high
+    while low < end:
+        middle = (low + end) // 2
+        if _first_epoch(reader, partition, middle, high) < newest:
+            low = middle + 1
+        else:
+            end = middle
+    return low
+
+
+def _first_epoch(reader: TopicReader, partition: TopicPartition, begin: int, high: int) -> float:
+    """Of the first record there; without one, of what is to come."""
+    for batch in reader.read({partition: begin}, {partition: high}):
+        for record in batch:
+            if record[5] is not None:
+                return decode(record[5], Cut, record[0]).epoch
+    return math.inf
 
 
 def read_schemas(reader: TopicReader, name: str) -> dict[tuple[str, str], SchemaRecord]:

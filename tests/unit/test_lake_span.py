@@ -199,6 +199,19 @@ def test_lost_part_of_the_index_is_bridged_by_the_next_full_map() -> None:
     assert index.marks(Mark(1, 10, 2, 1, {}, {}, 0)) == [(6, 40), (8, 50)]
 
 
+@pytest.mark.parametrize("old", [0, 1, 2, 5])
+@pytest.mark.parametrize("new", [1, 2, 5])
+def test_new_lake_begins_with_the_newest_epoch(old: int, new: int) -> None:
+    """An older lake is stale there; a new one would be as soon as it was built, if it began with the index."""
+    first = 10 * old + 10
+    before = [cut(10 * number + 10, ZERO, full=True) for number in range(old)]
+    later = [cut(first + 10 * number, ZERO, full=not number, epoch=2) for number in range(new)]
+
+    found = Index(*before, *later).marks(START)
+
+    assert found == [(2 * (old + number), first + 10 * number) for number in range(new)]
+
+
 def test_lost_part_without_a_full_map_waits_for_one() -> None:
     assert Index(cut(10, ZERO, full=True), cut(20), cut(30), low=2).marks(START) == []
 
