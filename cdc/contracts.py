@@ -147,7 +147,8 @@ class Reselect(Protocol):
     def fill(self) -> bool:
         """Complete all of them; what is not in its table any more stays out, a later event says so.
 
-        Waits while a transaction of theirs is not visible yet, so no Kafka transaction may be open meanwhile. Returns
+        Waits a moment while a transaction of theirs is not visible yet, so no Kafka transaction may be open meanwhile;
+        then they stay as they are, and their rows join later, whole. Where that cannot be promised it waits on. Returns
         False when told to stop while it waited: then nothing may be published, and nothing is lost.
 
         Raises SourceRefused when the role may not read a table, SourceUnreachable, RowRefused.
@@ -216,6 +217,9 @@ class ReselectObserver(Protocol):
 
     def reselected(self, *, row_count: int, gone_count: int, query_count: int) -> None:
         """So many rows lacked values, so many of them are not in their tables any more."""
+
+    def reselect_owed(self, row_count: int) -> None:
+        """So many rows go out without their values, and are read when their transactions are visible."""
 
     def reselect_waits(self, cause: TailraceError | None) -> None:
         """It has waited for some seconds; None: it goes on."""

@@ -38,6 +38,9 @@ from cdc.model.snapshot import NO_NOTES
 _SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
 _SLICE_BYTES: Final = 2 << 20
 _OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of the source: spread it (limit: 60 s)
+# A batch in which changes wait beside rows of a snapshot, which never end, goes out after this long:
+_MIXED_AGE_S: Final = 0.02  # if Kafka is idle
+_MIXED_AGE_MAX_S: Final = 0.1  # if it is busy with the batch before
 _IDLE_PROGRESS_S: Final = 1.0  # DESIGN section 5: progress for foreign WAL at most once a second
 _NOTHING: Final = BatchStats(0, 0, 0, 0)
 
@@ -75,6 +78,7 @@ class Pipeline:
         self._committed = _NOTHING
         self._sliced = True
         self._batch_since_s: float | None = None
+        self._copied = False
         self._last_commit_s = 0.0
         self._opened_s = 0.0
         self._durable = parts.assembler.position.end_lsn
@@ -138,7 +142,7 @@ class Pipeline:
             self._batch_since_s = None
         elif self._batch_since_s is None:
             self._batch_since_s = now_s
-        old = self._batch_since_s is not None and now_s - self._batch_since_s > self._parts.batch_age_max_s
+        old = self._batch_since_s is not None and now_s - self._batch_since_s > self._age_max_s
         if assembler.in_transaction:
             assembler.hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
             self._write_slice()
@@ -152,6 +156,12 @@ class Pipeline:
                 self._parts.stream.nudge()
         else:
             self._write_slice()
+
+    @property
+    def _age_max_s(self) -> float:
+        parts, mixed = self._parts, self._copied and self._parts.assembler.transaction_count > 0
+        soon_s = _MIXED_AGE_MAX_S if parts.publisher.settling else _MIXED_AGE_S
+        return min(soon_s, parts.batch_age_max_s) if mixed else parts.batch_age_max_s
 
     @property
     def _may_join(self) -> bool:
@@ -170,6 +180,7 @@ class Pipeline:
             self._buffers[planned.buffer.topic] = planned.buffer
             self._schemas.extend(planned.schemas)
         assembler.joined(joined.row_count, joined.byte_count)
+        self._copied = self._copied or joined.row_count > 0
 
     def _idle_commit_due(self, now_s: float) -> bool:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
@@ -256,6 +267,7 @@ class Pipeline:
         self._submit(position)
         self._submitted = (stats, position, began_s)
         assembler.taken()
+        self._copied = False
         self._unwritten = (0, 0)
         self._committed = _NOTHING
         self._batch_since_s = None

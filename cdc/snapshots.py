@@ -127,7 +127,7 @@ def _document(record: SnapshotRecord) -> dict[str, Any]:
         "bytes": record.byte_count,
         "blocks_done": None,
         "blocks": None,
-        "keys_left": len(record.repair),
+        "keys_left": len({*(key.encode() for key in record.repair), *(one.key for one in record.owed)}),
         "rows_per_second": None,
         "eta_seconds": None,
         "chunks_reading": None,

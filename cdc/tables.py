@@ -25,10 +25,10 @@ from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import data_topic
-from cdc.model.patterns import chosen, matches
 from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.types import TypeFacts
+from cdc.patterns import chosen, matches
 from cdc.replication.table import SourceTable
 
 

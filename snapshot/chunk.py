@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from cdc.model.relation import Relation
 from cdc.model.snapshot import Blocks
@@ -48,7 +48,8 @@ class Form:
 class Spec:
     """One piece of work: blocks of a leaf, or rows by their keys, as the log has these, wherever they lie.
 
-    `condition` says which rows of the blocks are wanted; None for all.
+    `condition` says which rows of the blocks are wanted; None for all. `named` are the keys by column, if known. With
+    `sweep` keys that the table does not have are to be deleted from the log.
     """
 
     table: str
@@ -57,6 +58,21 @@ class Spec:
     blocks: Blocks = (0, None)
     keys: tuple[bytes, ...] = ()
     condition: Condition | None = None
+    named: tuple[Mapping[str, str], ...] = ()
+    sweep: bool = False
+
+
+class Rows(Protocol):
+    """Rows of a chunk, whatever they are. A slice may be longer than was asked for."""
+
+    def __len__(self) -> int:
+        """How many they are."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """One after the other, or some at once."""
+
+    def __getitem__(self, which: slice, /) -> Rows:
+        """Some of them."""
 
 
 @dataclass(slots=True)
@@ -64,7 +80,7 @@ class Chunk:
     """One attempt at a spec, from its registration until its rows have joined or it is given up.
 
     Attributes:
-        rows: lines of COPY, when they are there.
+        rows: when they are there; `snapshot.lines.Lines`.
         joined: how many of them were looked at: joined, or dropped for good.
         row_count: those that joined.
         size: bytes of `rows`.
@@ -73,7 +89,7 @@ class Chunk:
 
     number: int
     spec: Spec
-    rows: Sequence[Any] = field(default_factory=list)
+    rows: Rows = ()
     joined: int = 0
     row_count: int = 0
     size: int = 0

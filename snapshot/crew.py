@@ -9,8 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+from cdc.capture.nosnapshots import IDLE_WAIT_S
 from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.errors import InvariantError, SourceRefused, SourceUnreachable, TailraceError
@@ -21,21 +24,30 @@ from cdc.replication.connect import Connection, connect, sever
 from cdc.replication.table import SourceTable
 from cdc.telemetry import log
 from snapshot import reader
-from snapshot.chunk import Chunk, Form, Spec
+from snapshot.chunk import Chunk, Form
 from snapshot.condition import Condition
 from snapshot.desk import Desk
+from snapshot.hindrance import Hindrances
 from snapshot.progress import Pressure, Rates, document
 from snapshot.throttle import Throttle
 
 _LOOK_S: Final = 0.05  # between looks at what is visible: how late a chunk can be planned
-_IDLE_S: Final = 0.5
 _IN_THE_WAY_S: Final = 0.25  # after somebody's lock was in the way
+_LOCKED_S: Final = 2.0  # as long as a look waits for a lock, so that it has half of the time for all else
 _OPEN_BYTES_MAX: Final = 96 << 20  # of rows that wait; DESIGN section 6
 _OPEN_CHUNKS_MAX: Final = 12
 _BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself
-_RETRIES: Final = 3  # of a worker whose connection broke, before capture starts over
+_FAILURES_MAX: Final = 3  # in a row, of a thread whose connection broke: then capture starts over
 _RETRY_S: Final = 1.0
 _SAMPLE_S: Final = 0.7  # between looks at how far everything is
+
+
+@dataclass(slots=True)
+class Failures:
+    """Of one thread: how often its connection broke since it last did what it is for."""
+
+    in_row: int = 0
+
 
 Tables = Callable[[Connection], Sequence[SourceTable]]
 """The captured tables as the catalog has them now."""
@@ -64,11 +76,14 @@ class Crew:
         self._stop = threading.Event()
         self._failure: TailraceError | None = None
         self._connections: list[Connection] = []
+        self._connecting = threading.Lock()
         self._started = ""
         self._behind = False
         self._throttle = Throttle(rows_per_s_max)
         self._rates = Rates()
         self._blockers: dict[int, str] = {}
+        self._hindrances = Hindrances()
+        self._locked_s = 0.0
         self._sampled_s = 0.0
         names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
         works = [self._look_after, *[self._read_on] * workers]
@@ -93,37 +108,38 @@ class Crew:
         now_s = self._clock.monotonic_s()
         with self._desk.merging() as merger:
             tables = merger.progress()
-        pressure = Pressure(self._behind, not self._throttle.open(now_s), self._blockers)
+        pressure = Pressure(self._behind, not self._throttle.open(now_s), self._blockers, self._hindrances.told)
         return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
 
     def close(self) -> None:
         """End the threads, at once."""
         self._stop.set()
-        for connection in self._connections:
-            sever(connection)
+        with self._connecting:
+            for connection in self._connections:
+                sever(connection)
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
 
-    def _guarded(self, work: Callable[[Connection], None]) -> None:
+    def _guarded(self, work: Callable[[Connection, Failures], None]) -> None:
         """Run `work` on a connection, on another one when that broke."""
-        for attempt in range(_RETRIES):
+        failures = Failures()
+        while not self._stop.is_set():
             try:
                 with ExitStack() as closing:
                     self._wait_until_active()
-                    if self._stop.is_set():
-                        return
-                    connection = connect(self._dsn, application_name=f"cdc {threading.current_thread().name}")
-                    closing.callback(connection.close)
-                    self._connections.append(connection)
-                    closing.callback(self._connections.remove, connection)
-                    work(connection)
+                    connection = self._connect(closing)
+                    if not self._stop.is_set():
+                        work(connection, failures)
                     return
             except SourceUnreachable as error:
                 if self._stop.is_set():
                     return
-                log.get().warning("snapshot_interrupted", attempt=attempt + 1, **log.error_fields(error))
-                self._failure = self._failure or (error if attempt + 1 == _RETRIES else None)
+                failures.in_row += 1
+                log.get().warning("snapshot_interrupted", attempt=failures.in_row, **log.error_fields(error))
+                if failures.in_row >= _FAILURES_MAX:
+                    self._failure = self._failure or error
+                    return
                 self._clock.wait(self._stop, _RETRY_S)
             except TailraceError as error:
                 self._failure = self._failure or error
@@ -133,12 +149,25 @@ class Crew:
                 raise
 
     def _wait_until_active(self) -> None:
-        while not self._desk.active and not self._clock.wait(self._stop, _IDLE_S):
+        while not self._desk.active and not self._clock.wait(self._stop, IDLE_WAIT_S):
             pass
 
-    def _look_after(self, connection: Connection) -> None:
+    def _connect(self, closing: ExitStack) -> Connection:
+        """A connection that `close` severs; one that is made after that is not used any more."""
+        connection = connect(self._dsn, application_name=f"cdc {threading.current_thread().name}")
+        closing.callback(connection.close)
+        with self._connecting:
+            self._connections.append(connection)
+        closing.callback(self._disconnected, connection)
+        return connection
+
+    def _disconnected(self, connection: Connection) -> None:
+        with self._connecting:
+            self._connections.remove(connection)
+
+    def _look_after(self, connection: Connection, failures: Failures) -> None:
         desk = self._desk
-        while not self._clock.wait(self._stop, _LOOK_S if desk.active else _IDLE_S):
+        while not self._clock.wait(self._stop, _LOOK_S if desk.active else IDLE_WAIT_S):
             if not desk.active:
                 continue
             now = reader.now(connection)
@@ -155,10 +184,11 @@ class Crew:
                 log.get().info("snapshot_begun", tables=len(begun), transactions_waited_for=len(ids))
             if due:
                 self._plan(connection, due)
+            failures.in_row = 0
 
     def _plan(self, connection: Connection, names: Sequence[str]) -> None:
         tables = [table for table in self._tables(connection) if table.table in set(names)]
-        sights = reader.sights(connection, self._publication, [table for table in tables if table.key])
+        sights = self._sights(connection, [table for table in tables if table.key])
         with self._desk.merging() as merger:
             for table in tables:
                 if not table.key:
@@ -173,13 +203,28 @@ class Crew:
             for name in due:
                 merger.plan(name, sights[name].form, sights[name].leaves, self._desk.boundary)
             complete = [name for name in due if merger.states[name] == "complete"]
+        for name in sights:
+            self._passed(name)
         for name in complete:
             log.get().info("snapshot_complete", table=name)
+
+    def _sights(self, connection: Connection, tables: Sequence[SourceTable]) -> dict[str, reader.Sight]:
+        """Nothing while a published table is locked: the view of what is published waits for every one of them."""
+        if self._clock.monotonic_s() < self._locked_s:
+            return {}
+        try:
+            return reader.sights(connection, self._publication, tables)
+        except reader.NotNow as reason:
+            for table in tables:
+                self._hindered(table.table, reason)
+            self._locked_s = self._clock.monotonic_s() + _LOCKED_S
+            return {}
 
     def _fits(self, connection: Connection, form: Form, condition: Condition) -> bool:
         try:
             problem = reader.condition_problem(connection, form, condition)
-        except reader.NotNow:
+        except reader.NotNow as reason:
+            self._hindered(form.relation.table, reason)
             return False
         if problem:
             self._end(form.relation.table, condition, problem)
@@ -204,16 +249,17 @@ class Crew:
         xids = frozenset().union(*(table.waits_for for table in tables))
         self._blockers = holders(connection, sorted(xids)) if xids else {}
 
-    def _read_on(self, connection: Connection) -> None:
+    def _read_on(self, connection: Connection, failures: Failures) -> None:
         while not self._stop.is_set():
             chunk = self._open()
             if chunk is None:
-                self._clock.wait(self._stop, _LOOK_S if self._desk.active else _IDLE_S)
+                self._clock.wait(self._stop, _LOOK_S if self._desk.active else IDLE_WAIT_S)
                 continue
             try:
                 self._read(connection, chunk)
+                failures.in_row = 0
             except reader.NotNow as reason:
-                log.get().debug("snapshot_chunk_again", table=chunk.spec.table, reason=str(reason))
+                self._hindered(chunk.spec.table, reason)
                 with self._desk.merging() as merger:
                     merger.give_back(chunk, halve=reason.halve)
                 self._clock.wait(self._stop, _IN_THE_WAY_S)
@@ -225,6 +271,16 @@ class Crew:
                 with self._desk.merging() as merger:
                     merger.give_back(chunk)
                 raise
+
+    def _hindered(self, table: str, reason: reader.NotNow) -> None:
+        """Tried again soon; said once when that has gone on for long."""
+        log.get().debug("snapshot_chunk_again", table=table, reason=str(reason))
+        if self._hindrances.met(table, str(reason), self._clock.monotonic_s()):
+            log.get().warning("snapshot_hindered", table=table, reason=str(reason))
+
+    def _passed(self, table: str) -> None:
+        if self._hindrances.passed(table):
+            log.get().info("snapshot_goes_on", table=table)
 
     def _open(self) -> Chunk | None:
         if self._behind:
@@ -244,16 +300,20 @@ class Crew:
             with desk.merging() as merger:
                 return merger.taken(chunk, snapshot, l_hi, filenode, form)
 
-        wanted = self._wanted(chunk.spec)
+        wanted = None
+        if chunk.spec.leaf is None:
+            key_of, keys = desk.key_of(chunk.spec.form, self._stop), frozenset(chunk.spec.keys)
+            if key_of is None:
+                return  # the end: what is open dies with the crew
+            wanted = partial(_wanted, key_of, keys)
         found = reader.read_chunk(connection, chunk, self._publication, self._started, taken, wanted)
         if found is not None:
+            self._passed(chunk.spec.table)
             with desk.merging() as merger:
                 self._throttle.read(len(found[0]), self._clock.monotonic_s())
                 merger.arrived(chunk, *found)
 
-    def _wanted(self, spec: Spec) -> Callable[[bytes], bool] | None:
-        """Which lines have a key that is asked for; None for all."""
-        if spec.leaf is not None:
-            return None
-        key_of, keys = self._desk.key_of(spec.form, self._stop), frozenset(spec.keys)
-        return lambda line: key_of(line) in keys
+
+def _wanted(key_of: Callable[[bytes], bytes], keys: frozenset[bytes], line: bytes) -> bool:
+    """Whether a line has a key that is asked for."""
+    return key_of(line) in keys

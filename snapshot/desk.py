@@ -10,36 +10,43 @@ import threading
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
+from cdc.capture.nosnapshots import IDLE_WAIT_S
 from cdc.contracts import Joined, PlannedRelation
 from cdc.encode.envelope import snapshot_stamp
+from cdc.encode.partition import partition_of
 from cdc.errors import InvariantError
 from cdc.lsn import Lsn
-from cdc.model.event import Stamp, TopicBuffer
+from cdc.model.event import Stamp, TopicBuffer, Truncation
+from cdc.model.hole import Hole
 from cdc.model.relation import Relation
-from cdc.model.snapshot import Notes
-from snapshot.chunk import Form, Spec
+from cdc.model.snapshot import Notes, OwedKey
+from snapshot.chunk import Form, Rows, Spec
+from snapshot.keyless import CopiedRows
 from snapshot.merger import Merger
+from snapshot.place import Place
+from snapshot.sweep import Bounds
 from snapshot.window import Touch, Verdict
 
-_IDLE_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
 _BUSY_WAIT_S: Final = 0.005  # how late a chunk may be noticed on one
-_JOIN_ROWS: Final = 5000  # looked at in one go: what the stream waits for, some 25 ms
-_UNCHANGED: Final = (
-    b'"unchanged":['  # in `source` of a record that lacks values; inside a string its quotes are escaped
-)
+_JOIN_ROWS: Final = 2000  # looked at in one go: what the stream waits for, some 10 ms
+# In `source` of a record that lacks values; inside a string its quotes are escaped.
+_UNCHANGED: Final = b'"unchanged":['
 
 
 @runtime_checkable
 class Copying(Protocol):
-    """What can place lines of COPY; `cdc.encode.transcoder.Transcoder` is one."""
+    """What can place lines of COPY, and delete keys; `cdc.encode.transcoder.Transcoder` is one."""
 
-    def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
+    def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
         """See there."""
 
     def key_of(self, line: bytes) -> bytes:
         """See there."""
+
+    def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
+        """See `cdc.contracts.Transcoding.remove`."""
 
 
 @dataclass(slots=True)
@@ -64,9 +71,15 @@ class Desk:
         *,
         epoch: int,
         incomplete: bool,
+        reach: Callable[[str], Bounds] = lambda _: {},
+        copied: CopiedRows | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`incomplete`: records may lack values that the stream does not have. `check` raises what readers met."""
+        """`incomplete`: records may lack values that the stream does not have. `check` raises what readers met.
+
+        `reach` says where the topic of a table ends with the commit that is under way. `copied` knows which rows of
+        tables without a key are in the log already.
+        """
         self.boundary = Lsn(0)
         self.joined: Callable[[int], None] = lambda _: None
         self._check = check
@@ -75,7 +88,9 @@ class Desk:
         self._merger = merger
         self._plan = plan
         self._epoch = epoch
+        self._reach = reach
         self._incomplete = incomplete
+        self._copied = copied or CopiedRows({})
         self._lock = threading.Lock()
         self._buffers: dict[str, TopicBuffer] = {}
         self._planned: dict[Form, PlannedRelation] = {}
@@ -98,21 +113,25 @@ class Desk:
         """Whether a snapshot is being taken."""
         return bool(self._tracked)
 
-    def key_of(self, form: Form, stop: threading.Event) -> Callable[[bytes], bytes]:
-        """What makes the key of a line of COPY, as the log has it. Waits for the capture thread, which alone plans."""
+    def key_of(self, form: Form, stop: threading.Event) -> Callable[[bytes], bytes] | None:
+        """What makes the key of a line of COPY, as the log has it. Waits for the capture thread, which alone plans.
+
+        None when `stop` was set before it answered.
+        """
         while form not in self._planned and not stop.is_set():
             with self._lock:
                 self._answered.clear()
                 self._asked = form
-            self._answered.wait(_IDLE_WAIT_S)
-        return _copying(self._planned[form]).key_of
+            self._answered.wait(IDLE_WAIT_S)
+        planned = self._planned.get(form)
+        return None if planned is None else _copying(planned).key_of
 
     # What the capture thread calls.
 
     @property
     def wait_s(self) -> float:
         """See `cdc.contracts.Snapshots.wait_s`."""
-        return _BUSY_WAIT_S if self._tracked else _IDLE_WAIT_S
+        return _BUSY_WAIT_S if self._tracked else IDLE_WAIT_S
 
     @property
     def noting(self) -> bool:
@@ -122,11 +141,14 @@ class Desk:
     def watch(self, table: str, buffer: TopicBuffer) -> None:
         """See `cdc.contracts.Snapshots.watch`."""
         self._buffers[table] = buffer
+        self._copied.watch(table, buffer)
         if self._touching is not None and table in self._tracked:
             self._touching.marks.setdefault(table, _lengths(buffer))
 
     def begun(self, xid: int, *, whole: bool) -> None:
         """See `cdc.contracts.Snapshots.begun`."""
+        if self._copied.active:
+            self._copied.begun(xid)
         if not self._tracked:
             return
         marks = {table: _lengths(self._buffers[table]) for table in self._tracked if table in self._buffers}
@@ -139,6 +161,7 @@ class Desk:
 
     def gather(self) -> None:
         """See `cdc.contracts.Snapshots.gather`."""
+        self._copied.gather()
         if self._touching is None:
             return
         self._collect(self._touching)
@@ -147,6 +170,7 @@ class Desk:
 
     def ended(self) -> None:
         """See `cdc.contracts.Snapshots.ended`."""
+        self._copied.ended()
         touching, self._touching = self._touching, None
         if touching is None:
             return
@@ -163,6 +187,7 @@ class Desk:
     def due(self, boundary: Lsn) -> bool:
         """See `cdc.contracts.Snapshots.due`."""
         self.boundary = boundary
+        self._copied.passed(boundary)
         if not self._tracked:
             return False
         self._check()
@@ -179,19 +204,48 @@ class Desk:
     def join(self, boundary: Lsn, at_us: int) -> Joined:
         """See `cdc.contracts.Snapshots.join`."""
         stamp = snapshot_stamp(boundary, at_us, self._epoch)
+        removed_count = 0
         self._new = []
 
-        def put(spec: Spec, rows: Sequence[Any], verdict: Verdict) -> tuple[int, int]:
-            return self._copying(spec.form, boundary).copied(rows, verdict.keys, stamp)
+        def put(spec: Spec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
+            row_count = byte_count = 0
+            copied = self._copying(spec.form, boundary).copied
+            for piece in rows:
+                count, size = copied(piece, verdict.keys, stamp)
+                row_count += count
+                byte_count += size
+            return row_count, byte_count
+
+        def keys(spec: Spec, rows: Rows) -> set[bytes]:
+            key_of = self._copying(spec.form, boundary).key_of
+            return {key_of(line) for piece in rows for line in piece.splitlines(keepends=True)}
+
+        def remove(spec: Spec, absent: Sequence[bytes]) -> int:
+            nonlocal removed_count
+            removed_count += len(absent)
+            return self._remove(spec.form, absent, Truncation(spec.form.relation.oid, stamp, boundary, 0))
 
         with self._lock:
             if self._asked is not None:
                 self._copying(self._asked, boundary)
                 self._asked = None
                 self._answered.set()
-            row_count, byte_count = self._merger.join(boundary, put, rows_max=_JOIN_ROWS)
-        self.joined(row_count)
+            row_count, byte_count = self._merger.join(boundary, Place(put, keys, remove), rows_max=_JOIN_ROWS)
+        self.joined(row_count - removed_count)
         return Joined(row_count, byte_count, self._new)
+
+    def owe(self, holes: Sequence[Hole]) -> bool:
+        """Have rows read later by key whose records are about to be published without all their values.
+
+        With the record that says so in the same commit. False: not all can be, so none is.
+        """
+        rows: dict[tuple[str, int], dict[bytes, OwedKey]] = {}
+        for hole in holes:
+            names = (hole.relation.columns[index].name for index in hole.key_columns)
+            one = OwedKey(hole.record_key, dict(zip(names, hole.key, strict=True)))
+            rows.setdefault((hole.relation.table, hole.relation.oid), {})[one.key] = one
+        with self.merging() as merger:
+            return merger.owe({table: list(keys.values()) for table, keys in rows.items()}, self.boundary)
 
     def notes(self) -> Notes:
         """See `cdc.contracts.Snapshots.notes`."""
@@ -205,9 +259,17 @@ class Desk:
 
     def noted(self, notes: Notes) -> None:
         """See `cdc.contracts.Snapshots.noted`."""
-        if notes.records or notes.signals is not None:
+        if notes.records or notes.signals is not None or notes.sweeps:
             with self._lock:
-                self._merger.noted(notes)
+                self._merger.noted(notes, self._reach)
+
+    def _remove(self, form: Form, keys: Sequence[bytes], at: Truncation) -> int:
+        """Delete keys as a TRUNCATE there would."""
+        copying, buffer = self._copying(form, Lsn(at.lsn)), self._planned[form].buffer
+        found: dict[int, list[bytes]] = {}
+        for key in keys:
+            found.setdefault(partition_of(key, len(buffer.partitions)), []).append(key)
+        return sum(copying.remove(partition, some, at) for partition, some in sorted(found.items()))
 
     def _copying(self, form: Form, at: Lsn) -> Copying:
         planned = self._planned.get(form)

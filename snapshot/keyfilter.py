@@ -1,13 +1,13 @@
 """A condition that every row of some keys fulfils, so that an index finds them. Pure.
 
 It may let other rows through: who reads compares keys as the log has them. A column whose texts could be written in
-another way than in the log is left out.
+another way than in the log is left out, and keys in Avro are not looked into.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from psycopg import sql
 
 from cdc.model.relation import Relation
 
+_AVRO: Final = b"\0"  # of Confluent's framing; JSON never begins so
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BITS: Final = {21: 16, 23: 32, 20: 64}  # int2, int4, int8
@@ -22,10 +23,12 @@ _TEXTS: Final = frozenset({25, 1043})  # text, varchar
 _UUID_OID: Final = 2950
 
 
-def key_condition(relation: Relation, keys: Sequence[bytes]) -> sql.Composable:
-    """True for every row of the table that has one of `keys`."""
+def key_condition(
+    relation: Relation, keys: Sequence[bytes], named: Sequence[Mapping[str, object]] = ()
+) -> sql.Composable:
+    """True for every row of the table that has one of `keys`; `named` are the same by column, or nothing."""
     types = {column.name: column.type_oid for column in relation.columns}
-    found = [msgspec.json.decode(key, type=dict[str, object]) for key in keys]
+    found = named or [msgspec.json.decode(key, type=dict[str, object]) for key in keys if not key.startswith(_AVRO)]
     parts: list[sql.Composable] = [sql.SQL("true")]
     for name in found[0] if found else ():
         texts = [_text(types.get(name, 0), key.get(name)) for key in found]

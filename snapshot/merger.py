@@ -2,8 +2,9 @@
 
 The way of a table: begun (nobody knows which transactions were open) -> suspected (they are known, and waited for) ->
 planned (leaves and blocks) -> read, chunk by chunk, by any number of workers at once -> checked (the leaves still lie
-where they lay) -> complete. A leaf that was rewritten, truncated or attached meanwhile is planned again, whole. It may
-be paused on the way. Stopped, a table is complete again if it ever was, else stopped until somebody begins it anew.
+where they lay) -> complete. A leaf that was rewritten, truncated or attached meanwhile is planned again, whole. After a
+gap it is swept, too (`snapshot.sweep`), before it is checked. It may be paused on the way. Stopped, a table is complete
+again if it ever was, else stopped until somebody begins it anew.
 
 Everything in `snapshot.window` dies with the replication session; what is done is in the log.
 """
@@ -11,36 +12,24 @@ Everything in `snapshot.window` dies with the replication session; what is done 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from cdc.lsn import Lsn
 from cdc.model.signals import SignalsRecord
-from cdc.model.snapshot import Notes, SnapshotRecord
+from cdc.model.snapshot import Notes, OwedKey, SnapshotRecord
 from cdc.model.visibility import Snapshot
-from snapshot.chunk import Chunk, Form, Leaf, Spec, added, halved, missing
+from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec, added, halved, missing
 from snapshot.condition import Condition
-from snapshot.progress import TableProgress, done_count
-from snapshot.tablestate import LeafState, State, TableState, condition_of
+from snapshot.place import Place
+from snapshot.progress import TableProgress, table_progress
+from snapshot.sweep import Bounds, Sweep
+from snapshot.tablestate import LeafState, State, TableState, Wanted, condition_of
 from snapshot.window import Touch, Verdict, Window
 
-KEYS_MAX: Final = 1000  # of a chunk that is read by key
+OWED_MAX: Final = 1000  # of a table; they are in its record, which is written anew whenever they change
+OWED_BYTES_MAX: Final = 128 << 10
 CHUNK_BYTES: Final = 8 << 20  # of heap and out-of-line values; larger is no faster, but memory and keys to drop
-
-Put: TypeAlias = Callable[[Spec, Sequence[Any], Verdict], tuple[int, int]]
-"""Place rows of a chunk into the log, but for those of a verdict; returns how many joined, and their bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys.
-
-    `where` is the condition as it was given, which `snapshot.condition.parse` has taken; empty for none.
-    """
-
-    where: str = ""
-    keys: tuple[bytes, ...] = ()
 
 
 class Merger:
@@ -48,7 +37,7 @@ class Merger:
 
     Attributes:
         counts: what happened: rows ``joined``, ``dropped``; chunks ``emptied`` by a TRUNCATE, ``refused`` because keys
-            are not known, ``sliced``; tables ``planned_again``; keys ``repaired``.
+            are not known, ``sliced``; tables ``planned_again``; keys ``repaired``, ``swept`` (deleted).
     """
 
     def __init__(self, window: Window | None = None, *, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -74,7 +63,7 @@ class Merger:
     @property
     def incomplete(self) -> frozenset[str]:
         """The tables of which rows from before capture may be missing in the log."""
-        return frozenset(name for name, table in self._tables.items() if table.state != "complete" and not table.again)
+        return frozenset(name for name, table in self._tables.items() if table.record(name).told != "complete")
 
     @property
     def states(self) -> dict[str, State]:
@@ -97,11 +86,17 @@ class Merger:
         if self.active:
             self.window.suspect(pending)
 
-    def begin(self, name: str, relation: int, at: Lsn) -> None:
-        """Begin a snapshot of a table; `suspect` must follow, with ids that are read after this returns."""
+    def begin(self, name: str, relation: int, at: Lsn, marks: tuple[int, ...] = ()) -> None:
+        """Begin a snapshot of a table; `suspect` must follow, with ids that are read after this returns.
+
+        With `marks` it is swept in the end (`snapshot.sweep`), as it is when a snapshot before this one was to be.
+        """
         before = self._tables.get(name)
         self._give_up(name)
-        self._tables[name] = TableState(relation, before.number + 1 if before else 1, "begun", at)
+        table = TableState(relation, before.number + 1 if before else 1, "begun", at)
+        marks = marks or (before.marks if before else ())
+        table.sweep = Sweep(marks) if marks else None
+        self._tables[name] = table
 
     def ended(self, name: str) -> Lsn:
         """Where the log was when the snapshot was complete; 0 before."""
@@ -124,22 +119,53 @@ class Merger:
             table.again, table.ended = True, before.ended
         self._note(name)
 
+    def owe(self, rows: Mapping[tuple[str, int], Collection[OwedKey]], at: Lsn) -> bool:
+        """Have rows read, by table and its oid, whose records lack values. False: not all can be, so none is.
+
+        Not of a table whose rows from before capture are nobody's business, which its record would say it has; nor more
+        than a record may hold. `suspect` must follow, as after `begin`.
+        """
+        for (name, relation), keys in rows.items():
+            table = self._tables.get(name)
+            if table is None or table.state == "stopped" or table.relation != relation:
+                return False
+            owed = table.owed.keys() | {one.key for one in keys}
+            if len(owed) > OWED_MAX or sum(map(len, owed)) > OWED_BYTES_MAX:
+                return False
+        for (name, relation), keys in rows.items():
+            if not self._tables[name].live:
+                self.order(name, relation, at, Wanted())
+                self._tables[name].keyed = True
+            self._tables[name].owed |= {one.key: one for one in keys}
+            self._note(name)
+        return True
+
     def pause(self, name: str, *, paused: bool) -> None:
         """Begin no chunk of it until it goes on. What it is told of transactions meanwhile keeps its blocks done."""
         self._tables[name].paused = paused
         self._note(name)
 
     def stop(self, name: str) -> None:
-        """Read no more of it. What is done is forgotten: while nobody is told of transactions it does not stay so."""
+        """Read no more of it. What is done is forgotten: while nobody is told of transactions it does not stay so.
+
+        What its topic lacks is read all the same, where that is all it lacks.
+        """
         self._give_up(name)
         table = self._tables[name]
-        table.state = "complete" if table.again else "stopped"
-        table.end()
+        if table.again and table.owed:
+            table.only_owed()
+        else:
+            table.state = "complete" if table.again else "stopped"
+            table.end()
         self._note(name)
 
     def acted(self, signals: SignalsRecord) -> None:
         """Everything up to there was acted on: it goes into the log with what that changed."""
         self._signals = signals
+
+    def selective(self, name: str) -> bool:
+        """Whether only some rows of a table are wanted."""
+        return self._tables[name].selective
 
     def condition(self, name: str) -> Condition | None:
         """Which rows of a table are wanted; None for all."""
@@ -147,7 +173,8 @@ class Merger:
 
     def progress(self) -> list[TableProgress]:
         """How far every table is that there is or was a snapshot of."""
-        return [self._progress(name, table) for name, table in self._tables.items()]
+        chunks, suspects = self._open.values(), self.window.suspects
+        return [table_progress(name, table, chunks, suspects) for name, table in self._tables.items()]
 
     def begun(self) -> dict[str, int]:
         """Tables that wait for `suspect`, and the number of the snapshot that was begun."""
@@ -194,11 +221,13 @@ class Merger:
             todo = deque(missing(done, leaf.block_count, self._step(leaf)))
             table.leaves[leaf.oid] = LeafState(leaf, done, todo)
         if table.read:
-            table.state, table.ended = "complete", at
+            table.state = "complete"
+            table.ended = table.ended if table.selective else at  # DDL before that has its rows read again
             table.end()
         elif checked:
             self.counts["planned_again"] += 1
         self._note(name)
+        self._sweep_when_read(name)
 
     def next(self) -> Spec | None:
         """A piece of work that nobody has; tables are finished one after the other."""
@@ -208,10 +237,27 @@ class Merger:
             for leaf in table.leaves.values():
                 if leaf.todo:
                     return Spec(name, table.form, leaf.leaf, leaf.todo.popleft(), condition=table.condition)
-            if table.scanned and table.repair and not table.repairing:
-                table.repairing = True
-                return Spec(name, table.form, keys=tuple(sorted(table.repair)[:KEYS_MAX]))
+            if table.scanned and (table.repair or table.owed) and not table.repairing:
+                spec = self._by_key(name, table, table.form)
+                table.repairing = spec is not None
+                if spec is not None:
+                    return spec
+            sweep = table.sweep
+            if sweep is not None and sweep.keys and not sweep.busy:
+                sweep.busy = True
+                return Spec(name, table.form, keys=tuple(sorted(sweep.keys)), sweep=True)
         return None
+
+    def _by_key(self, name: str, table: TableState, form: Form) -> Spec | None:
+        """Keys that may be read: all that touched them has been seen. Others would only be dropped."""
+        unseen = self.window.unseen(name)
+        if unseen is None or unseen.everything:
+            return None
+        keys = tuple(sorted(table.repair - unseen.keys)[: table.keys_max])
+        if keys:
+            return Spec(name, form, keys=keys)
+        keys = tuple(sorted(table.owed.keys() - unseen.keys)[: table.keys_max])
+        return Spec(name, form, keys=keys, named=tuple(table.owed[key].columns for key in keys)) if keys else None
 
     def open(self, spec: Spec) -> Chunk:
         """Register a chunk; its snapshot is taken after this returns."""
@@ -238,7 +284,7 @@ class Merger:
             return False
         return True
 
-    def arrived(self, chunk: Chunk, rows: Sequence[Any], size: int) -> None:
+    def arrived(self, chunk: Chunk, rows: Rows, size: int) -> None:
         """All rows of the chunk."""
         if chunk.number in self._open:
             chunk.rows, chunk.size, chunk.there = rows, size, True
@@ -250,8 +296,14 @@ class Merger:
             return
         self.window.forget(chunk.number)
         spec, table = chunk.spec, self._tables[chunk.spec.table]
-        if spec.leaf is None:
+        if spec.sweep:
+            if table.sweep is not None:
+                table.sweep.busy = False
+        elif spec.leaf is None:
             table.repairing = False
+            if halve:
+                table.keys_max = max(1, len(spec.keys) // 2)
+            self._sweep_when_read(spec.table)  # what it was to read may have been streamed meanwhile
         else:
             pieces = halved(spec.blocks, spec.leaf.block_count) if halve else [spec.blocks]
             table.leaves[spec.leaf.oid].todo.extendleft(reversed(pieces))
@@ -275,8 +327,11 @@ class Merger:
         """Whether a record changed since it was noted."""
         return bool(self._changed) or self._signals is not None
 
-    def join(self, boundary: Lsn, put: Put, *, rows_max: int) -> tuple[int, int]:
-        """Have rows placed at `boundary`, at most so many looked at; returns how many joined, and their bytes."""
+    def join(self, boundary: Lsn, place: Place, *, rows_max: int) -> tuple[int, int]:
+        """Have rows placed at `boundary`, at most so many looked at; returns how many joined, and their bytes.
+
+        Keys that a sweep deletes are counted with them.
+        """
         row_count = byte_count = 0
         for chunk in list(self._open.values()):
             if rows_max <= 0:
@@ -289,7 +344,7 @@ class Merger:
                 self.give_back(chunk)
                 continue
             part = chunk.rows[chunk.joined : chunk.joined + rows_max]
-            rows, size = (0, 0) if verdict.everything or not part else put(chunk.spec, part, verdict)
+            rows, size = (0, 0) if verdict.everything or not part else place.put(chunk.spec, part, verdict)
             chunk.joined += len(part)
             chunk.row_count += rows
             self._tables[chunk.spec.table].byte_count += size
@@ -297,19 +352,32 @@ class Merger:
             rows_max -= len(part)
             row_count += rows
             byte_count += size
-            if chunk.joined == len(chunk.rows):
-                self._done(chunk, verdict)
-            else:
+            if chunk.joined < len(chunk.rows):
                 self.counts["sliced"] += 1
+                continue
+            if chunk.spec.sweep:
+                count, size = self._swept(chunk, verdict, place)
+                row_count += count
+                byte_count += size
+            self._done(chunk, verdict)
         return row_count, byte_count
 
     def notes(self) -> Notes:
         """What the log must say beside the rows that have joined until now."""
         pending = tuple(sorted(self.window.pending)) if self.active else ()
-        return Notes(pending, dict(self._changed), self._signals)
+        sweeps = {
+            name: table.sweep.turn
+            for name, table in self._tables.items()
+            if table.sweep is not None and table.sweep.unbounded
+        }
+        return Notes(pending, dict(self._changed), self._signals, sweeps)
 
-    def noted(self, notes: Notes) -> None:
-        """These are on their way into the log."""
+    def noted(self, notes: Notes, bounds: Callable[[str], Bounds]) -> None:
+        """These are on their way into the log, and `bounds` says how far the topic of a table reaches with them."""
+        for name, turn in notes.sweeps.items():
+            sweep = self._sweep(name)
+            if sweep is not None:
+                sweep.bound(turn, bounds(name))
         for name, record in notes.records.items():
             if self._changed.get(name) is record:
                 del self._changed[name]
@@ -320,7 +388,10 @@ class Merger:
         """A transaction was streamed up to its end."""
         self.window.streamed(touch)
         for name, table in self._tables.items():
-            if not table.live or not (name in touch.keys or name in touch.truncated):
+            if not table.live:
+                continue
+            self._tell_sweep(name, table, touch)
+            if not (name in touch.keys or name in touch.truncated):
                 continue
             before = set(table.repair)
             if name in touch.truncated:
@@ -331,6 +402,30 @@ class Merger:
                 table.repair |= partial
             if table.repair != before:
                 self._note(name)
+                self._sweep_when_read(name)
+
+    def to_sweep(self) -> dict[str, Sweep]:
+        """Tables of which candidates can be looked for in the topic, or that must be begun anew."""
+        return {
+            name: table.sweep
+            for name, table in self._tables.items()
+            if table.live and table.sweep is not None and table.sweep.following and table.sweep.until is not None
+        }
+
+    def sweep_again(self, name: str, sweep: Sweep) -> None:
+        """What was offered of it does not hold any more; nothing if the table has another one."""
+        if self._sweep(name) is sweep:
+            sweep.begin()
+            self._note(name)
+
+    def sweep_ends(self, name: str, sweep: Sweep) -> None:
+        """No candidate is left; nothing if the table has another one, or it is lost."""
+        if self._sweep(name) is sweep and not sweep.lost:
+            sweep.done = True
+
+    def sweeping(self, name: str, sweep: Sweep) -> bool:
+        """Whether the table still has that one, and it holds."""
+        return self._sweep(name) is sweep and not sweep.lost
 
     def seen(self, snapshot: Snapshot) -> None:
         """A snapshot taken just now."""
@@ -342,39 +437,58 @@ class Merger:
         self.window.forget(chunk.number)
         table.row_count += chunk.row_count
         self.counts["emptied"] += verdict.everything
-        if spec.leaf is None:
+        if spec.sweep:
+            assert table.sweep is not None
+            table.sweep.judged(spec.keys)
+        elif spec.leaf is None:
             table.repairing = False
             self.counts["repaired"] += len(spec.keys)
-            table.repair.difference_update(set(spec.keys) - verdict.keys)
+            read = set() if verdict.everything else set(spec.keys) - verdict.keys
+            table.repair -= read
+            table.owed = {key: one for key, one in table.owed.items() if key not in read}
         else:
             leaf = table.leaves[spec.leaf.oid]
             leaf.done = added(leaf.done, spec.blocks)
         self._note(spec.table)
+        self._sweep_when_read(spec.table)
+
+    def _swept(self, chunk: Chunk, verdict: Verdict, place: Place) -> tuple[int, int]:
+        """Delete what the chunk looked for and did not find; a TRUNCATE, or whoever touched a key, has seen to it."""
+        sweep = self._sweep(chunk.spec.table)
+        if sweep is None or verdict.everything:
+            return 0, 0
+        absent = sweep.absent(chunk.spec.keys, place.keys(chunk.spec, chunk.rows) | verdict.keys)
+        self.counts["swept"] += len(absent)
+        return len(absent), place.remove(chunk.spec, absent) if absent else 0
+
+    def _sweep(self, name: str) -> Sweep | None:
+        return self._tables[name].sweep if name in self._tables else None
+
+    def _sweep_when_read(self, name: str) -> None:
+        """Begin to sweep a table of which every row is read, and have a commit follow."""
+        table = self._tables[name]
+        if table.sweep is not None and not table.sweep.turn and table.complete_but_for_sweep:
+            table.sweep.begin()
+            self._note(name)
+
+    def _tell_sweep(self, name: str, table: TableState, touch: Touch) -> None:
+        sweep = table.sweep
+        if sweep is None or not sweep.following:
+            return
+        if touch.hides(name) or name in touch.truncated:
+            sweep.lose()
+        else:
+            sweep.streamed(touch.keys.get(name, ()))
 
     def _give_up(self, name: str) -> None:
         for chunk in [chunk for chunk in self._open.values() if chunk.spec.table == name]:
             del self._open[chunk.number]
             self.window.forget(chunk.number)
         if name in self._tables:
-            self._tables[name].repairing = False
-
-    def _progress(self, name: str, table: TableState) -> TableProgress:
-        chunks = [chunk for chunk in self._open.values() if chunk.spec.table == name]
-        return TableProgress(
-            table=name,
-            state=table.state,
-            paused=table.paused,
-            number=table.number,
-            again=table.again,
-            row_count=table.row_count,
-            byte_count=table.byte_count,
-            blocks_done=sum(done_count(leaf.done, leaf.leaf.block_count) for leaf in table.leaves.values()),
-            block_count=sum(leaf.leaf.block_count for leaf in table.leaves.values()),
-            keys_left=len(table.repair),
-            chunks_read=sum(not chunk.there for chunk in chunks),
-            chunks_waiting=sum(chunk.there for chunk in chunks),
-            waits_for=self.window.suspects(name) if table.state == "suspected" else frozenset(),
-        )
+            table = self._tables[name]
+            table.repairing = False
+            if table.sweep is not None:
+                table.sweep.busy = False
 
     def _note(self, name: str) -> None:
         self._changed[name] = self._tables[name].record(name)

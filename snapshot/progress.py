@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cdc.model.snapshot import Blocks
+from snapshot.chunk import Chunk
+from snapshot.tablestate import TableState
 
 _WINDOW_S: Final = 10.0  # rates are over this
 _SAMPLE_S: Final = 0.5  # between two looks that are kept: 20 of them
@@ -24,6 +26,7 @@ class TableProgress:
         row_count, byte_count: in the log because of it.
         blocks_done, block_count: of all leaves that are planned.
         keys_left: that are still to be read by key.
+        sweeping: every row is read; keys that the topic has from before a gap are looked for.
         chunks_read: that are being read.
         chunks_waiting: whose rows are there, and wait until the stream is as far.
         waits_for: 32-bit ids of transactions that must be visible before it is read.
@@ -42,18 +45,21 @@ class TableProgress:
     chunks_read: int
     chunks_waiting: int
     waits_for: frozenset[int]
+    sweeping: bool = False
 
     @property
     def shown(self) -> str:
-        """The state in a word for people: waiting, reading, paused, stopped, complete."""
+        """The state in a word for people: waiting, reading, sweeping, paused, stopped, complete."""
         if self.paused:
             return "paused"
+        if self.sweeping and self.state == "planned":
+            return "sweeping"
         return {"begun": "waiting", "suspected": "waiting", "planned": "reading"}.get(self.state, self.state)
 
     @property
     def reading(self) -> bool:
         """Whether something is being done, or could be."""
-        return self.shown in {"waiting", "reading"}
+        return self.shown in {"waiting", "reading", "sweeping"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +70,13 @@ class Pressure:
         behind: the stream is too far behind the server.
         throttled: more rows were read than may be.
         blockers: by 32-bit transaction id, who holds it, for people.
+        hindrances: by table, what has been in the way of reading it for long.
     """
 
     behind: bool = False
     throttled: bool = False
     blockers: Mapping[int, str] = field(default_factory=dict)
+    hindrances: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rates:
@@ -129,12 +137,38 @@ def _reasons(one: TableProgress, pressure: Pressure) -> Iterable[str]:
     yield from known
     if len(known) < len(one.waits_for):
         yield f"{len(one.waits_for) - len(known)} transactions that are not visible yet"
+    if one.table in pressure.hindrances:
+        yield f"PostgreSQL to let it be read: {pressure.hindrances[one.table]}"
     if pressure.behind:
         yield "the stream, which is behind the server"
     if one.state == "planned" and pressure.throttled:
         yield "snapshot.rows_per_s_max"
     if one.chunks_waiting:
         yield f"the stream to pass the moment {one.chunks_waiting} chunks were read"
+
+
+def table_progress(
+    name: str, table: TableState, chunks: Iterable[Chunk], suspects: Callable[[str], frozenset[int]]
+) -> TableProgress:
+    """The table now. `chunks` are the open ones of all tables, `suspects` as of `snapshot.window.Window`."""
+    mine = [chunk for chunk in chunks if chunk.spec.table == name]
+    sweep = table.sweep
+    return TableProgress(
+        table=name,
+        state=table.state,
+        paused=table.paused,
+        number=table.number,
+        again=table.again,
+        row_count=table.row_count,
+        byte_count=table.byte_count,
+        blocks_done=sum(done_count(leaf.done, leaf.leaf.block_count) for leaf in table.leaves.values()),
+        block_count=sum(leaf.leaf.block_count for leaf in table.leaves.values()),
+        keys_left=len(table.repair | table.owed.keys()) + (len(sweep.keys) + sweep.left if sweep else 0),
+        sweeping=sweep is not None and sweep.following,
+        chunks_read=sum(not chunk.there for chunk in mine),
+        chunks_waiting=sum(chunk.there for chunk in mine),
+        waits_for=suspects(name) if table.state == "suspected" else frozenset(),
+    )
 
 
 def done_count(done: Iterable[Blocks], block_count: int) -> int:

@@ -30,6 +30,7 @@ from snapshot.chunk import Chunk, Form, Leaf, Spec
 from snapshot.condition import Condition, as_sql
 from snapshot.condition import columns as columns_of
 from snapshot.keyfilter import key_condition
+from snapshot.lines import PIECE, Lines
 
 _DOING: Final = "read a table for its snapshot"
 _ANSWER_S: Final = 30.0  # a question to the catalog takes milliseconds
@@ -40,7 +41,7 @@ _BEGIN: Final = (
     " set local lock_timeout = '2s'; set local statement_timeout = '120s'"
 )
 _BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
-_AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
+AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
 _TIMEOUT: Final = "57014"
 _POLL_S: Final = 1.0
 _UNFIT: Final = frozenset({"42883", "42804", "42P22", "42846", "42725", "0A000"})  # no such operator, collation, cast
@@ -137,9 +138,11 @@ def open_ids(connection: Connection) -> list[int]:
 def sights(connection: Connection, publication: str, tables: Sequence[SourceTable]) -> dict[str, Sight]:
     """Tables and where their rows lie, those that are published. A constant number of queries.
 
-    Raises SourceRefused when the role may not read all rows of one, SourceUnreachable.
+    Raises SourceRefused when the role may not read all rows of one, SourceUnreachable, and NotNow when somebody has
+    locked one: to know its size takes a lock.
     """
     with _asking(connection):
+        connection.execute("set lock_timeout = '2s'")
         published = {
             name: (frozenset(columns), row_filter)
             for name, columns, row_filter in connection.execute(_PUBLISHED, {"publication": publication}).fetchall()
@@ -169,8 +172,8 @@ def condition_problem(connection: Connection, form: Form, condition: Condition) 
         return f"the condition names {min(unknown)}, which is no captured column"
     try:
         with deadline(connection, _ANSWER_S):
-            connection.execute(_begin(Spec(form.relation.table, form)).as_bytes(connection))
             try:
+                connection.execute(_begin(Spec(form.relation.table, form)).as_bytes(connection))
                 query = sql.SQL("select from {} where {} limit 0")
                 place = _place(Spec(form.relation.table, form))
                 connection.execute(query.format(place, as_sql(condition)).as_bytes(connection))
@@ -181,8 +184,8 @@ def condition_problem(connection: Connection, form: Form, condition: Condition) 
         state = error.sqlstate or ""
         if state[:2] == "22" or state in _UNFIT:
             return f"a literal or comparison of the condition does not fit the type of its column (SQLSTATE {state})"
-        if state in _AGAIN or state == _TIMEOUT:
-            raise NotNow(str(error)) from error
+        if state in AGAIN or state == _TIMEOUT:
+            raise NotNow(_said(error)) from error
         raise translate(error, _DOING) from error
     return ""
 
@@ -194,7 +197,7 @@ def read_chunk(
     started: str,
     taken: Taken,
     wanted: Callable[[bytes], bool] | None = None,
-) -> tuple[list[bytes], int] | None:
+) -> tuple[Lines, int] | None:
     """Lines of COPY of a registered chunk, and their bytes; None when `taken` gave it up.
 
     `wanted` chooses lines. `started` is the run of the server that the stream comes from.
@@ -206,8 +209,8 @@ def read_chunk(
     """
     try:
         with deadline(connection, _CHUNK_S):
-            connection.execute(_begin(chunk.spec).as_bytes(connection))
             try:
+                connection.execute(_begin(chunk.spec).as_bytes(connection))
                 if not _take(connection, chunk.spec, publication, started, taken):
                     return None
                 return _copy(connection, chunk.spec, wanted)
@@ -216,10 +219,15 @@ def read_chunk(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate == _TIMEOUT:
-            raise NotNow(str(error), halve=True) from error
-        if error.sqlstate in _AGAIN:
-            raise NotNow(str(error)) from error
+            raise NotNow(_said(error), halve=True) from error
+        if error.sqlstate in AGAIN:
+            raise NotNow(_said(error)) from error
         raise translate(error, _DOING) from error
+
+
+def _said(error: psycopg.Error) -> str:
+    """What PostgreSQL says; of these errors it names objects and limits, never values."""
+    return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
 
 
 def _begin(spec: Spec) -> sql.Composed:
@@ -243,12 +251,12 @@ def _take(connection: Connection, spec: Spec, publication: str, started: str, ta
     return taken(Snapshot.parse(snapshot), Lsn.parse(inserted[0]).before_header(), filenode, form)
 
 
-def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | None) -> tuple[list[bytes], int]:
+def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | None) -> tuple[Lines, int]:
     conditions: list[sql.Composable] = [sql.SQL("({})").format(sql.SQL(spec.form.row_filter or "true"))]
     if spec.condition is not None:
         conditions.append(as_sql(spec.condition))
     if spec.leaf is None:
-        conditions.append(key_condition(spec.form.relation, spec.keys))
+        conditions.append(key_condition(spec.form.relation, spec.keys, spec.named))
     else:
         first, end = spec.blocks
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
@@ -259,7 +267,7 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
         _place(spec),
         sql.SQL(" and ").join(conditions),
     )
-    size_max = _BYTES_MAX if spec.leaf is not None and not _one_block(spec) else None
+    size_max = None if _indivisible(spec) else _BYTES_MAX
     lines, size = _drain(connection, query.as_bytes(connection), size_max, wanted)
     if size_max is not None and size > size_max:
         raise NotNow(f"a chunk of {spec.table} has more than {size_max} bytes", halve=True)
@@ -268,7 +276,7 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
 
 def _drain(
     connection: Connection, query: bytes, size_max: int | None, wanted: Callable[[bytes], bool] | None
-) -> tuple[list[bytes], int]:
+) -> tuple[Lines, int]:
     """Lines of COPY TO STDOUT and their bytes; it ends early when they have more than `size_max`.
 
     By libpq: the loop is half the price of psycopg's (1.0 and 2.2 us a line, 2026-11-22), and it lets other threads
@@ -277,29 +285,33 @@ def _drain(
     pg = connection.pgconn
     pg.send_query(query)
     _result(pg, pq.ExecStatus.COPY_OUT)
-    lines: list[bytes] = []
-    size = 0
-    get, append = pg.get_copy_data, lines.append
+    pieces: list[bytes] = []
+    piece = bytearray()
+    count = size = 0
+    get = pg.get_copy_data
     while True:
         length, data = get(1)
         if length > 0:
-            line = bytes(data)
-            if wanted is None or wanted(line):
-                append(line)
+            if wanted is None or wanted(bytes(data)):
+                piece += data
                 size += length
+                count += 1
+                if not count % PIECE:
+                    pieces.append(bytes(piece))
+                    piece.clear()
             if size_max is not None and size > size_max:
                 connection.cancel_safe()
                 while get(0)[0] > 0:
                     pass
                 _finish(pg)
-                return lines, size
+                return Lines(pieces, count), size
         elif length == 0:
             select.select([pg.socket], [], [], _POLL_S)
             pg.consume_input()
         else:
             _result(pg, pq.ExecStatus.COMMAND_OK)
             _finish(pg)
-            return lines, size
+            return Lines([*pieces, bytes(piece)] if piece else pieces, count), size
 
 
 def _result(pg: pq.abc.PGconn, wanted: pq.ExecStatus) -> None:
@@ -318,9 +330,11 @@ def _finish(pg: pq.abc.PGconn) -> None:
         pass
 
 
-def _one_block(spec: Spec) -> bool:
+def _indivisible(spec: Spec) -> bool:
+    if spec.leaf is None:
+        return len(spec.keys) == 1
     first, end = spec.blocks
-    return (spec.leaf.block_count if end is None and spec.leaf else end or 0) - first <= 1
+    return (spec.leaf.block_count if end is None else end) - first <= 1
 
 
 def _place(spec: Spec) -> sql.Composed:
@@ -360,4 +374,6 @@ def _asking(connection: Connection) -> Iterator[None]:
         with deadline(connection, _ANSWER_S):
             yield
     except psycopg.Error as error:
+        if error.sqlstate in AGAIN:
+            raise NotNow(_said(error)) from error
         raise translate(error, _DOING) from error

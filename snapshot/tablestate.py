@@ -6,12 +6,27 @@ import hashlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from cdc.lsn import Lsn
-from cdc.model.snapshot import Blocks, Hold, LeafRecord, SnapshotRecord
+from cdc.model.snapshot import Blocks, Hold, LeafRecord, OwedKey, SnapshotRecord
 from snapshot.chunk import Form, Leaf
 from snapshot.condition import Condition, parse
+from snapshot.sweep import Sweep
+
+KEYS_MAX: Final = 1000  # of a chunk that is read by key
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys.
+
+    `where` is the condition as it was given, which `snapshot.condition.parse` has taken; empty for none.
+    """
+
+    where: str = ""
+    keys: tuple[bytes, ...] = ()
+
 
 State: TypeAlias = Literal["begun", "suspected", "planned", "complete", "stopped"]
 
@@ -38,9 +53,12 @@ class TableState:
         recorded_form: digest of the form that these were read in.
         repair: keys that are to be read, as the log has them.
         repairing: a chunk of them is open.
+        keys_max: of such a chunk; fewer once one had too many bytes.
         asked: somebody asked for it.
         again: the table was complete before.
         keyed: only keys are read.
+        owed: rows whose records lack values that could not be read in time, by their keys as the log has them.
+        sweep: of keys that only an earlier epoch of the log speaks of, where one is wanted.
     """
 
     relation: int
@@ -55,6 +73,7 @@ class TableState:
     recorded_form: str = ""
     repair: set[bytes] = field(default_factory=set)
     repairing: bool = False
+    keys_max: int = KEYS_MAX
     byte_count: int = 0
     asked: bool = False
     again: bool = False
@@ -62,6 +81,8 @@ class TableState:
     where: str = ""
     condition: Condition | None = None
     keyed: bool = False
+    owed: dict[bytes, OwedKey] = field(default_factory=dict)
+    sweep: Sweep | None = None
 
     @classmethod
     def resumed(cls, record: SnapshotRecord) -> Self:
@@ -83,6 +104,8 @@ class TableState:
             where=record.where,
             condition=condition_of(record.where),
             keyed=record.keyed,
+            owed={one.key: one for one in record.owed},
+            sweep=Sweep(record.sweep) if record.sweep else None,
         )
 
     @property
@@ -98,7 +121,22 @@ class TableState:
     @property
     def read(self) -> bool:
         """Whether nothing is left to be read."""
-        return self.scanned and not self.repair and not self.repairing
+        return self.complete_but_for_sweep and (self.sweep is None or self.sweep.done)
+
+    @property
+    def complete_but_for_sweep(self) -> bool:
+        """Whether every row that the table has is in the log."""
+        return self.scanned and not self.repair and not self.owed and not self.repairing
+
+    @property
+    def selective(self) -> bool:
+        """Whether only some rows are read."""
+        return self.keyed or self.condition is not None
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Of the sweep that is wanted; empty for none."""
+        return self.sweep.marks if self.sweep is not None else ()
 
     def done(self, form: Form) -> dict[int, tuple[int, tuple[Blocks, ...]]]:
         """Leaf -> file node and what is done there, all of it in that form: else rows would lack columns."""
@@ -117,10 +155,17 @@ class TableState:
         self.state = "suspected"
 
     def end(self) -> None:
-        """Nothing more is wanted of it."""
-        self.leaves, self.recorded, self.repair = {}, {}, set()
+        """Nothing more is wanted of it now; a sweep that was not done is, when it is read again."""
+        self.leaves, self.recorded, self.repair, self.owed = {}, {}, set(), {}
+        self.sweep = Sweep(self.marks) if self.marks and self.state != "complete" else None
         self.where, self.condition = "", None
         self.keyed, self.again, self.paused = False, False, False
+
+    def only_owed(self) -> None:
+        """Nothing more is wanted of it but what its topic lacks."""
+        owed = self.owed
+        self.end()
+        self.owed, self.keyed, self.again = owed, True, True
 
     def record(self, name: str) -> SnapshotRecord:
         """What the log is to have of it."""
@@ -143,6 +188,8 @@ class TableState:
             hold=hold,
             where=self.where,
             keyed=self.keyed,
+            owed=tuple(self.owed[key] for key in sorted(self.owed)),
+            sweep=self.marks,
         )
 
     def _recorded(self) -> dict[str, LeafRecord]:

@@ -106,6 +106,16 @@ class Window:
         """The ids that may hide keys of `table`: no chunk of it is worth reading before they are seen."""
         return frozenset(xid for xid, touch in self.pending.items() if touch.hides(table))
 
+    def unseen(self, table: str) -> Verdict | None:
+        """What a chunk of the table that is read now would have dropped; None: it would be given up."""
+        found = Verdict()
+        for touch in self.pending.values():
+            if touch.hides(table):
+                return None
+            found.everything = found.everything or table in touch.truncated
+            found.keys.update(touch.keys.get(table, ()))
+        return found
+
     def streamed(self, touch: Touch) -> None:
         """A transaction was streamed up to its end. What was suspected of it stays."""
         if touch.size > self._keys_max:

@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.fixtures.seed",
     "tests.fixtures.faults.servers",
     "tests.fixtures.faults.secured",
+    "tests.fixtures.faults.registrydoor",
     "tests.fixtures.readerwork",
 ]
 

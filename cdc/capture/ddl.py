@@ -20,8 +20,8 @@ from cdc.errors import BrokerError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.ddl import Look, findings, merged
 from cdc.model.event import StreamPosition
-from cdc.model.patterns import chosen, pattern_for
 from cdc.model.tablefacts import Accepted, CatalogScope, DdlFinding, TableFacts, TableRecord
+from cdc.patterns import chosen, pattern_for
 from cdc.progress.catalog import RecordedCatalog
 from cdc.replication.tablefacts import Digest
 

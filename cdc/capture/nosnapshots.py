@@ -9,13 +9,13 @@ from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.snapshot import NO_NOTES, Notes
 
-_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
+IDLE_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
 
 
 class NoSnapshots:
     """See `cdc.contracts.Snapshots`: nothing ever joins."""
 
-    wait_s = _WAIT_S
+    wait_s = IDLE_WAIT_S
     noting = False
 
     def watch(self, table: str, buffer: TopicBuffer) -> None:

@@ -50,8 +50,8 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     Only what is shown now is accepted: what capture finds later stays open. A running capture knows within seconds.
     """
     from cdc.errors import UsageError
-    from cdc.model.patterns import matches
     from cdc.model.tablefacts import Accepted
+    from cdc.patterns import matches
     from cdc.publish.acceptance import accept
     from cdc.telemetry.status import ddl_document
 

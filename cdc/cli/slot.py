@@ -1,10 +1,10 @@
-"""`cdc slot`: look at replication slots, make ours, drop one."""
+"""`cdc slot`: look at replication slots, make ours, drop one, make ours anew and repair the log."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from cdc.replication.blockers import Blocker
     from cdc.replication.connect import Connection
     from cdc.replication.slot import SlotFacts
+    from cdc.startup.repair import Repair
 
+_NAMED_MAX: Final = 5
 _WAL_STYLES: Final = {"reserved": "green", "extended": "yellow", "unreserved": "red", "lost": "bold red"}
 
 
@@ -105,6 +107,75 @@ def drop_command(name: str | None, yes: bool, config_path: Path | None, as_json:
         output.show_json({"dropped": _document(slot, config)})
     else:
         output.done(f"slot {name} dropped")
+
+
+@group.command("recreate")
+@click.option("--resnapshot", is_flag=True, help="Have every table read anew into its topic, and what is gone deleted.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), help="Seconds to wait for open transactions.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option
+@json_option
+def recreate_command(
+    resnapshot: bool, timeout_s: float | None, yes: bool, config_path: Path | None, as_json: bool
+) -> None:  # fmt: skip
+    """Repair the log after a GAP, or of a restored database.
+
+    A new slot takes the place of the old one, and the log goes on in a new epoch, in the same topics. At the next
+    start of capture every table with a key is read anew; keys that it does not have any more are deleted from its
+    topic. Tables without a key go on as they are: what they lack stays unknown. Stop capture first.
+    """
+    from cdc.clock import SystemClock
+    from cdc.errors import UsageError
+    from cdc.replication.slot import Watch
+    from cdc.startup.repair import Repair
+
+    config = configuration(config_path)
+    again = "cdc slot recreate --resnapshot --yes"
+    if not resnapshot:
+        raise UsageError(
+            "a new slot alone leaves the log without what was committed before it",
+            hint="have the tables read anew as well",
+            command="cdc slot recreate --resnapshot",
+        )
+    with closing(Repair(config, SystemClock())) as repair, _connection(config) as second:
+        for line in _what_is_repaired(repair):
+            output.note(line)
+        if not output.confirm(f"Make slot {config.slot} anew and have {len(repair.keyed)} tables read?", yes=yes):
+            raise UsageError("nothing was changed", hint="answer y, or say --yes", command=again)
+        watch = Watch(second, _say_blockers, threading.Event())
+        done = repair.run(timeout_s or config.source.slot_create_timeout_s, watch)
+        if as_json:
+            output.show_json(
+                {
+                    "recreated": _document(done.slot, config),
+                    "epoch": done.epoch,
+                    "known_to": str(repair.known_to),
+                    "resumes_at": str(done.at),
+                    "resnapshot": repair.keyed,
+                    "keyless": repair.keyless,
+                    "left": repair.left,
+                }
+            )
+        else:
+            output.done(f"the log goes on at {done.at} in epoch {done.epoch}; `cdc run` reads the tables")
+
+
+def _what_is_repaired(repair: Repair) -> Iterator[str]:
+    """What is about to happen, and what it does not mend."""
+    for other in repair.others:
+        yield f"this is another source than before: {other}"
+    if repair.slot.usable:
+        yield f"slot {repair.slot.name} is not lost; what it still has is given up, and the tables are read instead"
+    yield f"the log is whole up to {repair.known_to}; of what was committed since it gets the outcome, not each step"
+    if repair.keyless:
+        yield f"without a key, so what they lack stays unknown: {_listed(repair.keyless)}"
+    if repair.left:
+        yield f"in the log, and not captured now, so their topics stay as they are: {_listed(repair.left)}"
+
+
+def _listed(tables: Sequence[str]) -> str:
+    more = f" and {len(tables) - _NAMED_MAX} more" if len(tables) > _NAMED_MAX else ""
+    return ", ".join(map(output.plain, tables[:_NAMED_MAX])) + more
 
 
 def _what_is_lost(slot: SlotFacts, *, ours: bool) -> str:

@@ -261,7 +261,7 @@ def _say_ended(mine: Sequence[Mapping[str, Any]], view: SnapshotView, ended: Map
 
 
 def _open(one: Mapping[str, Any]) -> bool:
-    return one["state"] in {"waiting", "reading"}
+    return one["state"] in {"waiting", "reading", "sweeping"}
 
 
 def _chosen(found: Iterable[dict[str, Any]], patterns: Sequence[str]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from cdc.cli.statustext import duration
 _STYLES: Final = {
     "complete": "green",
     "reading": "bold cyan",
+    "sweeping": "bold cyan",
     "waiting": "yellow",
     "paused": "yellow",
     "stopped": "red",
@@ -42,6 +43,8 @@ def done(one: Mapping[str, Any]) -> str:
     """How much of a table is read: a share, or what is left of keys."""
     if one["state"] == "complete":
         return "100 %"
+    if one["state"] == "sweeping":
+        return f"{one['keys_left']:,} keys to look for"
     if one["blocks"]:
         return f"{100 * one['blocks_done'] / one['blocks']:.0f} %"
     return f"{one['keys_left']:,} keys left" if one["keys_left"] else ""

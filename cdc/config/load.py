@@ -183,11 +183,12 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: {pattern!r} in source.tables or source.keyless has no schema",
                 hint=f"write {'!' if pattern.startswith('!') else ''}public.{pattern.lstrip('!')}",
             )
-    for key, overrides in (("toast.tables", config.toast.tables), ("ddl.tables", config.ddl.tables)):
+    by_table = (("toast", config.toast.tables), ("ddl", config.ddl.tables), ("snapshot", config.snapshot.tables))
+    for key, overrides in by_table:
         for pattern in overrides:
             if "." not in pattern or pattern.startswith("!"):
                 raise ConfigError(
-                    f"{where}: {key} has the pattern {pattern!r}",
+                    f"{where}: {key}.tables has the pattern {pattern!r}",
                     hint='it takes schema.table without !, as in "public.docs_*"; the last one that fits decides',
                 )
     for table, columns in config.source.keys.items():

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cdc.config.secret import Secret
+from cdc.patterns import chosen
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
@@ -244,9 +245,13 @@ class Snapshot(Section, frozen=True):
         Literal["initial", "never"],
         Meta(
             description="initial: read every table that was never read, while the stream flows; never: only what "
-            "changes is captured. Tables without a key are not read"
+            "changes is captured"
         ),
     ] = "initial"
+    tables: Annotated[
+        dict[str, Literal["initial", "never"]],
+        Meta(description='pattern of schema.table -> its mode, as {"public.clicks" = "never"}; the last match wins'),
+    ] = {}
     workers: Annotated[int, Meta(ge=1, le=32, description="chunks that are read at once, each with a connection")] = 2
     chunk_bytes: Annotated[
         int,
@@ -260,6 +265,19 @@ class Snapshot(Section, frozen=True):
         int,
         Meta(ge=0, le=100_000_000, description="rows that are read in a second, of all tables together; 0: no limit"),
     ] = 0
+    copy_max_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="seconds for copying the tables without a key, for which capture waits once: it is one Kafka "
+            "transaction, so the broker's `transaction.max.timeout.ms` (15 min) must be a minute more",
+        ),
+    ] = 600
+
+    def wants(self, table: str) -> bool:
+        """Whether the rows that ``schema.table`` has before it is captured are to be in the log."""
+        return chosen(table, self.tables, self.mode) == "initial"
 
 
 class Http(Section, frozen=True):

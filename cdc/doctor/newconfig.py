@@ -17,7 +17,7 @@ from cdc.config.secret import Secret
 from cdc.doctor.facts import SourceFacts
 from cdc.doctor.tables import RESERVED_SCHEMAS
 from cdc.doctor.tomltext import table_pattern, toml_string
-from cdc.model.patterns import pattern_for
+from cdc.patterns import pattern_for
 from cdc.replication.table import SourceTable
 
 _SECRETS: Final = ("password", "sslpassword")

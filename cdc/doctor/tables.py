@@ -10,8 +10,8 @@ from cdc.doctor.facts import SourceFacts, TableRights
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.sqltext import ident, name_of
 from cdc.doctor.tomltext import table_pattern, toml_string
-from cdc.model.patterns import chosen
 from cdc.model.relation import ReplicaIdentity
+from cdc.patterns import chosen
 from cdc.replication.table import Leaf, SourceTable
 
 RESERVED_SCHEMAS: Final = ("events", "views")

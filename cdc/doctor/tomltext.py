@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cdc.model.patterns import pattern_for
+from cdc.patterns import pattern_for
 from cdc.replication.table import SourceTable
 
 

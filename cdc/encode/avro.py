@@ -15,7 +15,8 @@ from cdc.encode.avrobinary import blocks, end_of, long, sized
 from cdc.encode.avroschema import key_parts
 from cdc.encode.avrotypes import NULL, avro_type
 from cdc.encode.envelope import VERSION
-from cdc.encode.rowrecords import NOT_SENT, EventRecords, TranscodeOptions, Values
+from cdc.encode.eventrecords import EventRecords
+from cdc.encode.rowrecords import NOT_SENT, TranscodeOptions, Values
 from cdc.encode.schema import TableSchema
 from cdc.errors import DecodeError, InvariantError, RowRefused
 from cdc.model.event import Stamp, TopicBuffer
@@ -26,7 +27,7 @@ _PRESENT: Final = b"\x02"
 
 
 class AvroRows:
-    """See `cdc.encode.rowrecords.EventPieces`."""
+    """See `cdc.encode.eventrecords.EventPieces`."""
 
     __slots__ = (
         "_head",

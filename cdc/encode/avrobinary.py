@@ -54,12 +54,12 @@ def end_of(schema: AvroJson, data: bytes, at: int) -> int:
     if kind == "long":
         return read_long(data, at)[1]
     if kind in ("string", "bytes"):
-        size, at = read_long(data, at)
+        size, at = _count(data, at)
         return _checked(data, at + size)
     if isinstance(kind, str) and kind in _FIXED:
         return _checked(data, at + _FIXED[kind])
     if isinstance(schema, dict) and kind == "array":
-        while (count := read_long(data, at))[0]:
+        while (count := _count(data, at))[0]:
             at = count[1]
             for _ in range(count[0]):
                 at = end_of(schema["items"], data, at)
@@ -81,6 +81,14 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), index + 1
         shift += 7
     raise DecodeError("avro", at, detail="has a number without an end")
+
+
+def _count(data: bytes, at: int) -> tuple[int, int]:
+    """As `read_long`, of something there is none or more of; blocks that say their size in bytes we never write."""
+    count, end = read_long(data, at)
+    if count < 0:
+        raise DecodeError("avro", at, detail=f"has a size of {count}")
+    return count, end
 
 
 def _checked(data: bytes, end: int) -> int:

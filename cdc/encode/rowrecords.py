@@ -1,7 +1,8 @@
 """Row messages of one relation to records, whatever their format: reading, keys, holes, limits, errors. Pure.
 
 What a format is made of it is given as `Pieces`; the formats are `cdc.encode.transcoder` (Debezium's envelope in JSON,
-the hot path of most), `cdc.encode.flat` and `cdc.encode.avro`. `cdc.encode.formats` chooses one per relation.
+the hot path of most) and `cdc.encode.avro`, by way of `cdc.encode.eventrecords`, and `cdc.encode.flat`.
+`cdc.encode.formats` chooses one per relation.
 
 What an unchanged column lacks is noted as a `cdc.model.hole.Hole`; broken bytes are given to `cdc.wire.pgoutput`, which
 says what is wrong. Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first tuple, 31 its column count.
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, NoReturn, Protocol, TypeAlias
+from typing import Final, Literal, NoReturn, TypeAlias
 
 from cdc.encode.partition import partition_of
+from cdc.encode.pieces import Pieces
 from cdc.encode.schema import TableSchema
 from cdc.errors import DecodeError, InvariantError, RowRefused
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer, Truncation
@@ -55,34 +57,6 @@ class TranscodeOptions:
     database: str
     row_bytes_max: int
     oversize: Literal["stop", "omit"] = "stop"
-
-
-class Pieces(Protocol):
-    """How one relation's rows look in one format."""
-
-    @property
-    def encoders(self) -> Sequence[Callable[[bytes], bytes] | None]:
-        """Of each column: the server's text to its bytes; None where they are the same."""
-
-    @property
-    def null(self) -> bytes:
-        """A column that is null."""
-
-    def key(self, values: Sequence[bytes]) -> bytes:
-        """The record's key, of a row's values. Only of a table with a key. Raises RowRefused."""
-
-    def build(
-        self,
-        op: bytes,
-        before: Values | None,
-        after: Values | None,
-        stamp: Stamp,
-        lsn: int,
-        ordinal: int,
-        omitted: Collection[int] = (),
-        reselected: Collection[int] = (),
-    ) -> bytes:
-        """The record's value. Columns may be NOT_SENT; `omitted` are left out, `reselected` were read later."""
 
 
 class UnchangedValue(Exception):
@@ -164,13 +138,13 @@ class RowRecords(ABC):
         """The key of a line of COPY. Raises DecodeError, RowRefused. May be called from any thread."""
         return self._pieces.key(self._copied_values(line))
 
-    def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
+    def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
         """Place rows that were read, lines of COPY, at ordinal 0 of a boundary, but for keys that `drop` has.
 
         Returns how many they are, and their bytes. Raises DecodeError, RowRefused.
         """
         row, count, size = (stamp, stamp.commit_lsn, 0), 0, 0
-        for line in lines:
+        for line in text.splitlines(keepends=True):
             values = self._copied_values(line)
             key = self._pieces.key(values)
             if key not in drop:
@@ -178,6 +152,16 @@ class RowRecords(ABC):
                 self._put(b"r", key, value, row, values)
                 count, size = count + 1, size + len(key) + len(value)
         return count, size
+
+    def copied_keyless(self, lines: Sequence[bytes], stamp: Stamp, ordinal: int) -> int:
+        """As `copied`, of a table without a key: ordinals, from `ordinal` on, tell rows apart. Returns their bytes."""
+        size = 0
+        for number, line in enumerate(lines, ordinal):
+            values, row = self._copied_values(line), (stamp, stamp.commit_lsn, number)
+            value = self._built(b"r", None, values, row)
+            self._put(b"r", None, value, row, values)
+            size += len(value)
+        return size
 
     def _copied_values(self, line: bytes) -> Values:
         """Encoded column values of a line of COPY."""
@@ -282,7 +266,7 @@ class RowRecords(ABC):
         fill = partial(self._fill, records, len(records) - 1, parts)
         relation, key_columns = self.schema.relation, self.schema.key
         assert stamp.xid is not None
-        return self._holes.add(Hole(relation, key_columns, self._key_texts(frame), missing, stamp.xid, fill))
+        return self._holes.add(Hole(relation, key_columns, self._key_texts(frame), key, missing, stamp.xid, fill))
 
     def _key_texts(self, frame: bytes) -> tuple[str, ...]:
         """The key of the new row as the server wrote it, of a frame that was read before."""
@@ -451,50 +435,3 @@ class RowRecords(ABC):
             table=table,
             column=column,
         )
-
-
-class EventPieces(Pieces, Protocol):
-    """Of a format whose values are Debezium's envelopes."""
-
-    def around(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
-        """The value of a delete of which there is nothing but the key, as the topic has it."""
-
-
-class EventRecords(RowRecords):
-    """Each change is an event with its row before and after; a delete is followed by a tombstone."""
-
-    __slots__ = ("_around",)
-
-    def __init__(
-        self,
-        schema: TableSchema,
-        buffer: TopicBuffer,
-        options: TranscodeOptions,
-        pieces: EventPieces,
-        holes: Holes | None,
-    ) -> None:
-        """See `RowRecords`."""
-        super().__init__(schema, buffer, options, pieces, holes)
-        self._around = pieces.around
-
-    def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
-        """See `cdc.contracts.Transcoding.remove`: an event and a tombstone for each key."""
-        records = self._partitions[partition]
-        around, stamp, lsn, ordinal = self._around, truncation.stamp, truncation.lsn, truncation.ordinal
-        size = 0
-        for key in keys:
-            value = around(key, stamp, lsn, ordinal)
-            size += 2 * len(key) + len(value)
-            records.append((key, value, None))
-            records.append((key, None, None))
-        return size
-
-    def _remove(self, key: bytes | None, before: Values | None, row: Row, given: Headers | None) -> None:
-        if before is not None:
-            value = self._built(b"d", before, None, row)
-        else:
-            assert key is not None
-            value = self._around(key, *row)
-        self._put(b"d", key, value, row, None, given)
-        if key is not None:
-            self._partitions[partition_of(key, self._partition_count)].append((key, None, None))

@@ -11,16 +11,19 @@ What is rare (deletes, old rows, TOAST, oversize, a message that is broken) leav
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from operator import itemgetter
 
 from murmurhash2 import murmurhash2
 
+from cdc.encode.columns import columns, objects
 from cdc.encode.envelope import ROW_TAIL, literal, member, object_format, source_head
+from cdc.encode.eventrecords import EventRecords
 from cdc.encode.partition import SEED
-from cdc.encode.rowrecords import ROW_LSN, TUPLE_AT, EventRecords, TranscodeOptions, UnchangedValue, Values
+from cdc.encode.rowrecords import ROW_LSN, TUPLE_AT, TranscodeOptions, UnchangedValue
 from cdc.encode.schema import TableSchema
 from cdc.encode.sparse import Sparse
+from cdc.errors import DecodeError
 from cdc.model.event import Stamp, TopicBuffer
 from cdc.model.hole import Holes
 
@@ -28,7 +31,7 @@ from cdc.model.hole import Holes
 class Transcoder(EventRecords):
     """Turns the row messages of one relation into events of its topic."""
 
-    __slots__ = ("_create", "_encoded", "_key", "_key_format", "_rest", "_row_object", "_update")
+    __slots__ = ("_create", "_key", "_key_format", "_key_names", "_names", "_rest", "_update")
 
     def __init__(
         self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
@@ -41,10 +44,9 @@ class Transcoder(EventRecords):
         )
         super().__init__(schema, buffer, options, Sparse(schema, names, head), holes)
         self._key = itemgetter(*schema.key) if schema.key else None
-        self._key_format = object_format([names[index] for index in schema.key])
-        row = object_format(names)
-        self._encoded = [(index, encode) for index, encode in enumerate(self._encoders) if encode is not None]
-        self._row_object, self._rest = row, head
+        self._names, self._key_names = names, [names[index] for index in schema.key]
+        self._key_format = object_format(self._key_names)
+        row, self._rest = object_format(names), head
         self._create = b'{"before":null,"after":%b,%b%%b%b,"op":"c",%%b' % (row, literal(head), ROW_TAIL)
         self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), ROW_TAIL)
 
@@ -92,34 +94,27 @@ class Transcoder(EventRecords):
         self._partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % self._partition_count].append((key, value, None))
         return 0
 
-    def copied(self, lines: Sequence[bytes], drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
-        """See `cdc.encode.rowrecords.RowRecords.copied`: all but the columns is the same for all rows."""
-        row, key_of, limit, count, size = (stamp, stamp.commit_lsn, 0), self._key, self._limit, 0, 0
-        assert key_of is not None
+    def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
+        """See `cdc.encode.rowrecords.RowRecords.copied`: columns at once, and all but them is the same for all rows."""
+        try:
+            found = columns(text, self._encoders, self._null) if text else []
+        except (ValueError, DecodeError):
+            found = []
+        if not found:
+            return super().copied(text, drop, stamp)
+        row, limit = (stamp, stamp.commit_lsn, 0), self._limit
+        partitions, partition_count = self._partitions, self._partition_count
         rest = self._rest + stamp.source + ROW_TAIL % (row[1], row[1], 0) + b',"op":"r",' + stamp.tail
-        template = b'{"before":null,"after":' + self._row_object + b"," + literal(rest)
-        key_format, partitions, partition_count = self._key_format, self._partitions, self._partition_count
-        for line in lines:
-            values = self._copied_values(line)
-            key = key_format % key_of(values)
+        keys = objects(self._key_names, [found[index] for index in self.schema.key], b"", b"")
+        values = objects(self._names, found, b'{"before":null,"after":', b"," + rest)
+        count = size = 0
+        for number, (key, whole) in enumerate(zip(keys, values, strict=True)):
             if key in drop:
                 continue
-            value = template % tuple(values)
+            value = whole
             if len(value) > limit:
-                value = self._smaller(b"r", None, values, row, len(value))
+                value = self._smaller(b"r", None, [column[number] for column in found], row, len(value))
             partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % partition_count].append((key, value, None))
             count += 1
             size += len(key) + len(value)
         return count, size
-
-    def _copied_values(self, line: bytes) -> Values:
-        """Without a backslash a line has neither nulls nor escapes."""
-        if b"\\" in line:
-            return super()._copied_values(line)
-        values = line[:-1].split(b"\t")
-        try:
-            for index, encode in self._encoded:
-                values[index] = encode(values[index])
-        except (UnicodeDecodeError, IndexError):
-            return super()._copied_values(line)
-        return values if len(values) == len(self._encoders) else super()._copied_values(line)

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from cdc.lsn import Lsn
-from cdc.model.patterns import matches
 from cdc.model.tablefacts import CatalogScope, ColumnFacts, DdlFinding, FindingKind, LeafFacts, TableFacts
+from cdc.patterns import matches
 
 OPEN_MAX: Final = 20  # findings of a table: somebody drops a partition every day and looks at none of them
 _OTHERS: Final = "; and others before that"

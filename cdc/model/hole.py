@@ -24,6 +24,7 @@ class Hole(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         key_columns, missing: indexes into the relation's columns.
         key: the server's text of each key column.
+        record_key: the same as the log has it.
         xid: of the row's transaction, 32 bits.
         fill: makes the record anew with what was found, possibly of some columns only; the others stay unchanged.
             Raises RowRefused.
@@ -32,6 +33,7 @@ class Hole(msgspec.Struct, frozen=True, eq=False):
     relation: Relation
     key_columns: tuple[int, ...]
     key: tuple[str, ...]
+    record_key: bytes
     missing: tuple[int, ...]
     xid: int
     fill: Callable[[Found], None]

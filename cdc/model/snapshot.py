@@ -34,6 +34,18 @@ class LeafRecord(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[Blocks, ...] = ()
 
 
+class OwedKey(msgspec.Struct, frozen=True):
+    """A row whose record lacks values, because its transaction was not visible for long.
+
+    Attributes:
+        key: as the log has it.
+        columns: the server's text of each key column, by its name.
+    """
+
+    key: bytes
+    columns: dict[str, str]
+
+
 class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How far the snapshot of a table is.
 
@@ -52,7 +64,12 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
         begun: who was open when it began is not known yet: after a restart that comes first.
         hold: it was paused; or stopped, and the table never was complete.
         where: the rows that are wanted, as `snapshot.condition` has it; empty for all.
-        keyed: only rows of the keys in `repair` are wanted.
+        keyed: only rows of the keys in `repair` and `owed` are wanted.
+        owed: rows whose records went into the log without all their values, because nobody could read these in time.
+        sweep: for each partition of the topic the offset where the epoch began, while keys whose last record is from
+            before are still to be looked for in the table.
+        seen: of a table without a key, the pg_snapshot of its one copy: what of the stream that sees is in the copy.
+        seen_to_lsn: nothing that commits from there on is.
     """
 
     version: int = SNAPSHOT_VERSION
@@ -73,11 +90,15 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     hold: Hold = ""
     where: str = ""
     keyed: bool = False
+    owed: tuple[OwedKey, ...] = ()
+    sweep: tuple[int, ...] = ()
+    seen: str = ""
+    seen_to_lsn: int = 0
 
     @property
     def told(self) -> str:
-        """What the cut index calls the table."""
-        return "complete" if self.state == "complete" or self.again else "snapshotting"
+        """What the cut index calls the table. One that is read again is complete, unless its topic is not."""
+        return "complete" if self.state == "complete" or (self.again and not self.owed) else "snapshotting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +109,13 @@ class Notes:
         pending: ids of transactions that no snapshot has seen yet, for the progress record.
         records: by table, those that changed.
         signals: how far signals were acted on, when that changed.
+        sweeps: by table, which turn of a sweep waits for a commit of everything that was streamed by now.
     """
 
     pending: tuple[int, ...] = ()
     records: Mapping[str, SnapshotRecord] = field(default_factory=dict)
     signals: SignalsRecord | None = None
+    sweeps: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_NOTES: Final = Notes()

@@ -72,6 +72,14 @@ class Ledger:
         """For each partition of a topic the offset after the last record we committed."""
         return {at: account.next_offset for at, account in self._accounts.items() if at[0] == topic}
 
+    def reach(self, topic: str) -> dict[Partition, int]:
+        """As `ends`, as if the open transaction were committed."""
+        return {
+            at: account.base + account.pending if account.pending else account.next_offset
+            for at, account in self._accounts.items()
+            if at[0] == topic
+        }
+
     def write(self, partition: Partition, records: list[Record]) -> None:
         """Note records handed to the producer in the open transaction."""
         account = self._accounts[partition]

@@ -154,9 +154,9 @@ class KafkaPublisher:
         self._since_lsn = since_lsn
         self._cuts_since_full = FULL_CUT_RECORDS
 
-    def note(self, scope: CatalogScope, tables: Mapping[str, TableRecord | None]) -> None:
-        """The next commit writes what is known of the catalog; None deletes what is kept of a table."""
-        self._notes.append((catalog_key(self._name), encode(scope), None))
+    def note(self, scope: CatalogScope | None, tables: Mapping[str, TableRecord | None]) -> None:
+        """The next commit writes what is known of the catalog; None deletes what is kept of all, or of a table."""
+        self._notes.append((catalog_key(self._name), None if scope is None else encode(scope), None))
         for table, record in sorted(tables.items()):
             value = None if record is None else encode(record)
             self._notes.append((table_key(self._name, table), value, None))

@@ -16,9 +16,9 @@ from typing import Final
 import psycopg
 
 from cdc.lsn import Lsn
-from cdc.model.patterns import matches
 from cdc.model.relation import ReplicaIdentity
 from cdc.model.types import TypeFacts
+from cdc.patterns import matches
 from cdc.replication.connect import Connection
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import Index, Leaf, SourceColumn, SourceTable, choose_key

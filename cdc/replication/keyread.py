@@ -64,11 +64,12 @@ where a.attrelid = any(%(oids)s::oid[]) and a.attnum > 0 and not a.attisdropped
 
 
 class NotYet(Exception):
-    """It can be read later; `error` says what is in the way."""
+    """It can be read later; `error` says what is in the way; `unseen`, which ids, if it is these."""
 
-    def __init__(self, error: SourceUnreachable) -> None:
+    def __init__(self, error: SourceUnreachable, unseen: Collection[int] = ()) -> None:
         super().__init__(error.message)
         self.error = error
+        self.unseen = frozenset(unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,8 @@ def _demand(connection: Connection, xids: Collection[int]) -> None:
                 "synchronous_standby_names",
                 xid=min(unseen),
                 xid_count=len(unseen),
-            )
+            ),
+            unseen,
         )
 
 

@@ -1,16 +1,18 @@
 """Fills holes: values that an update left alone are read from the tables (DESIGN section 4, "TOAST").
 
 A value is taken only when the event's transaction is visible in the snapshot it was read in; before that the row would
-be that of an earlier event, or of another row that had the key. Until then it waits, and capture with it: commits
-become visible in no other order for readers of the log, and with synchronous replication the next ones wait for the
-same standby. What is read may be newer than the event, never older; a row that is gone is left as it is, because what
-made it go is further on in the stream.
+be that of an earlier event, or of another row that had the key. For a moment it waits, and capture with it. A commit
+that waits for a standby may be invisible for hours, though: then the record goes out as it is, and the row is owed. It
+is read by key when everything it is of is visible, by the rule of snapshots, and joins as they do. What is read may be
+newer than the event, never older; a row that is gone is left as it is, because what made it go is further on in the
+stream.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cdc.clock import Clock
@@ -22,10 +24,26 @@ from cdc.telemetry import log
 _PAUSE_FIRST_S: Final = 0.005  # between the commit record and its visibility there are microseconds
 _PAUSE_MAX_S: Final = 0.5  # unless a standby is away
 _TELL_S: Final = 2.0
+_PATIENCE_S: Final = 1.0  # then the stream goes on, and the values follow; a standby that is there answers in less
+_HURRIED_S: Final = 0.05  # after a batch that had to go on without
 
 
 Read = Callable[[Sequence[Ask], frozenset[int]], Sequence[Answer]]
 """`cdc.replication.keyread.read_by_key` on a connection."""
+
+
+Owe = Callable[[Sequence[Hole]], bool]
+"""Have the rows of these records read later, when they can be, and published then. False: not all can be promised."""
+
+
+@dataclass(slots=True)
+class _Waits:
+    """How long one `fill` has been at it, and what it has said of that."""
+
+    began_s: float
+    patience_s: float
+    pause_s: float = _PAUSE_FIRST_S
+    told: bool = False
 
 
 class Reselector:
@@ -40,6 +58,7 @@ class Reselector:
         *,
         observer: ReselectObserver,
         healthy: Callable[[], object],
+        owe: Owe,
     ) -> None:
         """`healthy` raises when there is no sense in waiting on."""
         self._read = read
@@ -48,6 +67,8 @@ class Reselector:
         self._stop = stop
         self._observer = observer
         self._healthy = healthy
+        self._owe = owe
+        self._owing = False
 
     @property
     def pending(self) -> bool:
@@ -56,41 +77,50 @@ class Reselector:
 
     def fill(self) -> bool:
         """See `cdc.contracts.Reselect.fill`. Looks once also when told to stop before."""
-        groups = _by_table(self._holes.waiting)
-        asks = [_ask(holes) for holes in groups]
-        answers = self._answers(asks, frozenset(hole.xid for hole in self._holes.waiting))
-        if answers is None:
-            return False
-        gone_count = sum(map(self._fill, groups, asks, answers))
-        self._observer.reselected(
-            row_count=len(self._holes.waiting),
-            gone_count=gone_count,
-            query_count=sum(bool(answer.columns) for answer in answers),
-        )
+        waits = _Waits(self._clock.monotonic_s(), _HURRIED_S if self._owing else _PATIENCE_S)
+        holes, owed = self._holes.waiting, 0
+        gone_count = query_count = 0
+        while holes:
+            groups = _by_table(holes)
+            asks = [_ask(group) for group in groups]
+            try:
+                answers = self._read(asks, frozenset(hole.xid for hole in holes))
+            except NotYet as reason:
+                late, others = _parted(holes, reason.unseen)
+                if self._clock.monotonic_s() - waits.began_s >= waits.patience_s and self._owe(late):
+                    self._say_owed(reason, late)
+                    owed += len(late)
+                    holes = others
+                elif not self._wait(reason, waits):
+                    return False
+                continue
+            gone_count = sum(map(self._fill, groups, asks, answers))
+            query_count = sum(bool(answer.columns) for answer in answers)
+            break
+        if waits.told:
+            log.get().info("reselect_resumed", waited_s=round(self._clock.monotonic_s() - waits.began_s, 1))
+            self._observer.reselect_waits(None)
+        self._observer.reselected(row_count=len(holes), gone_count=gone_count, query_count=query_count)
         self._holes.waiting.clear()
+        self._owing = owed > 0
         return True
 
-    def _answers(self, asks: Sequence[Ask], xids: frozenset[int]) -> Sequence[Answer] | None:
-        """Look until it can be read; None when told to stop."""
-        began_s, pause_s, told = self._clock.monotonic_s(), _PAUSE_FIRST_S, False
-        while True:
-            try:
-                answers = self._read(asks, xids)
-            except NotYet as reason:
-                waited_s = self._clock.monotonic_s() - began_s
-                if not told and waited_s >= _TELL_S:
-                    told = True
-                    log.get().warning("reselect_waiting", **log.error_fields(reason.error))
-                    self._observer.reselect_waits(reason.error)
-                self._healthy()
-                if self._clock.wait(self._stop, pause_s):
-                    return None
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-                continue
-            if told:
-                log.get().info("reselect_resumed", waited_s=round(self._clock.monotonic_s() - began_s, 1))
-                self._observer.reselect_waits(None)
-            return answers
+    def _wait(self, reason: NotYet, waits: _Waits) -> bool:
+        """A moment, until the next look; False when told to stop."""
+        if not waits.told and self._clock.monotonic_s() - waits.began_s >= _TELL_S:
+            waits.told = True
+            log.get().warning("reselect_waiting", **log.error_fields(reason.error))
+            self._observer.reselect_waits(reason.error)
+        self._healthy()
+        pause_s, waits.pause_s = waits.pause_s, min(2 * waits.pause_s, _PAUSE_MAX_S)
+        return not self._clock.wait(self._stop, pause_s)
+
+    def _say_owed(self, reason: NotYet, holes: Sequence[Hole]) -> None:
+        self._observer.reselect_owed(len(holes))
+        if not self._owing:
+            self._owing = True
+            tables = sorted({hole.relation.table for hole in holes})
+            log.get().warning("reselect_owed", tables=tables[:10], rows=len(holes), **log.error_fields(reason.error))
 
     def _fill(self, holes: Sequence[Hole], ask: Ask, answer: Answer) -> int:
         """Hand the values to the records of one table; returns how many rows are gone."""
@@ -106,6 +136,13 @@ class Reselector:
         if filled_count:
             self._holes.learn(ask.relation.oid, size, filled_count)
         return len(holes) - filled_count
+
+
+def _parted(holes: Sequence[Hole], unseen: Collection[int]) -> tuple[list[Hole], list[Hole]]:
+    """Those that cannot be filled now, and those that can: none when it is no transaction that is in the way."""
+    if not unseen:
+        return list(holes), []
+    return [hole for hole in holes if hole.xid in unseen], [hole for hole in holes if hole.xid not in unseen]
 
 
 def _by_table(holes: Sequence[Hole]) -> list[list[Hole]]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc.lsn import Lsn
-from cdc.model.patterns import matches
 from cdc.model.tablefacts import CatalogScope, ColumnFacts, LeafFacts, TableFacts
+from cdc.patterns import matches
 from cdc.replication.catalog import current_wal, reading
 from cdc.replication.connect import Connection
 

@@ -23,15 +23,18 @@ from cdc.config.secret import Secret
 from cdc.errors import SourceGap, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
+from cdc.telemetry import log
 from cdc.telemetry.status import SlotReading
 
 _ANSWER_S: Final = 10.0  # a look takes milliseconds; whoever answers none for so long is not there
 
 _NO_JIT: Final = "set jit = off"  # compiling costs more than the looks at thousands of tables
 
+# A statement of its own, before the others: in one of theirs it would lie behind what their snapshot has.
+_NOW: Final = "select pg_catalog.pg_current_wal_insert_lsn()::text"
+# After _TABLES, which without a publication only shows that nothing is in it.
 _LOOK: Final = """
-select pg_catalog.pg_current_wal_insert_lsn()::text,
-       coalesce(s.confirmed_flush_lsn::text, '0/0'),
+select coalesce(s.confirmed_flush_lsn::text, '0/0'),
        coalesce(s.restart_lsn::text, '0/0'),
        coalesce(s.wal_status, ''),
        s.safe_wal_size,
@@ -126,6 +129,21 @@ class CatalogWatch:
             raise failure
         return self._verified
 
+    def name_gap(self, connection: Connection, seen: SourceGap) -> None:
+        """Raise the gap that the stream has `seen` with what is wrong and the range, if a look finds it.
+
+        Before 18 a server ends the stream itself when its publication is gone, and may be quicker than our looks.
+        """
+        if seen.facts["known_to"] is not None:
+            return
+        try:
+            with deadline(connection, _ANSWER_S):
+                self._look(connection)
+        except SourceGap as named:
+            raise named from seen
+        except TailraceError as error:
+            log.get().debug("gap_not_named", **log.error_fields(error))
+
     def close(self) -> None:
         """Stop looking, at once: a look that a silent server does not answer is cut off."""
         self._stop.set()
@@ -154,30 +172,37 @@ class CatalogWatch:
         watched = self._watched
         names = {"slot": watched.slot, "publication": watched.publication, "oids": list(watched.tables)}
         try:
+            now = connection.execute(_NOW).fetchone()
+            rows = _tables(connection, names)
+            changed = self._changed(rows)
+            if changed:
+                # pg_get_publication_tables does not see by the snapshot of its statement, pg_class does: a table that
+                # is dropped at this very moment is in one and not in the other. The next statement has it in neither.
+                rows = [row for row in _tables(connection, names) if row[0] in changed]
             row = connection.execute(_LOOK, names).fetchone()
-            rows = connection.execute(_TABLES, names).fetchall()
         except psycopg.Error as error:
             raise translate(error, "look at slot and publication") from error
-        if row is None:
+        if now is None or row is None:
             raise SourceUnreachable("PostgreSQL did not answer the look at slot and publication")
-        current = Lsn.parse(row[0])
+        current = Lsn.parse(now[0])
         reading = SlotReading(
             at_s=self._clock.monotonic_s(),
             current_lsn=current,
-            confirmed_lsn=Lsn.parse(row[1]),
-            restart_lsn=Lsn.parse(row[2]),
-            wal_status=row[3],
-            safe_wal_bytes=row[4],
-            retained_bytes=row[5],
+            confirmed_lsn=Lsn.parse(row[0]),
+            restart_lsn=Lsn.parse(row[1]),
+            wal_status=row[2],
+            safe_wal_bytes=row[3],
+            retained_bytes=row[4],
         )
-        wrong = self._wrong(reading, slot_there=row[6], oid=row[7], publishes=row[8], rows=rows)
+        wrong = self._wrong(reading, slot_there=row[5], oid=row[6], publishes=row[7], rows=rows)
         if wrong is not None:
             raise SourceGap(
                 f"{wrong}; changes from {self._verified or current} on may be missing in the log",
                 known_to=self._verified or current,
                 resumes_at=current,
-                hint="changes in that range are unknown; `cdc doctor` shows what to mend before a new start",
-                command="cdc doctor",
+                hint="changes in that range are unknown; the command has every table read anew, into the same topics. "
+                "See with `cdc doctor` what else is to be mended",
+                command="cdc slot recreate --resnapshot",
                 slot=watched.slot,
                 publication=watched.publication,
             )
@@ -204,12 +229,21 @@ class CatalogWatch:
             return f"publication {watched.publication!r} was dropped and made again"
         if not publishes:
             return f"publication {watched.publication!r} does not publish inserts, updates and deletes any more"
-        changed = [
-            watched.tables[oid][0]
-            for oid, published, member in rows
-            if not published or member != watched.tables[oid][1]
-        ]
+        changed = self._changed(rows)
         if changed:
-            names = ", ".join(sorted(changed)[:5])
+            names = ", ".join(sorted(changed.values())[:5])
             return f"publication {watched.publication!r} does not have {names} any more, or not all the time"
         return None
+
+    def _changed(self, rows: Sequence[tuple[int, bool, int]]) -> dict[int, str]:
+        """The tables, by oid, that are not in the publication as they were at the start."""
+        tables = self._watched.tables
+        return {oid: tables[oid][0] for oid, published, member in rows if not published or member != tables[oid][1]}
+
+
+def _tables(connection: Connection, names: Mapping[str, object]) -> list[tuple[int, bool, int]]:
+    """None when the publication goes at this very moment: the next statement sees that."""
+    try:
+        return connection.execute(_TABLES, names).fetchall()
+    except psycopg.errors.UndefinedObject:
+        return []

@@ -5,14 +5,14 @@
 3. fence: from now on no older producer of ours can commit;
 4. plant a sentinel and read progress up to it: it can only be newer than what step 1 saw;
 5. compare identity, and the slot's confirmed_flush_lsn as it was before step 2, with what the log says;
-6. write the first cut, and stream with the skip rule.
+6. write the first cut, and stream with the skip rule;
+   where tables without a key are to be copied, that comes before the stream, and all begins anew behind it.
 
 A start that fails leaves nothing behind but what it made on purpose: publication, slot, topics.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -25,21 +25,20 @@ from cdc.capture.sidetopics import SideTopics
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.encode.siderecords import SideRecords
-from cdc.errors import OutcomeUnknown, ProducerFenced, ProgressDamaged
+from cdc.errors import OutcomeUnknown, ProducerFenced, SourceGap
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
-from cdc.kafka.options import patience_s
-from cdc.kafka.producer import TransactionalProducer
 from cdc.kafka.registry import ConfluentRegistry
+from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, signals_topic, transaction_topic
+from cdc.model.snapshot import Notes
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
 from cdc.progress.restore import Restored, recorded_forms, recorded_signals, recorded_snapshots, restore
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
-from cdc.publish.topic_rules import message_bytes_max
 from cdc.replication import catalog
 from cdc.replication.connect import Connection, connect, deadline, sever
 from cdc.replication.keyread import read_by_key
@@ -50,9 +49,11 @@ from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.heartbeat import heartbeats
+from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
 from cdc.startup.snapshots import Snapshots
 from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
 from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
+from cdc.startup.writer import publisher_of, read_behind_sentinel
 from cdc.tables import TablePlanner
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
@@ -60,8 +61,6 @@ from snapshot.desk import Desk
 
 _BROKER_ANSWER_S: Final = 5.0
 _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
-_SENTINEL_READS: Final = 100  # the marker of the sentinel's transaction is written a moment after its commit
-_SENTINEL_WAIT_S: Final = 0.05
 _FIRST_EPOCH: Final = 1
 _AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
 
@@ -69,8 +68,17 @@ _AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose m
 class RunningCapture:
     """A pipeline with everything that must be closed with it."""
 
-    def __init__(self, pipeline: Pipeline, session: ReplicationSession, sql: Connection, slot: str, closing: ExitStack):
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        session: ReplicationSession,
+        sql: Connection,
+        slot: str,
+        watch: CatalogWatch,
+        closing: ExitStack,
+    ) -> None:
         self._pipeline = pipeline
+        self._watch = watch
         self._session = session
         self._sql = sql
         self._slot = slot
@@ -87,6 +95,9 @@ class RunningCapture:
         except ProducerFenced as error:
             if slot_facts(self._sql, self._slot).active_pid == self._session.identity.backend_pid:
                 raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
+            raise
+        except SourceGap as error:
+            self._watch.name_gap(self._sql, error)
             raise
 
     def close(self) -> None:
@@ -116,8 +127,16 @@ class _Catalog:
 def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture:
     """Bring capture up to the first committed cut, or raise what forbids it, with everything closed again.
 
-    `stop` ends the one wait that can be long, for transactions that hold up the making of the slot.
+    `stop` ends the waits that can be long: for transactions that hold up slot or copy, and for the copy itself.
     """
+    while True:
+        running = _start(config, status, clock, stop)
+        if running is not None:
+            return running
+
+
+def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture | None:
+    """One attempt; None: tables were copied, by a producer whose transactions may last longer than they should."""
     with ExitStack() as closing:
         sql = connect(config.source.dsn, application_name="cdc")
         closing.callback(sql.close)
@@ -132,17 +151,14 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         data = data_topics(config, admin, source.tables, before.identity)
         slot = find_or_make_slot(config, source, before, stop)
 
-        session = ReplicationSession(config.source.dsn, application_name="cdc", clock=clock)  # 2
-        closing.callback(session.close)
-        at = _position(before, slot).end_lsn
-        session.start(config.slot, config.publication, at, origin=config.source.origin)
-
+        session = _session(config, clock, _position(before, slot).end_lsn, closing)  # 2
         epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
-        publisher = _publisher(config, clock, epoch)
+        lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name))
+        publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
         closing.callback(publisher.close)
         publisher.fence()  # 3
-
-        restored = _read_behind_sentinel(config, reader, publisher, clock)  # 4
+        restored = read_behind_sentinel(config, reader, publisher, clock)  # 4
+        _refuse_other_epoch(before, restored)
         position = _position(restored, slot)
         identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
         check_identity(restored, identity, slot, position, session.identity)  # 5
@@ -156,12 +172,19 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
         planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
         beats = heartbeats(config, clock, status, closing, epoch=epoch)
         read = recorded_snapshots(reader, config.name)
-        snapshots = Snapshots(config, clock, source.tables, restored, read, planner.plan, epoch=epoch)
+        keyless = KeylessTables(config, source.tables, read, untouched(reader, restored))
+        copies = keyless.copies()
+        snapshots = Snapshots(
+            config, clock, source.tables, restored, read, planner.plan, copies, publisher.ledger, epoch=epoch
+        )
         closing.callback(snapshots.close)
-        publisher.tables = snapshots.states()
+        publisher.tables = snapshots.states() | keyless.states()
         publisher.introduce(identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
-        _first_cut(publisher, position, watch, snapshots, ddl)  # 6
+        _first_cut(publisher, position, watch, keyless.noted(snapshots.desk.notes(), position), ddl)  # 6
+        copier = Copier(config, clock, stop, sql, publisher, planner, status, watch.verified, position, epoch)
+        if keyless.copied_by(copier):
+            return None
         snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), signals.topic_id)
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, source.identity.database)
@@ -171,7 +194,7 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             assembler=_assembler(config, position, epoch, side, snapshots.desk),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
-            reselect=Reselector(partial(read_by_key, sql), holes, clock, stop, observer=status, healthy=watch.verified),
+            reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.desk),
             observer=status,
             clock=clock,
             verified=watch.verified,
@@ -180,16 +203,42 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
             asides=[ddl, *beats],
             snapshots=snapshots.desk,
         )
-        return RunningCapture(Pipeline(parts), session, sql, config.slot, closing.pop_all())
+        return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, closing.pop_all())
     raise AssertionError("unreachable")
 
 
+def _session(config: Config, clock: Clock, at: Lsn, closing: ExitStack) -> ReplicationSession:
+    session = ReplicationSession(config.source.dsn, application_name="cdc", clock=clock)
+    closing.callback(session.close)
+    session.start(config.slot, config.publication, at, origin=config.source.origin)
+    return session
+
+
+def _refuse_other_epoch(before: Restored, restored: Restored) -> None:
+    """A repair may have come in between: nothing that was derived from `before` holds then."""
+    if restored.progress is not None and (before.progress is None or restored.progress.epoch != before.progress.epoch):
+        raise OutcomeUnknown(f"the log is of epoch {restored.progress.epoch} now; capture starts over")
+
+
 def _first_cut(
-    publisher: KafkaPublisher, position: StreamPosition, watch: CatalogWatch, snapshots: Snapshots, ddl: DdlWatch
+    publisher: KafkaPublisher, position: StreamPosition, watch: CatalogWatch, notes: Notes, ddl: DdlWatch
 ) -> None:
     ddl.write(position)
-    publisher.commit(position, watch.verified(), snapshots.desk.notes())
+    publisher.commit(position, watch.verified(), notes)
     ddl.written()
+
+
+def _reselector(
+    sql: Connection,
+    holes: Holes,
+    clock: Clock,
+    stop: threading.Event,
+    status: Status,
+    watch: CatalogWatch,
+    desk: Desk,
+) -> Reselector:
+    read = partial(read_by_key, sql)
+    return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=desk.owe)
 
 
 def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
@@ -213,12 +262,6 @@ def _say_started(
         tables=tables,
         first_start=first,
     )
-
-
-def _publisher(config: Config, clock: Clock, epoch: int) -> KafkaPublisher:
-    size = message_bytes_max(config.capture.row_bytes_max)
-    producer = TransactionalProducer(config.kafka, config.transactional_id, message_bytes_max=size, clock=clock)
-    return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
 def _planner(
@@ -270,21 +313,6 @@ def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:
         return position
     assert slot.confirmed_flush_lsn is not None
     return StreamPosition(slot.confirmed_flush_lsn)
-
-
-def _read_behind_sentinel(config: Config, reader: LogReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
-    nonce = secrets.token_hex(16).encode()
-    publisher.plant(nonce)
-    never = threading.Event()
-    for _ in range(_SENTINEL_READS):
-        restored = restore(reader, config.name)
-        if restored.sentinel == nonce:
-            return restored
-        clock.wait(never, _SENTINEL_WAIT_S)
-    raise ProgressDamaged(
-        "the sentinel that was just committed cannot be read back",
-        hint="the broker shows old records, or somebody else writes to the progress topic",
-    )
 
 
 def _watch(

@@ -24,9 +24,10 @@ from cdc.telemetry import log
 from snapshot import reader
 from snapshot.condition import Condition, ConditionError, parse
 from snapshot.desk import Desk
-from snapshot.merger import Merger, Wanted
+from snapshot.merger import Merger
 from snapshot.signals import Signal, SignalError, in_order
 from snapshot.signals import parse as parse_signal
+from snapshot.tablestate import Wanted
 
 _AHEAD_BYTES: Final = 2 << 20
 _AGAIN_S: Final = 2.0  # between attempts to read, or to ask PostgreSQL
@@ -190,6 +191,8 @@ class SignalListener:
         """Which rows of a table are meant. Raises SignalError."""
         if not table.key:
             raise SignalError("it has no key: rows that are read again could not take the place of others")
+        if signal.keys and self._config.encode.format == "avro":
+            raise SignalError("its keys are in Avro, and a signal names keys in JSON: give a condition")
         columns = [column.name for column in table.columns if column.name in table.key]
         keys = tuple(in_order(key, columns) for key in signal.keys)
         text = "" if keys else signal.where_of(table.table)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from cdc.capture.ddl import DdlWatch
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import PlannedRelation
+from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
+from cdc.model.names import data_topic
 from cdc.model.relation import Relation
 from cdc.model.signals import SignalsRecord
 from cdc.model.snapshot import SnapshotRecord
 from cdc.progress.restore import Restored
+from cdc.publish.ledger import Ledger
+from cdc.publish.livekeys import StaleKeys
 from cdc.replication import catalog
 from cdc.replication.connect import Connection
 from cdc.replication.table import SourceTable
@@ -21,7 +27,13 @@ from cdc.telemetry.status import Status
 from snapshot import reader
 from snapshot.crew import Crew
 from snapshot.desk import Desk
+from snapshot.keyless import Copied, CopiedRows
 from snapshot.merger import Merger
+from snapshot.sweeper import Sweeper
+
+_AHEAD_BYTES: Final = 2 << 20  # as the other readers beside a running capture
+_SWEPT_AT_ONCE: Final = 1_000  # keys that a chunk looks for, by their index
+_SWEPT_IN_AVRO: Final = 20_000  # for these it reads the whole table (`snapshot.keyfilter`)
 
 
 class Snapshots:
@@ -35,21 +47,26 @@ class Snapshots:
         restored: Restored,
         records: Mapping[str, SnapshotRecord],
         plan: Callable[[Relation, Lsn], PlannedRelation | None],
+        copies: Mapping[str, Copied],
+        ledger: Ledger,
         *,
         epoch: int,
     ) -> None:
-        """Go on with what `records` say is not complete; begin what was never read, if that is wanted."""
+        """Go on with what `records` say is not complete; begin what was never read, if that is wanted.
+
+        `copies` are of tables without a key.
+        """
         self._config = config
         self._clock = clock
         self._listener: SignalListener | None = None
         self._unreport: Callable[[], None] = lambda: None
         self._tables = tables
+        self._keyless = frozenset(table.table for table in tables if not table.key)
         self._merger = Merger(chunk_bytes=config.snapshot.chunk_bytes)
-        wanted = config.snapshot.mode == "initial"
         known = {
             table.table: record
             for table in tables
-            if (record := records.get(table.table)) is not None and record.relation == table.oid
+            if table.key and (record := records.get(table.table)) is not None and record.relation == table.oid
         }
         self._given_up = {
             name for name, record in known.items() if record.told != "complete" and not _goes_on(record, config)
@@ -58,12 +75,30 @@ class Snapshots:
             {name: record for name, record in known.items() if name not in self._given_up},
             (restored.progress.pending_visibility or ()) if restored.progress else (),
         )
+        self._copies = copies
         at = restored.position.end_lsn if restored.position else Lsn(0)
         for table in tables:
-            if wanted and table.table not in known and table.key:
-                self._merger.begin(table.table, table.oid, at)
+            if table.table in known or not table.key:
+                continue
+            before = records.get(table.table)  # of a table of that name that was dropped
+            if config.snapshot.wants(table.table) or (before is not None and before.sweep):
+                self._merger.begin(table.table, table.oid, at, before.sweep if before is not None else ())
+        topics = {table.table: data_topic(config.name, table.namespace, table.name) for table in tables}
         incomplete = "omit" in {config.toast.mode, *config.toast.tables.values()}
-        self.desk = Desk(self._merger, plan, epoch=epoch, incomplete=incomplete, check=self._check)
+        self.desk = Desk(
+            self._merger,
+            plan,
+            epoch=epoch,
+            incomplete=incomplete,
+            reach=lambda table: ledger.reach(topics[table]),
+            copied=CopiedRows({table: copy for table, copy in copies.items() if copy.l_hi > at}),
+            check=self._check,
+        )
+        stale = StaleKeys(
+            partial(LogReader, config.kafka, client_id="tailrace-sweep", ahead_bytes=_AHEAD_BYTES),
+            at_once=_SWEPT_IN_AVRO if config.encode.format == "avro" else _SWEPT_AT_ONCE,
+        )
+        self._sweeper = Sweeper(self.desk, lambda table, *rest: stale.of(topics[table], *rest), clock)
         self._crew = Crew(
             self.desk,
             config.source.dsn,
@@ -80,12 +115,17 @@ class Snapshots:
         return {table.table: "snapshotting" if table.table in incomplete else "complete" for table in self._tables}
 
     def read_again(self, table: str, relation: int, lsn: int) -> bool:
-        """See `cdc.capture.ddl.ReadAgain`. What is not complete yet looks at the table once more in the end."""
-        if self._config.snapshot.mode == "never":
+        """See `cdc.capture.ddl.ReadAgain`. What is not complete yet looks at the table once more in the end.
+
+        One without a key is never read again; its copy settles what was found before.
+        """
+        if not self._config.snapshot.wants(table):
             return False
+        if table in self._keyless:
+            return table in self._copies and self._copies[table].l_hi > lsn
         with self.desk.merging() as merger:
             state = merger.states.get(table)
-            if state is None or (state == "complete" and merger.ended(table) < lsn):
+            if state is None or merger.selective(table) or (state == "complete" and merger.ended(table) < lsn):
                 merger.begin(table, relation, Lsn(lsn))
                 return False
             return state not in {"begun", "stopped"}
@@ -100,6 +140,7 @@ class Snapshots:
         ddl.read_again = self.read_again
         self.desk.joined = status.snapshot_joined
         self._crew.start(reader.now(sql).started)
+        self._sweeper.start()
         self._listener = SignalListener(self._config, self._clock, self.desk, self._tables, signals, topic_id)
         self._listener.start()
         self._unreport = status.snapshots_are(self._crew.report)
@@ -109,10 +150,12 @@ class Snapshots:
         self._unreport()
         if self._listener is not None:
             self._listener.close()
+        self._sweeper.close()
         self._crew.close()
 
     def _check(self) -> None:
         self._crew.check()
+        self._sweeper.check()
 
     def _look(self, sql: Connection) -> Sequence[SourceTable]:
         source = self._config.source
@@ -121,4 +164,4 @@ class Snapshots:
 
 def _goes_on(record: SnapshotRecord, config: Config) -> bool:
     """Whether what is not complete is still wanted: by the configuration, or because somebody asked for it."""
-    return config.snapshot.mode == "initial" or record.asked
+    return config.snapshot.wants(record.table) or record.asked

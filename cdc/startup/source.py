@@ -24,7 +24,12 @@ from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
 from cdc.replication.table import SourceTable
 from cdc.telemetry import log
 
-_ANEW: Final = "the range cannot be had from the WAL any more; under another `name` capture starts anew"
+_ANEW: Final = (
+    "the range cannot be had from the WAL any more; the command makes a new slot and has every table read anew, into "
+    "the same topics"
+)
+_LEVEL: Final = "the command has every table read anew, into the same topics, and deletes there what it does not have"
+REPAIR: Final = "cdc slot recreate --resnapshot"
 
 _ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 
@@ -99,7 +104,8 @@ def _refuse_other_source(recorded: Identity, now: Identity | SourceIdentity) -> 
             raise SourceDiverged(
                 f"the log belongs to a source with {field} {was}; this one has {found}",
                 hint="it was restored, promoted, or is another server or database: positions of the log mean nothing "
-                "here",
+                f"here. See that source.dsn is the right one first; if it is, {_LEVEL}",
+                command=REPAIR,
                 field=field,
             )
 
@@ -148,6 +154,7 @@ def _gap(config: Config, restored: Restored, source: Source, what: str) -> Sourc
         known_to=known,
         resumes_at=now,
         hint=_ANEW,
+        command=REPAIR,
         slot=config.slot,
     )
 
@@ -160,6 +167,7 @@ def _unpublished(source: Source, restored: Restored, what: str) -> SourceGap:
         known_to=known,
         resumes_at=now,
         hint=_ANEW,
+        command=REPAIR,
     )
 
 
@@ -199,7 +207,8 @@ def check_identity(
     if server.flushed < position.end_lsn:
         raise SourceDiverged(
             f"the log reaches {position.end_lsn}, the server's WAL only {server.flushed}",
-            hint="the database was restored from an older copy, or lost WAL that was not flushed",
+            hint=f"the database was restored from an older copy, or lost WAL that was not flushed; {_LEVEL}",
+            command=REPAIR,
         )
     for topic, topic_id in recorded.topic_ids.items():
         if topic in now.topic_ids and now.topic_ids[topic] != topic_id:
@@ -212,6 +221,7 @@ def check_identity(
                 known_to=position.end_lsn,
                 resumes_at=slot.confirmed_flush_lsn,
                 hint=f"somebody advanced the slot or made it again; {_ANEW}",
+                command=REPAIR,
                 slot=now.slot,
             )
     elif recorded.slot != now.slot:

@@ -66,6 +66,11 @@ class Metrics:
             "Row events that stay without unchanged values, because the row is not in the table any more",
             registry=registry,
         )
+        self.reselect_owed = Counter(
+            "cdc_reselect_owed_rows_total",
+            "Row events published without unchanged values, whose rows are read once their transactions are visible",
+            registry=registry,
+        )
         self.reselect_queries = Counter(
             "cdc_reselect_queries_total", "Queries for unchanged values: one a table and batch", registry=registry
         )
@@ -109,7 +114,7 @@ class Metrics:
         )
         self.snapshot_tables = Gauge(
             "cdc_snapshot_tables",
-            "Tables there is or was a snapshot of, by state: waiting, reading, paused, stopped, complete",
+            "Tables there is or was a snapshot of, by state: waiting, reading, sweeping, paused, stopped, complete",
             ["state"],
             registry=registry,
         )

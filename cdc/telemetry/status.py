@@ -21,7 +21,7 @@ from cdc.model.tablefacts import DdlFinding
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 
-SNAPSHOT_STATES: Final = ("waiting", "reading", "paused", "stopped", "complete")
+SNAPSHOT_STATES: Final = ("waiting", "reading", "sweeping", "paused", "stopped", "complete")
 _RATE_WINDOW_S: Final = 10.0
 _DDL_LOGGED: Final = 20  # of one look: a schema that is renamed has thousands of tables
 DDL_SHOWN: Final = 100  # in /status; `cdc ddl list` shows all
@@ -117,6 +117,10 @@ class Status:
         self._metrics.reselected.inc(row_count - gone_count)
         self._metrics.reselect_gone.inc(gone_count)
         self._metrics.reselect_queries.inc(query_count)
+
+    def reselect_owed(self, row_count: int) -> None:
+        """See `cdc.contracts.ReselectObserver.reselect_owed`."""
+        self._metrics.reselect_owed.inc(row_count)
 
     def reselect_waits(self, cause: TailraceError | None) -> None:
         """See `cdc.contracts.ReselectObserver`."""

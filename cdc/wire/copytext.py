@@ -41,8 +41,13 @@ def texts(line: bytes, column_count: int) -> list[bytes | None]:
     if b"\\" in body:
         for index, text in enumerate(found):
             if text is not None and b"\\" in text:
-                found[index] = None if text == _NULL else _unescaped(text)
+                found[index] = value(text)
     return found
+
+
+def value(text: bytes) -> bytes | None:
+    """What stands between two tabs, None for null. Raises DecodeError."""
+    return None if text == _NULL else _unescaped(text)
 
 
 def _unescaped(text: bytes) -> bytes:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from cdc.config.settings import Warehouse
 from cdc.errors import SinkUnfit
-from cdc.model.patterns import matches
 from cdc.model.progress import SchemaRecord
+from cdc.patterns import matches
 from cdc.telemetry import log
 from sinks.warehouse import layout
 from sinks.warehouse.columns import LakeTable, form_of

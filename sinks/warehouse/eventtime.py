@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from cdc.errors import SinkUnfit
-from cdc.model.patterns import matches
+from cdc.patterns import matches
 from sinks.warehouse.columns import LakeTable
 
 EFFECTIVE_COLUMNS: Final = ("_effective_from", "_effective_to")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as fn
 
 from cdc.kafka.consumer import LogReader
-from cdc.model.patterns import matches
+from cdc.patterns import matches
 from sinks.warehouse import batch, changes, layout
 from sinks.warehouse.columns import LakeTable, form_of
 from sinks.warehouse.cutreader import read_schemas

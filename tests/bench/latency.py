@@ -7,7 +7,10 @@ consumer has the record; one machine, one clock.
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
 
@@ -28,6 +31,7 @@ class _Source(msgspec.Struct):
 
 class _Event(msgspec.Struct):
     source: _Source
+    op: str
 
 
 def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict[str, object]:
@@ -75,6 +79,31 @@ def _consumer(stack: Stack, topic: str) -> Consumer:
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(_PARTITIONS)])
     return consumer
+
+
+@contextmanager
+def listener(stack: Stack, topic: str) -> Iterator[list[tuple[float, float]]]:
+    """(when it was committed, latency in ms) of every event of a topic but rows of a snapshot; it grows meanwhile."""
+    heard: list[tuple[float, float]] = []
+    stop, decoder = threading.Event(), msgspec.json.Decoder(_Event)
+    consumer = _consumer(stack, topic)
+
+    def listen() -> None:
+        while not stop.is_set():
+            message = consumer.poll(0.1)
+            value = None if message is None else message.value()
+            if value is not None and (event := decoder.decode(value)).op != "r":
+                committed_s = event.source.ts_us / 1e6
+                heard.append((committed_s, (time.time() - committed_s) * 1000))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        yield heard
+    finally:
+        stop.set()
+        thread.join()
+        consumer.close()
 
 
 def _listen(consumer: Consumer, writer: subprocess.Popen[bytes]) -> list[float]:

@@ -1,20 +1,26 @@
-"""A table of two million rows, read by `COPY` alone, by the daemon's snapshot, and by that while others write."""
+"""A table of two million rows, read by `COPY` alone, by the daemon's snapshot, and by that while others write.
+
+Under writes one in five updates goes to a table beside it, whose topic has nothing else: how long these take to a
+`read_committed` consumer is what the stream takes, and what the writers themselves wait is compared with the seconds
+before the daemon was there.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import quantiles
+from types import TracebackType
+from typing import Self
 
 import psycopg
 
 from cdc.local.stack import Stack
 from tests.bench.daemon import BenchDaemon, write_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.bench.latency import listener
 
 _TABLE = """
 create table {name} (
@@ -26,6 +32,9 @@ insert into {name}
 select i, i % 1000, 'paid', i + 0.25, 'some note ' || i || ' of text', now(), true from generate_series(1, {count}) i
 """
 _WAIT_S = 600.0
+_ALONE_S = 5.0
+_BESIDE_ROWS = 1000
+_BESIDE_EVERY = 5  # of the updates
 
 
 def measure_snapshot(stack: Stack, folder: Path, row_count: int) -> dict[str, object]:
@@ -34,14 +43,13 @@ def measure_snapshot(stack: Stack, folder: Path, row_count: int) -> dict[str, ob
     for name, rate in (("quiet", 0), ("updated", 500)):
         table = f"snap_{name}"
         with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
-            sql.execute(_TABLE.format(name=table).encode())
-            sql.execute(_ROWS.format(name=table, count=row_count).encode())
-            sql.execute(f"vacuum analyze {table}".encode())
+            for made, count in ((table, row_count), (f"{table}_beside", _BESIDE_ROWS)):
+                sql.execute(_TABLE.format(name=made).encode())
+                sql.execute(_ROWS.format(name=made, count=count).encode())
+                sql.execute(f"vacuum analyze {made}".encode())
             first_s = _plain(sql, table)
-            config = write_config(stack, folder, name, f"public.{table}", snapshot="initial")
-            with _updates(stack.postgres.dsn, table, row_count, rate), BenchDaemon(config) as daemon:
-                found = _wait(daemon, config.with_suffix(".log"), row_count)
-                found["peak_rss_bytes"] = daemon.peak_rss_bytes()
+            config = write_config(stack, folder, name, f"public.{table}*", snapshot="initial")
+            found = _measured(stack, config, name, (table, row_count, rate))
             plain_s = (first_s + _plain(sql, table)) / 2
         rate_of = found["rows_per_second"]
         assert isinstance(rate_of, float)
@@ -53,6 +61,36 @@ def measure_snapshot(stack: Stack, folder: Path, row_count: int) -> dict[str, ob
     return result
 
 
+def _measured(stack: Stack, config: Path, name: str, load: tuple[str, int, int]) -> dict[str, object]:
+    table, row_count, rate = load
+    with ExitStack() as closing:
+        writer = closing.enter_context(_Writer(stack.postgres.dsn, *load)) if rate else None
+        if writer is not None:
+            time.sleep(_ALONE_S)
+            alone_s = writer.taken()
+        daemon = closing.enter_context(BenchDaemon(config))
+        heard = closing.enter_context(listener(stack, f"{name}.public.{table}_beside")) if rate else []
+        running_s = time.time()
+        if writer is not None:
+            writer.taken()
+        found = _wait(daemon, config.with_suffix(".log"), table, row_count)
+        found["peak_rss_bytes"] = daemon.peak_rss_bytes()
+        if writer is not None:
+            waited_s = writer.taken()
+            found["updates_per_second"] = round(len(waited_s) / float(str(found["seconds"])))
+            found["stream_p50_ms"], found["stream_p99_ms"] = _quantiles(
+                [latency_ms for committed_s, latency_ms in heard if committed_s > running_s]
+            )
+            found["writer_p95_ms_alone"] = round(quantiles(alone_s, n=20)[18] * 1000, 2)
+            found["writer_p95_ms"] = round(quantiles(waited_s, n=20)[18] * 1000, 2)
+    return found
+
+
+def _quantiles(milliseconds: list[float]) -> tuple[float, float]:
+    cuts = quantiles(milliseconds, n=100)
+    return round(cuts[49], 1), round(cuts[98], 1)
+
+
 def _plain(sql: psycopg.Connection[tuple[object, ...]], table: str) -> float:
     """Seconds of a COPY of all rows to a client that drops them."""
     began_s = time.monotonic()
@@ -62,9 +100,12 @@ def _plain(sql: psycopg.Connection[tuple[object, ...]], table: str) -> float:
     return time.monotonic() - began_s
 
 
-def _wait(daemon: BenchDaemon, log: Path, row_count: int) -> dict[str, object]:
+def _wait(daemon: BenchDaemon, log: Path, table: str, row_count: int) -> dict[str, object]:
     began_s, cpu_s = time.monotonic(), daemon.cpu_s()
-    while "snapshot_complete" not in log.read_text(encoding="utf-8"):
+    while not any(
+        "snapshot_complete" in line and f"{table}_beside" not in line
+        for line in log.read_text(encoding="utf-8").splitlines()
+    ):
         if time.monotonic() - began_s > _WAIT_S:
             raise SystemExit("bench: the snapshot does not end")
         time.sleep(0.02)
@@ -76,25 +117,43 @@ def _wait(daemon: BenchDaemon, log: Path, row_count: int) -> dict[str, object]:
     }
 
 
-@contextmanager
-def _updates(dsn: str, table: str, row_count: int, rate: int) -> Iterator[None]:
-    """So many updates a second of rows all over the table."""
-    stop = threading.Event()
+@dataclass
+class _Writer:
+    """So many updates a second, of rows all over the table and of the one beside it."""
 
-    def write() -> None:
-        with psycopg.connect(dsn, autocommit=True) as session:
-            number = 0
-            while rate and not stop.wait(1 / rate):
+    dsn: str
+    table: str
+    row_count: int
+    rate: int
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _took_s: list[float] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def taken(self) -> list[float]:
+        """Seconds of every update since this was asked last."""
+        taken, self._took_s = self._took_s, []
+        return taken
+
+    def _write(self) -> None:
+        number, due_s = 0, time.monotonic()
+        with psycopg.connect(self.dsn, autocommit=True) as session:
+            while not self._stop.wait(max(0.0, due_s - time.monotonic())):
+                due_s += 1 / self.rate
                 number += 7919
+                beside = number % _BESIDE_EVERY == 0
+                table, count = (f"{self.table}_beside", _BESIDE_ROWS) if beside else (self.table, self.row_count)
+                began_s = time.monotonic()
                 session.execute(
-                    f"update {table} set customer_id = customer_id + 1 where id = %s".encode(),
-                    (number % row_count + 1,),
+                    f"update {table} set customer_id = customer_id + 1 where id = %s".encode(), (number % count + 1,)
                 )
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+                self._took_s.append(time.monotonic() - began_s)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from cdc.encode.partition import partition_of
 from cdc.errors import SpoolFailed
 from cdc.kafka.consumer import LogReader
 from cdc.publish.ledger import Ledger
-from cdc.publish.livekeys import SpooledKeys
+from cdc.publish.livekeys import SpooledKeys, StaleKeys
 from tests.contract.kafka_clients import Broker, create_topic, producing, publish, settings_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,44 @@ def test_keys_without_a_tombstone_are_live_in_order_and_per_partition(kafka: Bro
 
     with SpooledKeys(partial(LogReader, settings_of(kafka)), ledger).of(topic) as found:
         assert list(found) == [(0, [b"a", b"b", b"\xff"]), (1, [b"back"])]
+
+
+def test_stale_keys_are_live_ones_whose_last_record_is_from_before(kafka: Broker, topic_prefix: str) -> None:
+    """Nor is one of them streamed meanwhile; what lies behind the end counts for nothing."""
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    old: list[Record] = [(b"%d" % number, b"v", None) for number in range(8)]
+    home = {number: partition_of(b"%d" % number, 2) for number in range(8)}
+    with producing(kafka, topic_prefix) as producer:
+        marks, ends = [], {}
+        for index in range(2):
+            records = [record for record in old if home[int(record[0] or b"")] == index]
+            marks.append(publish(producer, topic, index, [*_DEAD, *records]) + 1)
+            new: list[Record] = [(b"new", b"v", None)]
+            new += [(b"0", b"w", None)] if home[0] == index else []
+            new += [(b"1", None, None)] if home[1] == index else []
+            ends[topic, index] = publish(producer, topic, index, new) + 1
+            publish(producer, topic, index, [(b"%d" % number, None, None) for number in range(8)])
+    stale = StaleKeys(partial(LogReader, settings_of(kafka)), at_once=1)
+
+    with stale.of(topic, marks, ends, lambda: {b"2", b"3"}) as pages:
+        found = [(keys, left) for keys, left in pages]
+
+    wanted = sorted((home[number], b"%d" % number) for number in range(4, 8))
+    assert found == [([key], len(wanted) - 1 - at) for at, (_, key) in enumerate(wanted)]
+
+
+def test_stale_keys_are_given_up_when_what_was_streamed_is_not_known(kafka: Broker, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    with producing(kafka, topic_prefix) as producer:
+        end = publish(producer, topic, 0, [(b"%d" % number, b"v", None) for number in range(8)]) + 1
+    answers: list[set[bytes] | None] = [set(), set(), None]
+    stale = StaleKeys(partial(LogReader, settings_of(kafka)), at_once=2)
+
+    with stale.of(topic, [end], {(topic, 0): end}, lambda: answers.pop(0)) as pages:
+        found = [keys for keys, _ in pages]
+
+    assert answers == []
+    assert len(found) <= 1
 
 
 def test_temporary_folder_that_is_full_is_named_and_waited_for(

@@ -6,11 +6,16 @@ import json
 import os
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from cdc.lsn import Lsn
+from tests.fixtures.asevents import NO_ID, from_avro, from_flat
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.oracle import history_faults
+from tests.fixtures.registryapi import RegistryApi
 from tests.fixtures.seed import seed
 from tests.fixtures.topiclog import read_raw
 from tests.fixtures.waiting import until
@@ -26,13 +31,21 @@ TERM_S: Final = 20.0
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
 
 
-def test_log_is_exactly_the_history_after_kill_9_at_random_moments(capture: CaptureSite) -> None:
-    oracle = begin(capture)
+@pytest.mark.parametrize("form", ["json", "flat", "avro"])
+def test_log_is_exactly_the_history_after_kill_9_at_random_moments(
+    capture: CaptureSite, request: pytest.FixtureRequest, form: str
+) -> None:
+    sections: Sections = {**SMALL, "encode": {"format": form}}
+    url = ""
+    if form == "avro":
+        url = request.getfixturevalue("registry").url
+        sections["registry"] = {"url": url, "options": {"timeout": "120"}}
+    oracle = begin(capture, sections)
     chance = random.Random(seed())
 
     with writing(capture.dsn, seed()):
-        for _ in range(KILLS):
-            daemon = capture.daemon(SMALL)
+        for _ in range(KILLS if form == "json" else (KILLS + 2) // 3):
+            daemon = capture.daemon(sections)
             if chance.random() < 0.7:
                 daemon.until_running()
                 time.sleep(chance.uniform(0, 1))  # the moment is what the test is about
@@ -40,9 +53,14 @@ def test_log_is_exactly_the_history_after_kill_9_at_random_moments(capture: Capt
                 time.sleep(chance.uniform(0.1, 2))
             daemon.kill()
             assert acknowledged_early(capture) == []
-    log = capture.settled(capture.running(SMALL))
+    log = capture.settled(capture.running(sections), 120.0)
 
-    assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
+    changes = oracle.changes(list(KEYS))
+    if form == "flat":
+        log, changes = from_flat(log), [replace(change, xid=NO_ID) for change in changes]
+    elif form == "avro":
+        log = from_avro(log, RegistryApi(url))
+    assert history_faults(changes, log, KEYS) == []
     assert wide_rows(log) == dict(capture.query("select id, body from wide")), "large values of the last records"
     assert any(cut["next_ordinal"] for cut in log.cuts), "no transaction was spread; the test is weaker than it says"
 
@@ -65,11 +83,11 @@ def test_log_is_exactly_the_history_after_sigterm_at_random_moments(capture: Cap
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
 
 
-def begin(capture: CaptureSite) -> Oracle:
+def begin(capture: CaptureSite, sections: Sections = SMALL) -> Oracle:
     """The workload's tables, the referee, and a capture that has made its slot and nothing else."""
     capture.sql(*SCHEMA)
     oracle = capture.oracle()
-    capture.running(SMALL).kill()
+    capture.running(sections).kill()
     return oracle
 
 

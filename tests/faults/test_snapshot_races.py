@@ -38,6 +38,21 @@ def test_no_row_is_stale_missing_or_too_many_under_pending_synchronous_commits(l
     assert not found.any, found
 
 
+def test_no_row_is_stale_missing_or_too_many_under_fifty_writers(capture: CaptureSite) -> None:
+    """Inserts, deletes, moved keys, savepoints; half of the commits are asynchronous; large values are out of line."""
+    capture.sql(
+        *RACED, "alter table t alter pad set storage external", "update t set pad = repeat('z', 3000) where id % 3 = 0"
+    )
+    with racing(capture.dsn, seed(), writers=50, commit="off", pause_s=0.4):
+        daemon = capture.running(SMALL_CHUNKS)
+        complete(capture, daemon, "public.t", within_s=180)
+    log = capture.settled(daemon)
+
+    found = differences(capture, log, "t")
+    assert not found.any, found
+    assert any("reselected" in event.source for event in log.events)
+
+
 def test_window_of_lsns_is_found_wrong_by_the_same_test(lonely: CaptureSite) -> None:
     with racing(lonely.dsn, seed(), writers=16, commit="on"):
         daemon = lonely.running(SMALL_CHUNKS, mutant="lsn_window")

@@ -12,7 +12,10 @@ import pytest
 from tests.fixtures import avroread
 from tests.fixtures.commands import cdc
 from tests.fixtures.daemon import capture_site
+from tests.fixtures.faults.secured import PASSWORD, USER, WRONG_PASSWORD
 from tests.fixtures.registryapi import RegistryApi
+from tests.fixtures.signals import answered, signal
+from tests.fixtures.snapshots import INITIAL, complete
 from tests.fixtures.typeforms import ALL, made_domains
 from tests.fixtures.typeforms import columns as form_columns
 from tests.fixtures.typetables import MAKE_OWN, OWN, Columns, arrays, create, exact, fill, said_by_server, scalars
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from cdc.local.registry import Registry
     from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.faults.registrydoor import RegistryDoor
     from tests.fixtures.topiclog import LogRecord, TopicLog
 
 
@@ -178,6 +182,39 @@ def test_registry_that_is_away_is_waited_for(capture: CaptureSite, registry: Reg
 
     rows = [shown_row(r, RegistryApi(registry.url)) for r in capture.settled(daemon, 120.0).topic(capture.topic("t"))]
     assert sorted(rows, key=lambda row: int(row["id"])) == [{"id": 1}, {"id": 2, "v": 2}]
+
+
+def test_registry_behind_tls_and_a_password_in_a_file(
+    capture: CaptureSite, registry: Registry, registry_door: RegistryDoor, tmp_path: Path
+) -> None:
+    secret = tmp_path / "registry"
+    options = {**registry_door.options(), "basic.auth.user.info_file": str(secret)}
+    del options["basic.auth.user.info"]
+    sections: Sections = {"encode": {"format": "avro"}, "registry": {"url": registry_door.url, "options": options}}
+    capture.sql("create table t (id int primary key)")
+
+    secret.write_text(f"{USER}:{WRONG_PASSWORD}\n")
+    daemon = capture.daemon(sections)
+    stop = daemon.stopped_with()
+    secret.write_text(f"{USER}:{PASSWORD}\n")
+    daemon_with_the_right_one = capture.running(sections)
+    capture.sql("insert into t values (1)")
+    (record,) = capture.settled(daemon_with_the_right_one).topic(capture.topic("t"))
+
+    assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
+    assert "HTTP status 401" in stop["message"]
+    assert WRONG_PASSWORD not in daemon.log_text()
+    assert shown_row(record, RegistryApi(registry.url)) == {"id": 1}
+
+
+def test_keys_in_json_are_refused_where_the_log_has_them_in_avro(capture: CaptureSite, registry: Registry) -> None:
+    capture.sql("create table t (id int primary key)", "insert into t values (1)")
+    daemon = capture.running({**avro(registry), **INITIAL})
+    complete(capture, daemon, "public.t")
+
+    answer = answered(capture, signal(capture, {"command": "start", "tables": ["public.t"], "keys": [{"id": 1}]}))
+
+    assert "give a condition" in answer["refused"]["public.t"], "no line would have such a key"
 
 
 def test_tail_says_that_it_reads_json(capture: CaptureSite, registry: Registry) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fixtures.waiting import until
 from tests.integration.test_capture_schema import schema_faults
+from tests.integration.test_ddl_policy import accept
 
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Daemon, Sections
@@ -219,3 +220,20 @@ def test_rows_around_every_kind_of_ddl_are_exact_and_the_rest_is_told(capture: C
     assert log.faults() == []
     assert schema_faults(log) == []
     assert findings(daemon) == wanted_findings()
+
+
+def test_findings_of_every_kind_stop_capture_together_and_nothing_is_lost(capture: CaptureSite) -> None:
+    sections = made(capture)
+    capture.running(sections).stop()
+    run(capture, "first", "ddl", "then")
+
+    stopping: Sections = {**sections, "ddl": {"policy": "stop"}}
+    stop = capture.daemon(stopping).stopped_with()
+    found = accept(capture)
+    log = capture.settled(capture.running(stopping))
+
+    assert (stop["state"], stop["exit_code"], stop["command"]) == ("MISCONFIGURED", 3, "cdc ddl list")
+    assert f"and {len(found) - 3} more" in stop["message"], "three are named"
+    assert {(one["table"], one["kind"]) for one in found} == wanted_findings()
+    assert {topic: rows for topic, rows in rows_of(log).items() if rows} == wanted_rows()
+    assert log.faults() == []

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.fixtures.daemon import capture_site
+from tests.fixtures.snapshots import INITIAL, complete
 from tests.fixtures.waiting import until
 from tests.fixtures.web import ask
 
@@ -188,9 +189,54 @@ def lonely(make_stack: MakeStack, kafka: KafkaServer, topic_prefix: str, tmp_pat
         yield site
 
 
-def test_commit_that_is_not_visible_yet_is_waited_for(lonely: CaptureSite) -> None:
+_MOVED: Final = ("delete from t where id = 2", "update t set id = 2 where id = 1")
+
+
+def test_stream_goes_on_under_a_commit_that_stays_invisible_and_its_row_follows(lonely: CaptureSite) -> None:
+    """Killed in between: what is owed is in the log with the record that lacks it."""
+    lonely.sql("create table other (id int primary key)")
+    daemon = lonely.running(INITIAL)
+    complete(lonely, daemon, "public.t", "public.other")
+    with pending(lonely, *_MOVED):
+        daemon.until_position(lonely.sql("insert into other values (1)"))
+        assert daemon.events("reselect_waiting") == []
+        assert metric(daemon, "cdc_reselect_owed_rows_total") == 1
+        assert told(lonely)["public.t"] == "snapshotting"
+
+        daemon.kill()
+        daemon = lonely.running(INITIAL)
+        until(lambda: waits_for(daemon), "what is owed waits for the transaction")
+        assert lonely.log().topic(lonely.topic("t"))[-1].source["unchanged"] == ["body"]
+        lonely.sql("alter system set synchronous_standby_names = ''", "select pg_reload_conf()")
+    log = complete(lonely, daemon, "public.t")
+
+    of_table = [event for event in log.events if event.topic == lonely.topic("t") and event.source["commit_lsn"]]
+    assert [(event.op, event.key) for event in of_table[2:]] == [
+        ("d", b'{"id":2}'),
+        ("d", b'{"id":1}'),
+        ("c", b'{"id":2}'),
+        ("r", b'{"id":2}'),
+    ]
+    assert folded(log.fold(lonely.topic("t"))) == {2: {"id": 2, "n": 1, "body": body("a")}}
+    assert told(lonely)["public.t"] == "complete"
+    assert log.faults() == []
+
+
+def told(site: CaptureSite) -> dict[str, str]:
+    """What the cuts say of each table."""
+    found: dict[str, str] = {}
+    for cut in site.log().cuts:
+        found |= cut["tables"]
+    return found
+
+
+def waits_for(daemon: Daemon) -> list[str]:
+    return [reason for table in daemon.status().get("snapshots", ()) for reason in table["waits_for"]]
+
+
+def test_commit_that_is_not_visible_yet_is_waited_for_where_no_rows_are_read(lonely: CaptureSite) -> None:
     daemon = lonely.running()
-    with pending(lonely, "delete from t where id = 2", "update t set id = 2 where id = 1"):
+    with pending(lonely, *_MOVED):
         waiting = daemon.until_state("WAITING")
         assert waiting["reason"] == "reselect"
         assert "not visible" in waiting["error"]["message"]
@@ -221,7 +267,7 @@ def test_capture_without_the_visibility_check_is_seen_to_be_wrong(lonely: Captur
     """The row that has the key is still the one that this very transaction deletes."""
     daemon = lonely.running(mutant="see_everything")
 
-    with pending(lonely, "delete from t where id = 2", "update t set id = 2 where id = 1"):
+    with pending(lonely, *_MOVED):
         until(lambda: lonely.log().events, "it publishes what it cannot know")
         lonely.sql("alter system set synchronous_standby_names = ''", "select pg_reload_conf()")
 

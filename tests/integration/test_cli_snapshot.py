@@ -128,7 +128,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(capture: Capt
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_snapshot(capture: CaptureSite) -> None:
-    daemon, config = _started(capture, rows_per_s_max=100)
+    daemon, config = _started(capture, rows_per_s_max=40)
     complete(capture, daemon, "public.t")
 
     process = subprocess.Popen(

@@ -40,7 +40,7 @@ _FILLED: Final = "insert into {} select n, n, repeat('x', 700) from generate_ser
 )
 def test_table_that_changes_in_the_middle_is_exact_in_the_end(capture: CaptureSite, statements: list[str]) -> None:
     capture.sql(_MADE.format("t"), _FILLED.format("t"))
-    daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:100")
+    daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:300")
     with _writer(capture):
         _wait_for_the_middle(capture, daemon)
         capture.sql(*statements)
@@ -53,7 +53,7 @@ def test_table_that_changes_in_the_middle_is_exact_in_the_end(capture: CaptureSi
 def test_column_that_came_with_a_default_while_capture_was_down_is_read_of_every_row(capture: CaptureSite) -> None:
     """It rewrites nothing, so where rows lie does not tell."""
     capture.sql(_MADE.format("t"), _FILLED.format("t"))
-    daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:100")
+    daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:300")
     _wait_for_the_middle(capture, daemon)
     daemon.kill()
 
@@ -71,7 +71,7 @@ def test_partition_that_is_attached_in_the_middle_is_read(capture: CaptureSite) 
         _MADE.format("apart"),
         "insert into apart select n, n, 'y' from generate_series(1001, 1100) n",
     )
-    daemon = capture.running({**SMALL_CHUNKS, "source": {"tables": ["public.t"]}}, mutant="slow_chunks:100")
+    daemon = capture.running({**SMALL_CHUNKS, "source": {"tables": ["public.t"]}}, mutant="slow_chunks:300")
 
     _wait_for_the_middle(capture, daemon)
     capture.sql("alter table t attach partition apart for values from (1000) to (2000)")

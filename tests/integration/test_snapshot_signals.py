@@ -247,7 +247,8 @@ def _as(dsn: str, role: str) -> str:
 
 def test_column_of_a_condition_that_changes_its_type_ends_the_snapshot_and_not_capture(capture: CaptureSite) -> None:
     _complete(capture).stop()
-    daemon = capture.running({"snapshot": {**SMALL_CHUNKS["snapshot"], "rows_per_s_max": 20}})
+    throttled = {"snapshot": {**SMALL_CHUNKS["snapshot"], "rows_per_s_max": 20}}
+    daemon = capture.running({**throttled, "ddl": {"policy": "warn"}})
     assert answered(capture, signal(capture, {**START, "where": "status <> 'x'"}))["done"] == ["public.t"]
 
     capture.sql("alter table t alter status type int using 1")
@@ -258,6 +259,23 @@ def test_column_of_a_condition_that_changes_its_type_ends_the_snapshot_and_not_c
     log = capture.settled(daemon)
     assert log.fold(capture.topic("t"))[b'{"id":100000}']["status"] == 5
     assert daemon.alive
+
+
+def test_ddl_under_a_snapshot_of_some_rows_has_the_whole_table_read(capture: CaptureSite) -> None:
+    _complete(capture).stop()
+    with capture.connect() as writer:
+        daemon = capture.running({**SMALL_CHUNKS, "capture": {"catalog_check_s": 0.1}})
+        capture.sql("create table other (id int primary key)")
+        writer.execute("begin; insert into other values (1)")
+        assert answered(capture, signal(capture, {**START, "where": "id < 10"}))["done"] == ["public.t"]
+        until_record(capture, "public.t", number=2, state="running", begun=False)
+
+        capture.sql("alter table t add d int default 7")
+        until_record(capture, "public.t", number=3)
+        writer.execute("commit")
+        until_record(capture, "public.t", number=3, state="complete")
+
+    assert not differences(capture, capture.settled(daemon), "t").any_but_stale
 
 
 def test_status_names_who_a_snapshot_waits_for(capture: CaptureSite) -> None:

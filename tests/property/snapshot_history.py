@@ -15,8 +15,9 @@ from cdc.lsn import Lsn
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.snapshot import SnapshotRecord
 from cdc.model.visibility import Snapshot
-from snapshot.chunk import Chunk, Form, Leaf, Spec
+from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec
 from snapshot.merger import Merger
+from snapshot.place import Place
 from snapshot.window import Touch, Verdict
 from tests.property.snapshot_server import BLOCKS, KEYS, Op, Row, Server
 
@@ -106,6 +107,7 @@ class History:
             self._open()
             self._read(0)
             self._join(100)
+            self._beside()
             server.abort(server.begin())  # after a crash ids are given out again: one that nobody has yet is not seen
         assert not self.merger.active, "a snapshot that is left alone ends"
         self.seen.update(self.merger.counts)
@@ -157,7 +159,7 @@ class History:
                 for op in transaction.ops:
                     self._emit(op)
                 self._position = transaction.end
-                if keys or truncated:
+                if (keys or truncated) and self.merger.active:
                     self.merger.streamed(
                         Touch(
                             transaction.xid & 0xFFFFFFFF,
@@ -174,7 +176,11 @@ class History:
     def _emit(self, op: Op) -> None:
         if op.old is not None:
             self._say((op.old, None))
-        self._say((op.key, None if op.row is None else (op.row.small, op.row.large if self._whole(op) else None)))
+        self._say((op.key, None if op.row is None else (op.row.small, op.row.large if self._sent(op) else None)))
+
+    def _sent(self, op: Op) -> bool:
+        """Whether its record has all values."""
+        return self._whole(op)
 
     def _whole(self, op: Op) -> bool:
         return self._reselect or op.whole or op.row is None
@@ -240,9 +246,9 @@ class History:
         self.merger.arrived(reading.chunk, reading.rows, len(reading.rows))
 
     def _join(self, rows_max: int) -> None:
-        self.merger.join(Lsn(self._position), self._put, rows_max=rows_max)
+        self.merger.join(Lsn(self._position), Place(self._put, _keys, self._remove), rows_max=rows_max)
 
-    def _put(self, spec: Spec, rows: Sequence[Any], verdict: Verdict) -> tuple[int, int]:
+    def _put(self, spec: Spec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
         joined = 0
         for key, row in rows:
             if str(key).encode() in verdict.keys:
@@ -253,12 +259,18 @@ class History:
             joined += 1
         return joined, joined
 
+    def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
+        raise AssertionError("a sweep that nobody wanted")
+
+    def _beside(self) -> None:
+        """One step of who else there is."""
+
     def _commit(self) -> None:
         notes = self.merger.notes()
         self._events += self._buffer
         self._buffer = []
         self.kept = Kept(list(self._events), self._position, {**self.kept.records, **notes.records}, notes.pending)
-        self.merger.noted(notes)
+        self.merger.noted(notes, lambda _: {(TABLE, 0): len(self._events)})
 
     def _truncate(self) -> None:
         """As soon as nobody is in the way any more."""
@@ -281,6 +293,10 @@ class History:
         if server:
             self.server.crash()
         self._start()
+
+
+def _keys(_: Spec, rows: Rows) -> set[bytes]:
+    return {str(key).encode() for key, _ in rows}
 
 
 def fold(events: Sequence[Event], *, deleted: bool = False) -> dict[int, Any]:

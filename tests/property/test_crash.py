@@ -132,7 +132,13 @@ class _Capture:
                 planner=_Planner(holes),
                 live_keys=SpooledKeys(lambda: nullcontext(log), publisher.ledger),
                 reselect=Reselector(
-                    self._read, holes, clock, threading.Event(), observer=observer, healthy=lambda: None
+                    self._read,
+                    holes,
+                    clock,
+                    threading.Event(),
+                    observer=observer,
+                    healthy=lambda: None,
+                    owe=lambda _: False,
                 ),
                 observer=observer,
                 clock=clock,

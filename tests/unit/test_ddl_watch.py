@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import pytest
 
@@ -13,7 +14,16 @@ from cdc.errors import BrokerUnreachable, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.ddl import OPEN_MAX, merged, widened
 from cdc.model.event import StreamPosition
-from cdc.model.tablefacts import Accepted, CatalogScope, ColumnFacts, DdlFinding, LeafFacts, TableFacts, TableRecord
+from cdc.model.tablefacts import (
+    Accepted,
+    CatalogScope,
+    ColumnFacts,
+    DdlFinding,
+    FindingKind,
+    LeafFacts,
+    TableFacts,
+    TableRecord,
+)
 from cdc.progress.catalog import RecordedCatalog
 from cdc.replication.tablefacts import Digest
 from tests.fixtures.manual_clock import ManualClock
@@ -144,6 +154,28 @@ def test_looks_take_a_fiftieth_of_the_time_at_most() -> None:
     rig.watch.look(rig.catalog)
 
     assert rig.catalog.lsn > looks
+
+
+@pytest.mark.parametrize("kind", get_args(FindingKind))
+def test_open_finding_of_any_kind_stops_capture_where_the_policy_says_so(kind: FindingKind) -> None:
+    finding = DdlFinding(kind=kind, table="public.b", what="it changed", hint="", epoch=2, since_lsn=900, lsn=1000)
+    tables = {"public.b": TableRecord(facts=None, findings=(finding,))}
+
+    def started(policy: Literal["warn", "stop", "resnapshot"]) -> DdlWatch:
+        recorded = RecordedCatalog(None, tables, {})
+        settings = Ddl(policy="warn", tables={"public.b": policy})
+        observer = NotingObserver()
+        watch = DdlWatch(settings, recorded, NotingLog(), ManualClock(), epoch=2, observer=observer, accepted=dict)
+        watch.look(ScriptedCatalog({"a": ()}))
+        watch.write(_AT)
+        return watch
+
+    with pytest.raises(SourceRefused, match="it changed") as stop:
+        started("stop").written()
+
+    assert stop.value.facts["kind"] == kind
+    started("warn").written()
+    started("resnapshot").written()
 
 
 def test_stop_comes_after_the_commit_that_has_the_finding() -> None:

@@ -16,7 +16,7 @@ from cdc.doctor.script import script
 from cdc.doctor.source import check_source
 from cdc.doctor.tables import check_tables
 from cdc.doctor.tomltext import table_pattern, toml_string
-from cdc.model.patterns import matches, pattern_for
+from cdc.patterns import matches, pattern_for
 from cdc.replication.connect import conninfo
 from tests.fixtures.sources import HOSTILE, config, facts, keyless_table, publication, table
 

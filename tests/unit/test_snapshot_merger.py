@@ -5,16 +5,22 @@ from __future__ import annotations
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.signals import SignalsRecord
-from cdc.model.snapshot import SnapshotRecord
+from cdc.model.snapshot import OwedKey, SnapshotRecord
+from cdc.model.visibility import Snapshot
+from cdc.progress.records import decode, encode
 from snapshot.chunk import Form, Leaf
 from snapshot.condition import parse
-from snapshot.merger import Merger, Wanted
+from snapshot.merger import OWED_BYTES_MAX, OWED_MAX, Merger
+from snapshot.place import Place
+from snapshot.tablestate import Wanted
+from snapshot.window import Touch
 
 T = "public.t"
 FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
 LEAF = Leaf(1, "public", "t", 1, 10, 10 * 8192)
 COMPLETE = SnapshotRecord(table=T, relation=1, state="complete", ended_lsn=50)
 WHERE = "id = 1"
+OWED = OwedKey(b"\0\0\0\0\xff\x04", {"id": "2"})
 
 
 def _resumed(record: SnapshotRecord) -> Merger:
@@ -39,7 +45,7 @@ def test_order_and_its_signal_are_in_the_same_notes() -> None:
     assert (notes.records[T].begun, notes.records[T].again, notes.records[T].told) == (True, True, "complete")
     assert notes.signals is not None
     assert notes.signals.next_offset == 8
-    merger.noted(notes)
+    merger.noted(notes, lambda _: {})
     assert not merger.noting
 
 
@@ -132,3 +138,83 @@ def test_chunks_carry_the_condition_and_rows_by_key_read_no_blocks() -> None:
     assert (chunk.condition, chunk.leaf) == (parse(WHERE), LEAF)
     assert (by_key.leaf, by_key.keys) == (None, (b'{"id":1}', b'{"id":2}'))
     assert keyed.next() is None
+
+
+def test_row_of_a_table_that_nobody_read_is_not_owed() -> None:
+    complete, never, stopped = _resumed(COMPLETE), Merger(), Merger()
+    stopped.order(T, 1, Lsn(100), Wanted())
+    stopped.stop(T)
+    complete.order("public.u", 2, Lsn(100), Wanted())
+    complete.stop("public.u")
+
+    assert not never.owe({(T, 1): [OWED]}, Lsn(100))
+    assert not stopped.owe({(T, 1): [OWED]}, Lsn(100))
+    assert not complete.owe({(T, 9): [OWED]}, Lsn(100)), "another table of that name"
+    assert not complete.owe({(T, 1): [OWED], ("public.u", 2): [OWED]}, Lsn(100))
+    assert not complete.active, "none is owed where not all can be"
+
+
+def test_no_more_is_owed_than_a_record_may_hold() -> None:
+    merger = _resumed(COMPLETE)
+    keys = [OwedKey(b"%d" % number, {}) for number in range(OWED_MAX)]
+
+    assert merger.owe({(T, 1): keys}, Lsn(100))
+    assert merger.owe({(T, 1): keys[:10]}, Lsn(100)), "these are owed already"
+    assert not merger.owe({(T, 1): [OWED]}, Lsn(100))
+    assert not _resumed(COMPLETE).owe({(T, 1): [OwedKey(b"x" * (OWED_BYTES_MAX + 1), {})]}, Lsn(100))
+
+
+def test_owed_row_has_a_key_of_any_bytes_and_is_found_by_its_columns_after_a_restart() -> None:
+    merger = _resumed(COMPLETE)
+    assert merger.owe({(T, 1): [OWED]}, Lsn(100))
+    record = decode(encode(merger.notes().records[T]), SnapshotRecord, "progress")
+
+    after = _resumed(record)
+    spec = _planned(after).next()
+
+    assert (record.begun, record.told) == (True, "snapshotting")
+    assert after.incomplete == {T}
+    assert spec is not None
+    assert (spec.keys, spec.named) == ((OWED.key,), (OWED.columns,))
+
+
+def test_owed_row_is_not_read_before_everything_that_touched_it_was_seen() -> None:
+    merger = _resumed(COMPLETE)
+    assert merger.owe({(T, 1): [OWED]}, Lsn(100))
+    _planned(merger)
+
+    merger.streamed(Touch(7, {T: [OWED.key]}))
+    assert merger.next() is None, "a chunk would have to drop it"
+    merger.seen(Snapshot(8, frozenset()))
+
+    assert merger.next() is not None
+
+
+def test_snapshot_of_some_rows_leaves_it_open_which_ddl_the_table_was_read_behind() -> None:
+    merger = _resumed(COMPLETE)
+    merger.order(T, 1, Lsn(100), Wanted(keys=(b'{"id":1}',)))
+    assert merger.selective(T)
+    spec = _planned(merger).next()
+    assert spec is not None
+    chunk = merger.open(spec)
+    merger.taken(chunk, Snapshot(8, frozenset()), Lsn(110), None, FORM)
+    merger.arrived(chunk, [], 0)
+    merger.join(Lsn(120), Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0), rows_max=10)
+    merger.plan(T, FORM, [LEAF], Lsn(130))
+
+    assert (merger.states[T], merger.ended(T), merger.selective(T)) == ("complete", 50, False)
+
+
+def test_rows_by_key_that_are_too_many_bytes_are_read_in_smaller_chunks_down_to_one() -> None:
+    merger = _resumed(COMPLETE)
+    assert merger.owe({(T, 1): [OwedKey(b"%d" % number, {}) for number in range(5)]}, Lsn(100))
+    _planned(merger)
+
+    sizes = []
+    for _ in range(4):
+        spec = merger.next()
+        assert spec is not None
+        sizes.append(len(spec.keys))
+        merger.give_back(merger.open(spec), halve=True)
+
+    assert sizes == [5, 2, 1, 1]

@@ -101,3 +101,9 @@ def test_throttle_saves_up_nothing_while_nothing_is_read() -> None:
 )  # fmt: skip
 def test_index_is_asked_only_for_keys_that_have_one_text(keys: list[bytes], sql: str) -> None:
     assert key_condition(_relation(), keys).as_string(None) == sql
+
+
+def test_index_is_asked_for_keys_of_other_bytes_by_their_columns() -> None:
+    condition = key_condition(_relation(), [b"\0\0\0\0\5\x0e"], [{"i": "7", "s": "x"}])
+
+    assert condition.as_string(None) == "true and \"i\" in ('7') and \"s\" in ('x')"

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from cdc.errors import SourceRefused
-from cdc.model.patterns import chosen, matches
 from cdc.model.relation import ReplicaIdentity
+from cdc.patterns import chosen, matches
 from cdc.replication.publication import add_statement, create_statement, publishable, to_add
 from cdc.replication.table import Index, choose_key
 from tests.fixtures.sources import keyless_table, publication, table

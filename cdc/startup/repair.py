@@ -1,0 +1,210 @@
+"""After a GAP or DIVERGED: a new slot, a new epoch in the log, and every table marked to be read anew and swept.
+
+The steps are those of a start (`cdc.startup.protocol`), in its order: the slot is the lock, then the fence, then one
+Kafka transaction that has all of it. Before that commit the log is as it was, and capture still refuses to go on; after
+it, the next start reads the tables. So it may be killed anywhere, and done again.
+
+Records of the new epoch lie behind all others, whatever their LSNs are. What was deleted in the range that nobody
+knows is found by `snapshot.sweep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import OutcomeUnknown, TopicMismatch, UsageError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition
+from cdc.model.names import data_topic, schema_topic, signals_topic
+from cdc.model.progress import Identity
+from cdc.model.snapshot import Notes, SnapshotRecord
+from cdc.progress.catalog import recorded_catalog
+from cdc.progress.restore import Restored, recorded_snapshots, restore
+from cdc.publish.ledger import Ledger
+from cdc.publish.publisher import KafkaPublisher
+from cdc.replication.connect import Connection, connect
+from cdc.replication.publication import ensure_publication
+from cdc.replication.session import ReplicationSession
+from cdc.replication.slot import SlotFacts, Watch, create_slot, drop_slot, held, slot_facts
+from cdc.replication.table import SourceTable
+from cdc.startup.source import identity_now, look_at_source
+from cdc.startup.topics import Accounts, control_topics, data_topics
+from cdc.startup.writer import publisher_of, read_behind_sentinel
+
+_BROKER_ANSWER_S: Final = 5.0
+_NAMED: Final = {
+    "system_identifier": "cluster",
+    "timeline": "timeline",
+    "database": "database",
+    "database_oid": "database's oid",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What was done: the log goes on at `at`, in `epoch`."""
+
+    epoch: int
+    at: Lsn
+    slot: SlotFacts
+
+
+class Repair:
+    """One repair: looks first, changes nothing; `run` does it. Close it."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        """Raises UsageError when there is no log to be repaired, SlotHeld while somebody reads from the slot."""
+        self._config = config
+        self._clock = clock
+        with ExitStack() as closing:
+            self._sql = connect(config.source.dsn, application_name=f"cdc {config.name} repair")
+            closing.callback(self._sql.close)
+            self._reader = closing.enter_context(LogReader(config.kafka, client_id="tailrace-repair"))
+            self._admin = TopicAdmin(config.kafka)
+            self._admin.broker_facts(timeout_s=_BROKER_ANSWER_S)
+            self._source = look_at_source(config, self._sql)
+            self._before = _restored(config, self._reader)
+            self.slot = slot_facts(self._sql, config.slot)
+            if self.slot.active_pid is not None:
+                raise held(self.slot)
+            self._closing = closing.pop_all()
+
+    def close(self) -> None:
+        """End the connections."""
+        self._closing.close()
+
+    @property
+    def known_to(self) -> Lsn:
+        """How far the log is."""
+        assert self._before.position is not None
+        return self._before.position.end_lsn
+
+    @property
+    def keyed(self) -> list[str]:
+        """Tables that are read anew and swept."""
+        return [table.table for table in self._source.tables if table.key]
+
+    @property
+    def keyless(self) -> list[str]:
+        """Tables whose topics keep what they have: no record there can be taken back, so none may come twice."""
+        return [table.table for table in self._source.tables if not table.key]
+
+    @property
+    def left(self) -> list[str]:
+        """Tables that the log has and that are not captured any more: their topics stay as they are."""
+        captured = {table.table for table in self._source.tables}
+        return sorted(_identity(self._before).tables.keys() - captured)
+
+    @property
+    def others(self) -> list[str]:
+        """In what the source differs from the one that the log was written from, for people."""
+        recorded, now = _identity(self._before), self._source.identity
+        return [
+            f"{what} {getattr(now, field)}, the log is of {getattr(recorded, field)}"
+            for field, what in _NAMED.items()
+            if getattr(now, field) != getattr(recorded, field)
+        ]
+
+    def run(self, timeout_s: float, watch: Watch) -> Repaired:
+        """Do it. Raises what forbids it; then everything is as before, but that the slot may be gone or a new one.
+
+        `timeout_s` is for the transactions that the new slot waits for, of which `watch` tells.
+        """
+        config, tables = self._config, self._source.tables
+        with ExitStack() as closing:
+            publication = ensure_publication(self._sql, config.publication, tables, config.source.create).facts
+            control = control_topics(config, self._admin)
+            control.pop(signals_topic(config.name))
+            data = data_topics(config, self._admin, tables, self._before.identity)
+            slot = _new_slot(self._sql, config.slot, timeout_s, watch)
+            assert slot.confirmed_flush_lsn is not None
+            position = StreamPosition(slot.confirmed_flush_lsn)
+            session = ReplicationSession(config.source.dsn, application_name="cdc", clock=self._clock)
+            closing.callback(session.close)
+            session.start(config.slot, config.publication, position.end_lsn, origin=config.source.origin)
+
+            assert self._before.progress is not None
+            epoch = self._before.progress.epoch + 1
+            publisher = publisher_of(config, self._clock, epoch)
+            closing.callback(publisher.close)
+            publisher.fence()
+            restored = read_behind_sentinel(config, self._reader, publisher, self._clock)
+            if restored.progress is None or restored.progress.epoch != epoch - 1:
+                raise OutcomeUnknown("somebody else has changed the log meanwhile", hint="look again, then try again")
+
+            topics = {**control, **data}
+            identity = identity_now(config, self._source, publication, session.identity, topics, restored.identity)
+            accounts = Accounts(config, self._admin, self._reader, publisher.ledger, restored)
+            accounts.open_all([*data, schema_topic(config.name)])
+            publisher.introduce(identity, restored.since_lsn)
+            self._commit(publisher, position)
+            return Repaired(epoch, position.end_lsn, slot)
+
+    def _commit(self, publisher: KafkaPublisher, position: StreamPosition) -> None:
+        config, keyed = self._config, [table for table in self._source.tables if table.key]
+        known = recorded_catalog(self._reader, config.name).tables
+        before = recorded_snapshots(self._reader, config.name)
+        # What DDL did by now does not matter: every row is read anew. The next look has nothing to compare with.
+        publisher.note(None, {table.table: None for table in keyed if table.table in known})
+        publisher.tables = dict.fromkeys(self.keyless, "complete")
+        records = _records(config.name, keyed, before, publisher.ledger, position.end_lsn)
+        # No copy made before holds anything of the new stream, whatever ids it saw: they may be of others now.
+        copied = {name: one for name in self.keyless if (one := before.get(name)) is not None and one.seen}
+        records |= {name: replace(one, seen="", seen_to_lsn=0) for name, one in copied.items()}
+        publisher.commit(position, position.end_lsn, Notes(records=records))
+
+
+def _restored(config: Config, reader: LogReader) -> Restored:
+    try:
+        restored = restore(reader, config.name)
+    except TopicMismatch:
+        restored = None
+    if restored is None or restored.progress is None:
+        raise UsageError(
+            f"nothing was captured as {config.name!r} yet, so there is nothing to repair",
+            hint="the first start makes the slot",
+            command="cdc run",
+        )
+    return restored
+
+
+def _identity(restored: Restored) -> Identity:
+    assert restored.identity is not None, "there is none only without progress"
+    return restored.identity
+
+
+def _new_slot(sql: Connection, name: str, timeout_s: float, watch: Watch) -> SlotFacts:
+    if slot_facts(sql, name).exists:
+        drop_slot(sql, name)
+    create_slot(sql, name, timeout_s, watch)
+    return slot_facts(sql, name)
+
+
+def _records(
+    name: str, tables: Sequence[SourceTable], before: Mapping[str, SnapshotRecord], ledger: Ledger, at: Lsn
+) -> dict[str, SnapshotRecord]:
+    """What has the next start read each table from its beginning, and sweep what lies before its topic's end now."""
+    found = {}
+    for table in tables:
+        ends = ledger.ends(data_topic(name, table.namespace, table.name))
+        former = before.get(table.table)
+        found[table.table] = SnapshotRecord(
+            table=table.table,
+            relation=table.oid,
+            state="running",
+            number=former.number + 1 if former is not None else 1,
+            began_lsn=at,
+            asked=True,
+            begun=True,
+            sweep=tuple(end for _, end in sorted(ends.items())),
+        )
+    return found

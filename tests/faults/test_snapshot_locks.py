@@ -1,0 +1,95 @@
+"""Who is in the way of a chunk: it gives way, is tried again and in smaller pieces, and no row is left out.
+
+Somebody writes meanwhile, since what a read itself puts into the WAL is flushed late on an idle server, and waited for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from tests.faults.test_snapshot_kill import read_count
+from tests.fixtures.seed import seed
+from tests.fixtures.snapshots import INITIAL, RACED, complete, differences, racing
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+
+LOCKED: Final[Sections] = {"snapshot": {"mode": "initial", "chunk_bytes": 65_536, "workers": 2}}
+_BLOCKS = re.compile(r"ctid >= '\((\d+),0\)'(?: AND ctid < '\((\d+),0\)')?", re.IGNORECASE)
+
+
+def test_chunk_gives_way_to_a_locker_says_so_and_leaves_no_gap(capture: CaptureSite) -> None:
+    capture.sql(*RACED)
+    daemon = capture.daemon(LOCKED, mutant="tell_soon:60")
+    until(lambda: read_count(capture) > 0, "it reads")
+    with psycopg.connect(capture.dsn) as locker:
+        locker.execute("lock table t in access exclusive mode")
+        assert_told(daemon)
+        locker.execute("update t set n = n + 1 where id % 3 = 0")
+        locker.commit()
+    with racing(capture.dsn, seed(), writers=1):
+        complete(capture, daemon, "public.t")
+    log = capture.settled(daemon)
+
+    assert [event["table"] for event in daemon.events("snapshot_goes_on")] == ["public.t"]
+    assert not differences(capture, log, "t").any
+
+
+def test_table_that_is_locked_when_its_leaves_are_looked_at_is_read_later(capture: CaptureSite) -> None:
+    capture.sql(*RACED, "create table u (id int primary key)")
+    capture.running({"snapshot": {"mode": "never"}}).stop()  # a slot is made when nobody is open
+    with psycopg.connect(capture.dsn) as open_one, psycopg.connect(capture.dsn) as locker:
+        open_one.execute("insert into u values (2)")
+        daemon = capture.daemon(LOCKED, mutant="tell_soon:0")
+        until(lambda: daemon.events("snapshot_begun"), "it waits for the open transaction")
+        locker.execute("lock table t in access exclusive mode")
+        open_one.commit()
+        assert_told(daemon)
+        locker.execute("update t set n = n + 1 where id % 3 = 0")
+        locker.commit()
+    with racing(capture.dsn, seed(), writers=1):
+        complete(capture, daemon, "public.t", "public.u")
+    log = capture.settled(daemon)
+
+    assert not differences(capture, log, "t").any
+    assert daemon.events("snapshot_interrupted") == []
+
+
+def assert_told(daemon: Daemon) -> None:
+    """The log and /status say that somebody has locked `t`."""
+    told = until(lambda: daemon.events("snapshot_hindered"), "it is told")
+    assert "public.t" in {one["table"] for one in told}
+    assert "55P03" in told[0]["reason"]
+    shown = {one["table"]: one["waits_for"] for one in daemon.status()["snapshots"]}
+    assert any("55P03" in why for why in shown["public.t"])
+
+
+def test_chunk_that_is_cancelled_is_read_in_smaller_pieces_and_leaves_no_gap(capture: CaptureSite) -> None:
+    """As by statement_timeout, which has the same SQLSTATE."""
+    capture.sql("create table t (id int primary key, n int, pad text)")
+    capture.sql("insert into t select n, 0, repeat('x', 700) from generate_series(1, 60000) n")
+    whole = {"snapshot": {**INITIAL["snapshot"], "chunk_bytes": 64 << 20, "workers": 1}}
+    ranges: list[tuple[str | None, ...]] = []
+    cancel = (
+        "select query from pg_stat_activity, lateral (select pg_cancel_backend(pid)) c where state = 'active'"
+        " and datname = current_database() and application_name = 'cdc snapshot-1' and query ilike 'copy%'"
+    )
+
+    def some_cancelled() -> bool:
+        found = (_BLOCKS.search(query) for (query,) in capture.query(cancel))
+        ranges.extend(one.groups() for one in found if one)
+        return len(ranges) > 2
+
+    with racing(capture.dsn, seed(), writers=2):
+        daemon = capture.running(whole)
+        until(some_cancelled, "some are cancelled", every_s=0)
+        complete(capture, daemon, "public.t")
+    log = capture.settled(daemon)
+
+    assert ranges[0] == ("0", None), "the whole table at first"
+    assert ranges[-1][1] is not None, "then a part of it"
+    assert not differences(capture, log, "t").any

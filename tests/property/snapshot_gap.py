@@ -1,0 +1,206 @@
+"""A log of an earlier epoch, changes that nobody streamed, and the repair: as `snapshot_history`, with a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from cdc.model.snapshot import SnapshotRecord
+from cdc.progress.restore import LogRecord, Partition
+from cdc.publish.livekeys import StaleKeys
+from snapshot.chunk import Spec
+from snapshot.merger import Merger
+from snapshot.sweep import Bounds, Sweep
+from tests.property.snapshot_history import TABLE, Event, History, Kept, fold
+from tests.property.snapshot_server import KEYS
+
+
+class Topic:
+    """See `cdc.progress.restore.TopicReader`: the events of a history as records, an offset each."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    def last_records(self, topic: str, *, keys: object = None) -> dict[bytes, tuple[int, bytes]]:
+        raise NotImplementedError
+
+    def end_offsets(self, topics: object) -> dict[Partition, tuple[int, int]]:
+        return {(TABLE, 0): (0, len(self._events))}
+
+    def read(
+        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
+    ) -> Iterator[list[LogRecord]]:
+        assert until is not None
+        for offset in range(until[TABLE, 0]):
+            key, values = self._events[offset]
+            live = fold(self._events[:offset]) if key is None else (key,)
+            yield [(TABLE, 0, offset, 0, str(one).encode(), b"v" if values else None, None) for one in live]
+
+
+class Repaired(History):
+    """The log has the table as it was when capture stopped, and keys that were deleted by then."""
+
+    def __init__(
+        self,
+        first_xid: int,
+        make: Callable[[], Merger],
+        preamble: Sequence[int],
+        gap: Sequence[int],
+        *,
+        reselect: bool = True,
+        page: int = 2,
+    ) -> None:
+        self._pages: tuple[Sweep, int, Iterator[tuple[list[bytes], int]]] | None = None
+        self._open_pages: AbstractContextManager[Iterator[tuple[list[bytes], int]]] | None = None
+        self._found: tuple[list[bytes], int] | None = None
+        self._page = page
+        self._mark = 0
+        super().__init__(first_xid, make, preamble, reselect=reselect)
+        server = self.server
+        while server.hidden:
+            server.show(0)
+        rows = server.rows()
+        events: list[Event] = [(key, (row.small, row.large)) for key, row in rows.items()]
+        events += [event for key in range(KEYS) if key not in rows for event in ((key, (0, 0)), (key, None))]
+        for step in gap:
+            self._write(step)
+            self._delete(step // 7 % KEYS)
+        for transaction in list(server.open.values()):  # who makes a slot waits for them
+            server.commit(transaction)
+        server.flushed = server.insert
+        self._mark = len(events)
+        begun = SnapshotRecord(
+            table=TABLE, relation=1, state="running", begun=True, asked=True, sweep=(self._mark,), number=2
+        )
+        self.kept = Kept(events, server.insert, {TABLE: begun})
+        self._start()
+
+    def _delete(self, key: int) -> None:
+        transaction = self.server.begin()
+        if key in self.server.rows():
+            self.server.change(transaction, 0, key, 0)
+        self.server.commit(transaction)
+
+    def go_on(self, count: int) -> None:
+        """Some steps of everybody but the writers."""
+        for _ in range(count):
+            self._stream()
+            self._coordinate()
+            self._open()
+            self._read(0)
+            self._join(100)
+            self._beside()
+            self.server.flushed = self.server.insert
+            while self.server.hidden:
+                self.server.show(0)
+            self.server.abort(self.server.begin())
+
+    def run(self, steps: Sequence[int]) -> None:
+        for step in steps:
+            super().run([step])
+            if step % 3 == 0:
+                self._beside()
+
+    def finish(self) -> None:
+        super().finish()
+        assert self.kept.records[TABLE].sweep == ()
+        assert self.merger.states[TABLE] == "complete"
+
+    def bounds(self, sweep: Sweep) -> Bounds:
+        """Up to where the topic is read."""
+        assert sweep.until is not None
+        return sweep.until
+
+    def _start(self) -> None:
+        super()._start()
+        self._forget()
+        self._said = fold(self._events[self._mark :], deleted=True)  # what was before is not known to be so
+
+    def _forget(self) -> None:
+        if self._open_pages is not None:
+            self._open_pages.__exit__(None, None, None)
+        self._pages = self._open_pages = self._found = None
+
+    def _beside(self) -> None:
+        """One step of `snapshot.sweeper`, and now and then a commit, without which it does not begin."""
+        merger = self.merger
+        sweep = merger.to_sweep().get(TABLE)
+        if sweep is None:
+            self._commit()
+        elif self._pages is None:
+            self._begin_to_read(sweep)
+        elif self._pages[:2] != (sweep, sweep.turn):
+            self._forget()
+        elif self._found is not None:
+            sweep.offer(*self._found)
+            self.seen["offered"] += len(self._found[0])
+            self._found = None
+        elif sweep.lost:
+            self.seen["lost sweep"] += 1
+            merger.sweep_again(TABLE, sweep)
+        elif not sweep.keys and not sweep.busy:
+            self._found = next(self._pages[2], None)
+            if self._found is None and not sweep.lost:
+                merger.sweep_ends(TABLE, sweep)
+
+    def _begin_to_read(self, sweep: Sweep) -> None:
+        def streamed() -> set[bytes] | None:
+            if not self.merger.sweeping(TABLE, sweep):
+                return None
+            noted = sweep.take_noted()
+            self.seen["streamed"] += bool(noted)
+            return noted
+
+        @contextmanager
+        def reader() -> Iterator[Topic]:
+            yield Topic(self.kept.events)
+
+        stale = StaleKeys(reader, at_once=self._page)
+        self._open_pages = stale.of(TABLE, sweep.marks, self.bounds(sweep), streamed)
+        self._pages = (sweep, sweep.turn, self._open_pages.__enter__())
+
+    def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
+        events = [*self._events, *self._buffer]
+        for key in map(int, absent):
+            last = max(at for at, event in enumerate(events) if event[0] in {key, None})
+            assert last < self._mark, "what is swept has no record of this epoch"
+            assert key in fold(events), "what is swept was in the log"
+            self._say((key, None))
+        return len(absent)
+
+
+class NotSwept(Repaired):
+    """Nobody looks for what was deleted in the gap."""
+
+    def _beside(self) -> None:
+        sweep = self.merger.to_sweep().get(TABLE)
+        if sweep is None:
+            self._commit()
+        else:
+            self.merger.sweep_ends(TABLE, sweep)
+
+
+class OldRecordSwept(Repaired):
+    """A candidate is what has a record from before; not, what has none since."""
+
+    def bounds(self, sweep: Sweep) -> Bounds:
+        return {(TABLE, 0): self._mark}
+
+
+class NeverLost(Merger):
+    """A TRUNCATE, or a transaction whose keys nobody knows, is no reason to read the topic again."""
+
+    def _tell_sweep(self, name: str, table: Any, touch: Any) -> None:
+        if table.sweep is not None and table.sweep.following:
+            table.sweep.streamed(touch.keys.get(name, ()))
+
+
+class StreamIgnored(Merger):
+    """A sweep does not look at what is streamed meanwhile: neither by itself nor by the log of its chunk."""
+
+    def _tell_sweep(self, name: str, table: Any, touch: Any) -> None:
+        pass
+
+    def _swept(self, chunk: Any, verdict: Any, place: Any) -> tuple[int, int]:
+        return super()._swept(chunk, type(verdict)(), place)

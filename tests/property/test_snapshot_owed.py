@@ -1,0 +1,118 @@
+"""Rows whose values could not be read in time, against a model of the server: the topic is whole in the end."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.lsn import Lsn
+from cdc.model.snapshot import OwedKey
+from snapshot.merger import Merger
+from snapshot.window import Window
+from tests.property import snapshot_mutants as mutants
+from tests.property.snapshot_history import TABLE, Event
+from tests.property.snapshot_server import Op
+from tests.property.test_snapshot_orders import Ordered
+
+_EXAMPLES = 1000 if settings().derandomize else 60_000
+_NUMBERS = 200
+_HISTORIES = 6000  # of a mutant, at most
+
+
+class Owing(Ordered):
+    """As `Ordered`; what a transaction left alone is in the stream if it is visible by then, else its row is owed."""
+
+    def _sent(self, op: Op) -> bool:
+        hidden = any(op is one for transaction in self.server.hidden for one in transaction.ops)
+        return op.whole or op.row is None or not hidden or self.merger.states[TABLE] == "stopped"
+
+    def _stream(self) -> None:
+        before = len(self._buffer)
+        super()._stream()
+        lacking = [key for key, values in self._buffer[before:] if values is not None and values[1] is None]
+        if lacking:
+            keys = [OwedKey(str(key).encode(), {"id": str(key)}) for key in dict.fromkeys(lacking)]
+            assert self.merger.owe({(TABLE, 1): keys}, Lsn(self._position))
+            self.seen["owed"] += 1
+            self.seen["owed by a table that was complete"] += "begun" in self.merger.states.values()
+
+    def finish(self) -> None:
+        """A compacted topic has the newest record of a key alone, and that is the row."""
+        super().finish()
+        rows = {key: (row.small, row.large) for key, row in self.server.rows().items()}
+        assert _newest(self.kept.events) == rows
+
+
+def _newest(events: Sequence[Event]) -> dict[int, object]:
+    rows: dict[int, object] = {}
+    for key, values in events:
+        if key is None:
+            rows.clear()
+        elif values is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = values
+    return rows
+
+
+class NothingOwed(Merger):
+    """Nobody reads them."""
+
+    def owe(self, rows: Mapping[tuple[str, int], Collection[OwedKey]], at: Lsn) -> bool:
+        return True
+
+
+class StopForgets(Merger):
+    """Who stops a snapshot stops what the topic lacks, too."""
+
+    def stop(self, name: str) -> None:
+        self._tables[name].owed = {}
+        super().stop(name)
+
+
+def _run(numbers: Sequence[int], window: type[Window], merger: type[Merger]) -> Counter[str]:
+    history = Owing(700, lambda: merger(window(), chunk_bytes=mutants.CHUNK_BYTES), list(numbers[:20]), reselect=True)
+    if numbers[20] % 2:
+        history.finish()  # of the first snapshot
+    for at in range(20, len(numbers), 12):
+        history.run(list(numbers[at : at + 12]))
+        history.steer(numbers[at] >> 3)
+    history.finish()
+    return Counter(name for name, count in history.seen.items() if count)
+
+
+def _numbers(steps: bytes) -> list[int]:
+    return [high << 8 | low for high, low in zip(steps[::2], steps[1::2], strict=True)]
+
+
+def test_topic_whose_rows_were_owed_is_the_table_in_the_end() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=_EXAMPLES)
+    @given(steps=st.binary(min_size=2 * _NUMBERS, max_size=2 * _NUMBERS))
+    def histories(steps: bytes) -> None:
+        seen.update(_run(_numbers(steps), Window, Merger))
+
+    histories()
+    rare = {what: seen[what] for what in ("owed", "owed by a table that was complete", "stopped") if seen[what] < 20}
+    assert not rare, "each must have happened in 20 histories at least"
+
+
+@pytest.mark.parametrize(
+    ("window", "merger"),
+    [(Window, NothingOwed), (Window, StopForgets), (mutants.NobodySuspected, Merger)],
+    ids=lambda one: one.__name__,
+)
+def test_owed_rows_without_a_clause_of_their_rule_are_found_wrong(window: type[Window], merger: type[Merger]) -> None:
+    for seed in range(_HISTORIES):
+        chance = random.Random(seed)
+        try:
+            _run([chance.randrange(1 << 16) for _ in range(_NUMBERS)], window, merger)
+        except AssertionError:
+            return
+    raise AssertionError(f"{_HISTORIES} histories, and nothing was found")

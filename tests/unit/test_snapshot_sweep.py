@@ -1,0 +1,98 @@
+"""One sweep: which keys may be deleted, and when everything must be read again."""
+
+from __future__ import annotations
+
+from cdc.lsn import Lsn
+from cdc.model.relation import Relation, ReplicaIdentity
+from cdc.model.snapshot import SnapshotRecord
+from cdc.model.visibility import Snapshot
+from snapshot.chunk import Form, Leaf
+from snapshot.merger import Merger
+from snapshot.place import Place
+from snapshot.sweep import Sweep
+from snapshot.tablestate import Wanted
+from snapshot.window import Touch
+
+T = "public.t"
+FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
+LEAF = Leaf(1, "public", "t", 1, 1, 8192)
+NOWHERE = Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
+END = {("t", 0): 7}
+
+
+def _bounded(*, noted_max: int = 100) -> Sweep:
+    sweep = Sweep((3,), noted_max=noted_max)
+    sweep.begin()
+    sweep.bound(sweep.turn, END)
+    return sweep
+
+
+def test_key_that_was_streamed_before_or_after_it_was_offered_is_not_deleted() -> None:
+    sweep = _bounded()
+    sweep.streamed({b"before"})
+    sweep.offer([b"before", b"gone", b"after", b"there"], 0)
+    sweep.streamed({b"after"})
+
+    assert sweep.absent([b"before", b"gone", b"after", b"there"], {b"there"}) == [b"gone"]
+
+
+def test_nothing_is_deleted_once_too_many_keys_were_streamed() -> None:
+    sweep = _bounded(noted_max=2)
+    sweep.offer([b"gone"], 5)
+
+    sweep.streamed({b"1", b"2", b"3"})
+    sweep.offer([b"gone"], 5)
+
+    assert sweep.lost
+    assert sweep.absent([b"gone"], ()) == []
+    assert sweep.take_noted() == set()
+
+
+def test_end_of_an_earlier_turn_is_not_taken_for_that_of_a_later_one() -> None:
+    sweep = _bounded()
+    turn = sweep.turn
+    sweep.lose()
+    sweep.begin()
+
+    sweep.bound(turn, END)
+    assert sweep.until is None
+    sweep.bound(sweep.turn, END)
+    assert sweep.until == END
+
+
+def test_sweep_begins_when_the_last_row_to_be_read_was_streamed_instead() -> None:
+    merger = Merger()
+    merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", begun=True, sweep=(3,))}, [])
+    merger.suspect(merger.begun(), [])
+    merger.plan(T, FORM, [LEAF], Lsn(100))
+    merger.streamed(Touch(5, {T: [b"1"]}, {T: [b"1"]}))  # without all its values, so the row must be read in the end
+    blocks = merger.next()
+    assert blocks is not None
+    chunk = merger.open(blocks)
+    merger.taken(chunk, Snapshot(9, frozenset()), Lsn(100), LEAF.filenode, FORM)
+    merger.arrived(chunk, [], 0)
+    merger.join(Lsn(100), NOWHERE, rows_max=10)
+    keys = merger.next()
+    assert keys is not None
+    assert keys.keys == (b"1",)
+    chunk = merger.open(keys)
+
+    merger.streamed(Touch(6, {T: [b"1"]}))
+    merger.give_back(chunk)
+
+    assert merger.notes().sweeps == {T: 1}
+    assert merger.noting
+
+
+def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
+    merger = Merger()
+    merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", asked=True, sweep=(3,))}, [])
+
+    merger.stop(T)
+    stopped = merger.notes().records[T]
+    after = Merger()
+    after.resume({T: stopped}, [])
+    after.order(T, 1, Lsn(200), Wanted())
+
+    assert (stopped.hold, stopped.sweep, stopped.told) == ("stopped", (3,), "snapshotting")
+    assert after.notes().records[T].sweep == (3,)
