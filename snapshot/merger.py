@@ -24,6 +24,7 @@ from snapshot.condition import Condition
 from snapshot.place import Place
 from snapshot.progress import TableProgress, table_progress
 from snapshot.sweep import Bounds, Sweep
+from snapshot.sweeps import Sweeps
 from snapshot.tablestate import LeafState, State, TableState, Wanted, condition_of
 from snapshot.window import Touch, Verdict, Window
 
@@ -38,6 +39,7 @@ class Merger:
     Attributes:
         counts: what happened: rows ``joined``, ``dropped``; chunks ``emptied`` by a TRUNCATE, ``refused`` because keys
             are not known, ``sliced``; tables ``planned_again``; keys ``repaired``, ``swept`` (deleted).
+        sweeps: those of its tables.
     """
 
     def __init__(self, window: Window | None = None, *, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -49,6 +51,7 @@ class Merger:
         self._chunk_bytes = chunk_bytes
         self._changed: dict[str, SnapshotRecord] = {}
         self._signals: SignalsRecord | None = None
+        self.sweeps = Sweeps(self._tables, self.counts, self._note)
 
     @property
     def active(self) -> bool:
@@ -227,7 +230,7 @@ class Merger:
         elif checked:
             self.counts["planned_again"] += 1
         self._note(name)
-        self._sweep_when_read(name)
+        self.sweeps.begin_when_read(name)
 
     def next(self) -> Spec | None:
         """A piece of work that nobody has; tables are finished one after the other."""
@@ -242,10 +245,9 @@ class Merger:
                 table.repairing = spec is not None
                 if spec is not None:
                     return spec
-            sweep = table.sweep
-            if sweep is not None and sweep.keys and not sweep.busy:
-                sweep.busy = True
-                return Spec(name, table.form, keys=tuple(sorted(sweep.keys)), sweep=True)
+            candidates = self.sweeps.next(name, table.form)
+            if candidates is not None:
+                return candidates
         return None
 
     def _by_key(self, name: str, table: TableState, form: Form) -> Spec | None:
@@ -297,13 +299,12 @@ class Merger:
         self.window.forget(chunk.number)
         spec, table = chunk.spec, self._tables[chunk.spec.table]
         if spec.sweep:
-            if table.sweep is not None:
-                table.sweep.busy = False
+            self.sweeps.give_back(spec, halve=halve)
         elif spec.leaf is None:
             table.repairing = False
             if halve:
                 table.keys_max = max(1, len(spec.keys) // 2)
-            self._sweep_when_read(spec.table)  # what it was to read may have been streamed meanwhile
+            self.sweeps.begin_when_read(spec.table)  # what it was to read may have been streamed meanwhile
         else:
             pieces = halved(spec.blocks, spec.leaf.block_count) if halve else [spec.blocks]
             table.leaves[spec.leaf.oid].todo.extendleft(reversed(pieces))
@@ -356,7 +357,7 @@ class Merger:
                 self.counts["sliced"] += 1
                 continue
             if chunk.spec.sweep:
-                count, size = self._swept(chunk, verdict, place)
+                count, size = self.sweeps.judge(chunk, verdict, place)
                 row_count += count
                 byte_count += size
             self._done(chunk, verdict)
@@ -365,19 +366,12 @@ class Merger:
     def notes(self) -> Notes:
         """What the log must say beside the rows that have joined until now."""
         pending = tuple(sorted(self.window.pending)) if self.active else ()
-        sweeps = {
-            name: table.sweep.turn
-            for name, table in self._tables.items()
-            if table.sweep is not None and table.sweep.unbounded
-        }
-        return Notes(pending, dict(self._changed), self._signals, sweeps)
+        return Notes(pending, dict(self._changed), self._signals, self.sweeps.unbounded())
 
     def noted(self, notes: Notes, bounds: Callable[[str], Bounds]) -> None:
         """These are on their way into the log, and `bounds` says how far the topic of a table reaches with them."""
         for name, turn in notes.sweeps.items():
-            sweep = self._sweep(name)
-            if sweep is not None:
-                sweep.bound(turn, bounds(name))
+            self.sweeps.bound(name, turn, bounds(name))
         for name, record in notes.records.items():
             if self._changed.get(name) is record:
                 del self._changed[name]
@@ -390,7 +384,7 @@ class Merger:
         for name, table in self._tables.items():
             if not table.live:
                 continue
-            self._tell_sweep(name, table, touch)
+            self.sweeps.streamed(name, touch)
             if not (name in touch.keys or name in touch.truncated):
                 continue
             before = set(table.repair)
@@ -402,30 +396,7 @@ class Merger:
                 table.repair |= partial
             if table.repair != before:
                 self._note(name)
-                self._sweep_when_read(name)
-
-    def to_sweep(self) -> dict[str, Sweep]:
-        """Tables of which candidates can be looked for in the topic, or that must be begun anew."""
-        return {
-            name: table.sweep
-            for name, table in self._tables.items()
-            if table.live and table.sweep is not None and table.sweep.following and table.sweep.until is not None
-        }
-
-    def sweep_again(self, name: str, sweep: Sweep) -> None:
-        """What was offered of it does not hold any more; nothing if the table has another one."""
-        if self._sweep(name) is sweep:
-            sweep.begin()
-            self._note(name)
-
-    def sweep_ends(self, name: str, sweep: Sweep) -> None:
-        """No candidate is left; nothing if the table has another one, or it is lost."""
-        if self._sweep(name) is sweep and not sweep.lost:
-            sweep.done = True
-
-    def sweeping(self, name: str, sweep: Sweep) -> bool:
-        """Whether the table still has that one, and it holds."""
-        return self._sweep(name) is sweep and not sweep.lost
+                self.sweeps.begin_when_read(name)
 
     def seen(self, snapshot: Snapshot) -> None:
         """A snapshot taken just now."""
@@ -450,35 +421,7 @@ class Merger:
             leaf = table.leaves[spec.leaf.oid]
             leaf.done = added(leaf.done, spec.blocks)
         self._note(spec.table)
-        self._sweep_when_read(spec.table)
-
-    def _swept(self, chunk: Chunk, verdict: Verdict, place: Place) -> tuple[int, int]:
-        """Delete what the chunk looked for and did not find; a TRUNCATE, or whoever touched a key, has seen to it."""
-        sweep = self._sweep(chunk.spec.table)
-        if sweep is None or verdict.everything:
-            return 0, 0
-        absent = sweep.absent(chunk.spec.keys, place.keys(chunk.spec, chunk.rows) | verdict.keys)
-        self.counts["swept"] += len(absent)
-        return len(absent), place.remove(chunk.spec, absent) if absent else 0
-
-    def _sweep(self, name: str) -> Sweep | None:
-        return self._tables[name].sweep if name in self._tables else None
-
-    def _sweep_when_read(self, name: str) -> None:
-        """Begin to sweep a table of which every row is read, and have a commit follow."""
-        table = self._tables[name]
-        if table.sweep is not None and not table.sweep.turn and table.complete_but_for_sweep:
-            table.sweep.begin()
-            self._note(name)
-
-    def _tell_sweep(self, name: str, table: TableState, touch: Touch) -> None:
-        sweep = table.sweep
-        if sweep is None or not sweep.following:
-            return
-        if touch.hides(name) or name in touch.truncated:
-            sweep.lose()
-        else:
-            sweep.streamed(touch.keys.get(name, ()))
+        self.sweeps.begin_when_read(spec.table)
 
     def _give_up(self, name: str) -> None:
         for chunk in [chunk for chunk in self._open.values() if chunk.spec.table == name]:
@@ -488,7 +431,7 @@ class Merger:
             table = self._tables[name]
             table.repairing = False
             if table.sweep is not None:
-                table.sweep.busy = False
+                table.sweep.give_back()
 
     def _note(self, name: str) -> None:
         self._changed[name] = self._tables[name].record(name)

@@ -185,7 +185,7 @@ def condition_problem(connection: Connection, form: Form, condition: Condition) 
         if state[:2] == "22" or state in _UNFIT:
             return f"a literal or comparison of the condition does not fit the type of its column (SQLSTATE {state})"
         if state in AGAIN or state == _TIMEOUT:
-            raise NotNow(_said(error)) from error
+            raise NotNow(said(error)) from error
         raise translate(error, _DOING) from error
     return ""
 
@@ -219,13 +219,13 @@ def read_chunk(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate == _TIMEOUT:
-            raise NotNow(_said(error), halve=True) from error
+            raise NotNow(said(error), halve=True) from error
         if error.sqlstate in AGAIN:
-            raise NotNow(_said(error)) from error
+            raise NotNow(said(error)) from error
         raise translate(error, _DOING) from error
 
 
-def _said(error: psycopg.Error) -> str:
+def said(error: psycopg.Error) -> str:
     """What PostgreSQL says; of these errors it names objects and limits, never values."""
     return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
 
@@ -252,7 +252,7 @@ def _take(connection: Connection, spec: Spec, publication: str, started: str, ta
 
 
 def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | None) -> tuple[Lines, int]:
-    conditions: list[sql.Composable] = [sql.SQL("({})").format(sql.SQL(spec.form.row_filter or "true"))]
+    conditions: list[sql.Composable] = []
     if spec.condition is not None:
         conditions.append(as_sql(spec.condition))
     if spec.leaf is None:
@@ -262,11 +262,7 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
         if end is not None:
             conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")))
-    query = sql.SQL("copy (select {} from {} where {}) to stdout").format(
-        sql.SQL(", ").join(sql.Identifier(column.name) for column in spec.form.relation.columns),
-        _place(spec),
-        sql.SQL(" and ").join(conditions),
-    )
+    query = copying(spec.form, _place(spec), conditions)
     size_max = None if _indivisible(spec) else _BYTES_MAX
     lines, size = _drain(connection, query.as_bytes(connection), size_max, wanted)
     if size_max is not None and size > size_max:
@@ -338,11 +334,26 @@ def _indivisible(spec: Spec) -> bool:
 
 
 def _place(spec: Spec) -> sql.Composed:
-    """A leaf alone; for rows by key the table, whose partitions belong to it, and what inherits from it does not."""
+    """A leaf alone; for rows by key the table."""
     if spec.leaf is not None:
         return sql.SQL("only {}").format(sql.Identifier(spec.leaf.namespace, spec.leaf.name))
-    name = sql.Identifier(spec.form.relation.namespace, spec.form.relation.name)
-    return sql.SQL("{}{}").format(sql.SQL("" if spec.form.partitioned else "only "), name)
+    relation = spec.form.relation
+    return place(relation.namespace, relation.name, partitioned=spec.form.partitioned)
+
+
+def place(namespace: str, name: str, *, partitioned: bool) -> sql.Composed:
+    """A table with its partitions, which belong to it, and without what inherits from it."""
+    return sql.SQL("{}{}").format(sql.SQL("" if partitioned else "only "), sql.Identifier(namespace, name))
+
+
+def copying(form: Form, place: sql.Composable, conditions: Sequence[sql.Composable] = ()) -> sql.Composed:
+    """The COPY of those rows there that are published and fit `conditions`."""
+    published = sql.SQL("({})").format(sql.SQL(form.row_filter or "true"))
+    return sql.SQL("copy (select {} from {} where {}) to stdout").format(
+        sql.SQL(", ").join(sql.Identifier(column.name) for column in form.relation.columns),
+        place,
+        sql.SQL(" and ").join([published, *conditions]),
+    )
 
 
 def _shape(relation: Relation) -> list[str]:
@@ -375,5 +386,5 @@ def _asking(connection: Connection) -> Iterator[None]:
             yield
     except psycopg.Error as error:
         if error.sqlstate in AGAIN:
-            raise NotNow(_said(error)) from error
+            raise NotNow(said(error)) from error
         raise translate(error, _DOING) from error

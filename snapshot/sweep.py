@@ -44,6 +44,7 @@ class Sweep:
         self.done = False
         self._noted: set[bytes] = set()
         self._noted_max = noted_max
+        self._keys_max: int | None = None
 
     @property
     def following(self) -> bool:
@@ -94,6 +95,19 @@ class Sweep:
     def absent(self, keys: Collection[bytes], present: Collection[bytes]) -> list[bytes]:
         """Which of `keys`, that were looked for, are to be deleted when the table has those `present`. In order."""
         return sorted(self.keys.intersection(keys).difference(present))
+
+    def take(self) -> tuple[bytes, ...]:
+        """Candidates for a chunk; none while one is open. Then `judged` or `give_back` follows."""
+        if self.busy or not self.keys:
+            return ()
+        self.busy = True
+        return tuple(sorted(self.keys)[: self._keys_max])
+
+    def give_back(self, keys_max: int | None = None) -> None:
+        """The chunk came to nothing; with `keys_max` because it was too large: so many at a time from now on."""
+        self.busy = False
+        if keys_max is not None:
+            self._keys_max = max(1, keys_max)
 
     def judged(self, keys: Collection[bytes]) -> None:
         """These are seen to."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
+from cdc.capture.nosnapshots import IDLE_WAIT_S
 from cdc.clock import Clock
 from cdc.errors import InvariantError, TailraceError
 from cdc.telemetry import log
@@ -18,7 +19,6 @@ from snapshot.desk import Desk
 from snapshot.sweep import Bounds, Sweep
 
 _LOOK_S: Final = 0.05
-_IDLE_S: Final = 0.5
 _CLOSE_S: Final = 2.0  # it may wait for a broker that is away, and changes nothing any more
 
 
@@ -59,9 +59,9 @@ class Sweeper:
 
     def _guarded(self) -> None:
         try:
-            while not self._clock.wait(self._stop, _LOOK_S if self._desk.active else _IDLE_S):
+            while not self._clock.wait(self._stop, _LOOK_S if self._desk.active else IDLE_WAIT_S):
                 with self._desk.merging() as merger:
-                    due = merger.to_sweep()
+                    due = merger.sweeps.due()
                 for table, sweep in due.items():
                     self._sweep(table, sweep)
         except TailraceError as error:
@@ -73,7 +73,7 @@ class Sweeper:
     def _sweep(self, table: str, sweep: Sweep) -> None:
         def streamed() -> set[bytes] | None:
             with self._desk.merging() as merger:
-                return None if self._stop.is_set() or not merger.sweeping(table, sweep) else sweep.take_noted()
+                return None if self._stop.is_set() or not merger.sweeps.going_on(table, sweep) else sweep.take_noted()
 
         assert sweep.until is not None
         count = 0
@@ -88,9 +88,9 @@ class Sweeper:
             return
         with self._desk.merging() as merger:
             if sweep.lost:
-                merger.sweep_again(table, sweep)
+                merger.sweeps.begin_again(table, sweep)
             else:
-                merger.sweep_ends(table, sweep)
+                merger.sweeps.end(table, sweep)
         if sweep.done:
             log.get().info("snapshot_swept", table=table, keys_looked_for=count)
 
@@ -98,7 +98,7 @@ class Sweeper:
         """Wait until workers have looked for what was offered; False when the rest need not be offered."""
         while not self._clock.wait(self._stop, _LOOK_S):
             with self._desk.merging() as merger:
-                if not merger.sweeping(table, sweep):
+                if not merger.sweeps.going_on(table, sweep):
                     return False
                 if not sweep.keys and not sweep.busy:
                     return True

@@ -79,18 +79,15 @@ def one_moment(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate in reader.AGAIN:
-            raise reader.NotNow(str(error)) from error
+            raise reader.NotNow(reader.said(error)) from error
         raise translate(error, _DOING) from error
 
 
 def lines(connection: Connection, form: Form) -> Iterator[list[bytes]]:
     """Lines of COPY of a table, some at a time. Inside of `one_moment`."""
     relation = form.relation
-    query = sql.SQL("copy (select {} from {} where {}) to stdout").format(
-        sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns),
-        _place(relation.namespace, relation.name, partitioned=form.partitioned),
-        sql.SQL("({})").format(sql.SQL(form.row_filter or "true")),
-    )
+    place = reader.place(relation.namespace, relation.name, partitioned=form.partitioned)
+    query = reader.copying(form, place)
     part: list[bytes] = []
     size = 0
     with connection.cursor() as cursor, cursor.copy(query) as copy:
@@ -106,7 +103,7 @@ def lines(connection: Connection, form: Form) -> Iterator[list[bytes]]:
 
 def _begun(connection: Connection, publication: str, tables: Sequence[SourceTable], started: str) -> Moment:
     for table in tables:
-        place = _place(table.namespace, table.name, partitioned=table.partitioned)
+        place = reader.place(table.namespace, table.name, partitioned=table.partitioned)
         connection.execute(sql.SQL("lock table {} in access share mode").format(place))
     row = connection.execute(_MOMENT).fetchone()
     assert row is not None
@@ -116,7 +113,3 @@ def _begun(connection: Connection, publication: str, tables: Sequence[SourceTabl
     inserted = reader.now(connection).inserted.before_header()
     sights = reader.sights(connection, publication, tables)
     return Moment(text, inserted, at_us, {name: sight.form for name, sight in sights.items()})
-
-
-def _place(namespace: str, name: str, *, partitioned: bool) -> sql.Composed:
-    return sql.SQL("{}{}").format(sql.SQL("" if partitioned else "only "), sql.Identifier(namespace, name))

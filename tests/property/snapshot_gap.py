@@ -9,9 +9,12 @@ from typing import Any
 from cdc.model.snapshot import SnapshotRecord
 from cdc.progress.restore import LogRecord, Partition
 from cdc.publish.livekeys import StaleKeys
-from snapshot.chunk import Spec
+from snapshot.chunk import Chunk, Spec
 from snapshot.merger import Merger
+from snapshot.place import Place
 from snapshot.sweep import Bounds, Sweep
+from snapshot.sweeps import Sweeps
+from snapshot.window import Touch, Verdict
 from tests.property.snapshot_history import TABLE, Event, History, Kept, fold
 from tests.property.snapshot_server import KEYS
 
@@ -125,7 +128,7 @@ class Repaired(History):
     def _beside(self) -> None:
         """One step of `snapshot.sweeper`, and now and then a commit, without which it does not begin."""
         merger = self.merger
-        sweep = merger.to_sweep().get(TABLE)
+        sweep = merger.sweeps.due().get(TABLE)
         if sweep is None:
             self._commit()
         elif self._pages is None:
@@ -138,15 +141,15 @@ class Repaired(History):
             self._found = None
         elif sweep.lost:
             self.seen["lost sweep"] += 1
-            merger.sweep_again(TABLE, sweep)
+            merger.sweeps.begin_again(TABLE, sweep)
         elif not sweep.keys and not sweep.busy:
             self._found = next(self._pages[2], None)
             if self._found is None and not sweep.lost:
-                merger.sweep_ends(TABLE, sweep)
+                merger.sweeps.end(TABLE, sweep)
 
     def _begin_to_read(self, sweep: Sweep) -> None:
         def streamed() -> set[bytes] | None:
-            if not self.merger.sweeping(TABLE, sweep):
+            if not self.merger.sweeps.going_on(TABLE, sweep):
                 return None
             noted = sweep.take_noted()
             self.seen["streamed"] += bool(noted)
@@ -174,11 +177,11 @@ class NotSwept(Repaired):
     """Nobody looks for what was deleted in the gap."""
 
     def _beside(self) -> None:
-        sweep = self.merger.to_sweep().get(TABLE)
+        sweep = self.merger.sweeps.due().get(TABLE)
         if sweep is None:
             self._commit()
         else:
-            self.merger.sweep_ends(TABLE, sweep)
+            self.merger.sweeps.end(TABLE, sweep)
 
 
 class OldRecordSwept(Repaired):
@@ -188,19 +191,32 @@ class OldRecordSwept(Repaired):
         return {(TABLE, 0): self._mark}
 
 
+class _NeverLost(Sweeps):
+    def streamed(self, name: str, touch: Touch) -> None:
+        sweep = self._of(name)
+        if sweep is not None and sweep.following:
+            sweep.streamed(touch.keys.get(name, ()))
+
+
+class _StreamIgnored(Sweeps):
+    def streamed(self, name: str, touch: Touch) -> None:
+        pass
+
+    def judge(self, chunk: Chunk, verdict: Verdict, place: Place) -> tuple[int, int]:
+        return super().judge(chunk, Verdict(), place)
+
+
 class NeverLost(Merger):
     """A TRUNCATE, or a transaction whose keys nobody knows, is no reason to read the topic again."""
 
-    def _tell_sweep(self, name: str, table: Any, touch: Any) -> None:
-        if table.sweep is not None and table.sweep.following:
-            table.sweep.streamed(touch.keys.get(name, ()))
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sweeps = _NeverLost(self._tables, self.counts, self._note)
 
 
 class StreamIgnored(Merger):
     """A sweep does not look at what is streamed meanwhile: neither by itself nor by the log of its chunk."""
 
-    def _tell_sweep(self, name: str, table: Any, touch: Any) -> None:
-        pass
-
-    def _swept(self, chunk: Any, verdict: Any, place: Any) -> tuple[int, int]:
-        return super()._swept(chunk, type(verdict)(), place)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sweeps = _StreamIgnored(self._tables, self.counts, self._note)

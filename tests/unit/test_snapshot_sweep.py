@@ -48,6 +48,21 @@ def test_nothing_is_deleted_once_too_many_keys_were_streamed() -> None:
     assert sweep.take_noted() == set()
 
 
+def test_candidates_that_were_too_many_for_a_chunk_are_looked_for_in_smaller_pieces() -> None:
+    sweep = _bounded()
+    sweep.offer([b"%d" % n for n in range(5)], 0)
+    found: list[bytes] = []
+
+    assert len(sweep.take()) == 5
+    assert sweep.take() == (), "one chunk at a time"
+    sweep.give_back(2)
+    while keys := sweep.take():
+        assert len(keys) <= 2
+        found += keys
+        sweep.judged(keys)
+    assert found == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_end_of_an_earlier_turn_is_not_taken_for_that_of_a_later_one() -> None:
     sweep = _bounded()
     turn = sweep.turn
