@@ -6,12 +6,8 @@ import pytest
 
 from cdc.capture.assembler import Caps
 from cdc.errors import OutcomeUnknown
-from cdc.wire.pgoutput import Truncate
-from tests.fixtures import customers
 from tests.fixtures import pgoutput as server
 from tests.fixtures.rig import Rig, opening, transaction
-
-_TRUNCATE = Truncate((customers.OID,), cascade=False, restart_identity=False)
 
 
 def test_next_batch_is_read_while_kafka_commits_the_one_before() -> None:
