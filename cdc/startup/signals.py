@@ -7,7 +7,7 @@ nothing that somebody writes there stops capture, nor does a broker that is away
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,11 +18,12 @@ from cdc.kafka.consumer import LogReader
 from cdc.model.names import signals_topic
 from cdc.model.signals import SignalAnswer, SignalsRecord, bounded
 from cdc.progress.restore import LogRecord
-from cdc.replication.connect import connect
+from cdc.replication.connect import Connection, connect
 from cdc.replication.table import SourceTable
 from cdc.telemetry import log
 from snapshot import reader
 from snapshot.condition import Condition, ConditionError, parse
+from snapshot.crew import Tables
 from snapshot.desk import Desk
 from snapshot.merger import Merger
 from snapshot.signals import Signal, SignalError, in_order
@@ -57,7 +58,7 @@ class SignalListener:
         config: Config,
         clock: Clock,
         desk: Desk,
-        tables: Sequence[SourceTable],
+        tables: Tables,
         record: SignalsRecord | None,
         topic_id: str,
     ) -> None:
@@ -65,7 +66,7 @@ class SignalListener:
         self._config = config
         self._clock = clock
         self._desk = desk
-        self._tables = {table.table: table for table in tables}
+        self._tables = tables
         same = record is not None and record.topic_id == topic_id
         self._record = record if record is not None and same else SignalsRecord(topic_id=topic_id, next_offset=0)
         self._stop = threading.Event()
@@ -158,17 +159,19 @@ class SignalListener:
     def _start(self, signal: Signal) -> Callable[[Merger], _Outcome]:
         wanted: dict[str, Wanted] = {}
         refused: dict[str, str] = {}
-        for pattern in signal.tables:
-            names = signal.matching(pattern, self._tables)
-            if not names:
-                refused[pattern] = "no captured table is called so"
-            if signal.keys and len({*names, *wanted}) > 1:
-                raise SignalError("keys are those of one table")
-            for name in names:
-                try:
-                    wanted[name] = self._wanted(self._tables[name], signal)
-                except SignalError as error:
-                    refused[name] = str(error)
+        with connect(self._config.source.dsn, application_name="cdc signals") as connection:
+            tables = {table.table: table for table in self._tables(connection)}
+            for pattern in signal.tables:
+                names = signal.matching(pattern, tables)
+                if not names:
+                    refused[pattern] = "no captured table is called so"
+                if signal.keys and len({*names, *wanted}) > 1:
+                    raise SignalError("keys are those of one table")
+                for name in names:
+                    try:
+                        wanted[name] = self._wanted(connection, tables[name], signal)
+                    except SignalError as error:
+                        refused[name] = str(error)
 
         def act(merger: Merger) -> _Outcome:
             outcome = _Outcome(refused=refused)
@@ -181,13 +184,13 @@ class SignalListener:
                 elif some and (now is None or now.state != "complete"):
                     outcome.refused[name] = "some rows are read of tables only whose first snapshot is complete"
                 else:
-                    merger.order(name, self._tables[name].oid, self._desk.boundary, rows)
+                    merger.order(name, tables[name].oid, self._desk.boundary, rows)
                     outcome.done.append(name)
             return outcome
 
         return act
 
-    def _wanted(self, table: SourceTable, signal: Signal) -> Wanted:
+    def _wanted(self, connection: Connection, table: SourceTable, signal: Signal) -> Wanted:
         """Which rows of a table are meant. Raises SignalError."""
         if not table.key:
             raise SignalError("it has no key: rows that are read again could not take the place of others")
@@ -200,25 +203,24 @@ class SignalListener:
             condition = parse(text) if text else None
         except ConditionError as error:
             raise SignalError(f"the condition cannot be read: {error}") from None
-        problem = self._problem(table, condition)
+        problem = self._problem(connection, table, condition)
         if problem:
             raise SignalError(problem)
         return Wanted(text, keys)
 
-    def _problem(self, table: SourceTable, condition: Condition | None) -> str:
+    def _problem(self, connection: Connection, table: SourceTable, condition: Condition | None) -> str:
         """Why PostgreSQL would not let it be read: what only the reading would find out would stop capture."""
-        with connect(self._config.source.dsn, application_name="cdc signals") as connection:
-            try:
-                sights = reader.sights(connection, self._config.publication, [table])
-                if table.table not in sights:
-                    return "it is not published"
-                if condition is None:
-                    return ""
-                return reader.condition_problem(connection, sights[table.table].form, condition)
-            except SourceRefused as error:
-                return error.message
-            except reader.NotNow:
-                return ""  # it is looked at again before the table is read
+        try:
+            sights = reader.sights(connection, self._config.publication, [table])
+            if table.table not in sights:
+                return "it is not published"
+            if condition is None:
+                return ""
+            return reader.condition_problem(connection, sights[table.table].form, condition)
+        except SourceRefused as error:
+            return error.message
+        except reader.NotNow:
+            return ""  # it is looked at again before the table is read
 
     def _steer(self, signal: Signal, merger: Merger) -> _Outcome:
         """Pause, resume or stop what is going on, of all tables or of some."""

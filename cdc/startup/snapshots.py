@@ -141,7 +141,7 @@ class Snapshots:
         self.desk.joined = status.snapshot_joined
         self._crew.start(reader.now(sql).started)
         self._sweeper.start()
-        self._listener = SignalListener(self._config, self._clock, self.desk, self._tables, signals, topic_id)
+        self._listener = SignalListener(self._config, self._clock, self.desk, self._look, signals, topic_id)
         self._listener.start()
         self._unreport = status.snapshots_are(self._crew.report)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.fixtures.waiting import until
+from tests.fixtures.workers import Worker
 
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
@@ -157,6 +159,38 @@ def test_many_keys_are_removed_once_each_over_kills_and_within_bounded_memory(ca
     assert log.faults() == []
     assert len([cut for cut in log.cuts if cut["next_ordinal"] == 1]) > 3, "it was not spread; the test is weak"
     assert max(peaks_bytes) < RSS_BYTES
+
+
+def test_four_workers_with_a_partition_each_end_with_the_table(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key, v int)")
+    daemon = capture.running({"kafka": {"partitions": 4}, "capture": {"batch_rows_max": 50}})
+    topic = capture.topic("t")
+
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(Worker(capture.bootstrap, topic, f"{topic}.workers", pause_s))
+            for pause_s in (0.0, 0.0005, 0.001, 0.002)
+        ]
+        until(lambda: [worker.assigned for worker in workers] == [1] * 4, "each has a partition", within_s=60)
+        capture.sql("insert into t select n, 0 from generate_series(1, 200) n")
+        capture.sql("update t set id = id + 1000 where id % 2 = 0", "truncate t")
+        capture.transaction(
+            "insert into t select n, 1 from generate_series(100, 300) n",
+            "truncate t",
+            "insert into t select n, 2 from generate_series(250, 290) n",
+        )
+        daemon.until_position(capture.wal())
+        rows = dict(capture.query("select id, v from t"))
+
+        def folded() -> dict[int, int]:
+            return {row["id"]: row["v"] for worker in workers for row in list(worker.rows.values())}
+
+        until(lambda: folded() == rows, "the workers have the table", within_s=60)
+
+    assert sum(len(worker.rows) for worker in workers) == len(rows) == 41
+    assert [len(worker.partitions) for worker in workers] == [1] * 4
+    assert all(worker.deleted > 30 for worker in workers)
+    assert sum(worker.deleted for worker in workers) == 100 + 200 + 201
 
 
 def _ordinals(log: TopicLog, topic: str) -> list[tuple[str, int, int]]:

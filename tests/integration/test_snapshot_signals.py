@@ -46,6 +46,25 @@ def test_table_is_read_again_once_and_stays_complete_meanwhile(capture: CaptureS
     assert daemon.alive
 
 
+def test_table_that_joined_after_the_start_is_read_when_a_signal_names_it(capture: CaptureSite) -> None:
+    capture.sql(*TABLE, "create publication by_hand for table t")
+    source = {"tables": ["public.*"], "publication": "by_hand"}
+    daemon = capture.running({**INITIAL, "source": source, "ddl": {"policy": "warn"}})
+    complete(capture, daemon, "public.t")
+
+    capture.sql("create table late (id int primary key)", "insert into late select generate_series(1, 9)")
+    unpublished = signal(capture, {**START, "tables": ["public.late"]})
+    answered(capture, unpublished)
+    capture.sql("alter publication by_hand add table late", "insert into late values (10)")
+    offset = signal(capture, {**START, "tables": ["public.late"]})
+    log = until_record(capture, "public.late", number=1, state="complete")
+
+    assert answers(log)[unpublished]["refused"] == {"public.late": "it is not published"}
+    assert answers(log)[offset]["done"] == ["public.late"]
+    assert {row["id"] for row in read_again(log, capture.topic("late"))} >= set(range(1, 10))
+    assert not differences(capture, log, "late").any
+
+
 @pytest.mark.parametrize(
     "where",
     [
