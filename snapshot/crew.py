@@ -33,7 +33,7 @@ from snapshot.throttle import Throttle
 
 _LOOK_S: Final = 0.05  # between looks at what is visible: how late a chunk can be planned
 _IN_THE_WAY_S: Final = 0.25  # after somebody's lock was in the way
-_LOCKED_S: Final = 2.0  # as long as a look waits for a lock, so that it has half of the time for all else
+_LOCKED_S: Final = 0.5  # as long as a look waits for a lock, so that it has half of the time for all else
 _OPEN_BYTES_MAX: Final = 96 << 20  # of rows that wait; DESIGN section 6
 _OPEN_CHUNKS_MAX: Final = 12
 _BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself

@@ -23,7 +23,7 @@ from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation
 from cdc.model.visibility import Snapshot
-from cdc.replication.connect import Connection, deadline
+from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
 from snapshot.chunk import Chunk, Form, Leaf, Spec
@@ -38,7 +38,7 @@ _CHUNK_S: Final = 150.0  # more than the statement_timeout of a chunk; beyond th
 _BEGIN: Final = (
     "begin isolation level repeatable read, read only; set local row_security = off;"
     " set local standard_conforming_strings = on;"
-    " set local lock_timeout = '2s'; set local statement_timeout = '120s'"
+    f" set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = '120s'"
 )
 _BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
 AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
@@ -142,7 +142,7 @@ def sights(connection: Connection, publication: str, tables: Sequence[SourceTabl
     locked one: to know its size takes a lock.
     """
     with _asking(connection):
-        connection.execute("set lock_timeout = '2s'")
+        connection.execute(f"set lock_timeout = '{LOCK_TIMEOUT}'".encode())
         published = {
             name: (frozenset(columns), row_filter)
             for name, columns, row_filter in connection.execute(_PUBLISHED, {"publication": publication}).fetchall()

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from cdc.lsn import Lsn
 from cdc.model.visibility import Snapshot
-from cdc.replication.connect import Connection, deadline
+from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
 from snapshot import reader
@@ -25,7 +25,7 @@ from snapshot.chunk import Form
 _DOING: Final = "copy a table without a key"
 _BEGIN: Final = (
     "begin isolation level repeatable read, read only; set local row_security = off; set local statement_timeout = 0;"
-    " set local lock_timeout = '2s'"
+    f" set local lock_timeout = '{LOCK_TIMEOUT}'"
 )
 _MOMENT: Final = """
 select pg_current_snapshot()::text, pg_postmaster_start_time()::text, (extract(epoch from now()) * 1000000)::int8

@@ -62,6 +62,10 @@ REPLICATION_SESSION: Final[tuple[str, ...]] = (
 )
 """As SESSION, and a role's timeouts never end the stream, which is one statement for weeks."""
 
+# Of who reads several tables. Less than a deadlock_timeout (1 s by default): who has locked one of them and wants
+# another would otherwise be ended by PostgreSQL for a deadlock with us, as a migration that changes both.
+LOCK_TIMEOUT: Final = "500ms"
+
 # A dead peer is found after idle + interval * count = 25 s instead of the kernel's two hours, and unacknowledged
 # data after 20 s (RELIABILITY part 1, "client half-open TCP"). A DSN that says otherwise wins.
 _DEFAULTS: Final = {

@@ -20,13 +20,13 @@ from psycopg import sql
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.model.relation import Relation
 from cdc.model.visibility import Snapshot
-from cdc.replication.connect import Connection, deadline
+from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline
 from cdc.replication.sqlstate import translate
 
 _DOING: Final = "read large values that an update did not change"
 _BEGIN: Final = (
     "begin isolation level repeatable read, read only; set local row_security = off;"
-    " set local lock_timeout = '1s'; set local statement_timeout = '60s'"
+    f" set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = '60s'"
 )
 # Names, locks and plans that changed between two of our statements: the next look sees them as they are.
 _CHANGED: Final = frozenset({"42P01", "42703", "42883", "3F000", "40001", "40P01"})

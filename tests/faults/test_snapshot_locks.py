@@ -6,6 +6,7 @@ Somebody writes meanwhile, since what a read itself puts into the WAL is flushed
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import psycopg
@@ -16,9 +17,12 @@ from tests.fixtures.snapshots import INITIAL, RACED, complete, differences, raci
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.fixtures.daemon import CaptureSite, Daemon, Sections
 
 LOCKED: Final[Sections] = {"snapshot": {"mode": "initial", "chunk_bytes": 65_536, "workers": 2}}
+_OURS: Final = "relation in ('t'::regclass, 'u'::regclass)"
 _BLOCKS = re.compile(r"ctid >= '\((\d+),0\)'(?: AND ctid < '\((\d+),0\)')?", re.IGNORECASE)
 
 
@@ -57,6 +61,33 @@ def test_table_that_is_locked_when_its_leaves_are_looked_at_is_read_later(captur
 
     assert not differences(capture, log, "t").any
     assert daemon.events("snapshot_interrupted") == []
+
+
+def test_chunk_gives_way_before_a_deadlock_with_it_ends_somebody_else(capture: CaptureSite, tmp_path: Path) -> None:
+    """A chunk has its table; somebody who has another published one wants that; the chunk asks what is published."""
+    capture.sql(*RACED, "create table u (id int primary key)", "insert into u values (1)")
+    go_on = tmp_path / "go on"
+    daemon = capture.running({"snapshot": {**LOCKED["snapshot"], "workers": 1}}, mutant=f"hold_locked:{go_on}")
+    until(lambda: daemon.events("chunk_held"), "a chunk has its lock")
+    (held,) = capture.query("select relation::regclass::text from pg_locks where mode = 'AccessShareLock' and " + _OURS)
+    other = {"t": "u", "u": "t"}[held[0]]
+
+    with psycopg.connect(capture.dsn) as locker, ThreadPoolExecutor(1) as beside:
+        locker.execute(f"lock table {other} in access exclusive mode".encode())
+        waiting = beside.submit(locker.execute, f"lock table {held[0]} in access exclusive mode".encode())
+        until(lambda: capture.query("select from pg_locks where not granted and " + _OURS), "it waits for the chunk")
+        go_on.touch()
+        waiting.result(30)
+        locker.execute("update t set n = n + 1 where id % 3 = 0")
+        locker.commit()
+    with racing(capture.dsn, seed(), writers=1):
+        complete(capture, daemon, "public.t", "public.u")
+    log = capture.settled(daemon)
+
+    (deadlocks,) = capture.query("select deadlocks from pg_stat_database where datname = current_database()")
+    assert deadlocks == (0,)
+    assert daemon.events("snapshot_interrupted") == []
+    assert not differences(capture, log, "t").any
 
 
 def assert_told(daemon: Daemon) -> None:
