@@ -27,6 +27,7 @@ class TableProgress:
         blocks_done, block_count: of all leaves that are planned.
         keys_left: that are still to be read by key.
         sweeping: every row is read; keys that the topic has from before a gap are looked for.
+        searched: it is known which keys these are.
         chunks_read: that are being read.
         chunks_waiting: whose rows are there, and wait until the stream is as far.
         waits_for: 32-bit ids of transactions that must be visible before it is read.
@@ -46,6 +47,7 @@ class TableProgress:
     chunks_waiting: int
     waits_for: frozenset[int]
     sweeping: bool = False
+    searched: bool = False
 
     @property
     def shown(self) -> str:
@@ -143,6 +145,8 @@ def _reasons(one: TableProgress, pressure: Pressure) -> Iterable[str]:
         yield "the stream, which is behind the server"
     if one.state == "planned" and pressure.throttled:
         yield "snapshot.rows_per_s_max"
+    if one.shown == "sweeping" and not one.searched:
+        yield "its topic, which is read for keys from before the gap"
     if one.chunks_waiting:
         yield f"the stream to pass the moment {one.chunks_waiting} chunks were read"
 
@@ -165,6 +169,7 @@ def table_progress(
         block_count=sum(leaf.leaf.block_count for leaf in table.leaves.values()),
         keys_left=len(table.repair | table.owed.keys()) + (len(sweep.keys) + sweep.left if sweep else 0),
         sweeping=sweep is not None and sweep.following,
+        searched=sweep is not None and sweep.offered,
         chunks_read=sum(not chunk.there for chunk in mine),
         chunks_waiting=sum(chunk.there for chunk in mine),
         waits_for=suspects(name) if table.state == "suspected" else frozenset(),

@@ -29,6 +29,7 @@ class Sweep:
         keys: candidates that are to be looked for in the table.
         busy: a chunk of them is open.
         left: candidates that are not offered yet.
+        offered: whether the topic was read, and so it is known how many there are.
         lost: what was streamed is not known any more: the topic must be read again.
         done: no candidate is left.
     """
@@ -40,6 +41,7 @@ class Sweep:
         self.keys: set[bytes] = set()
         self.busy = False
         self.left = 0
+        self.offered = False
         self.lost = False
         self.done = False
         self._noted: set[bytes] = set()
@@ -59,7 +61,7 @@ class Sweep:
     def begin(self) -> None:
         """Follow the stream from here, from the beginning."""
         self.turn += 1
-        self.until, self.lost, self.left = None, False, 0
+        self.until, self.lost, self.left, self.offered = None, False, 0, False
         self.keys.clear()
         self._noted.clear()
 
@@ -90,7 +92,7 @@ class Sweep:
         """Candidates of the topic, without what `take_noted` has told; so many are left behind them."""
         if not self.lost:
             self.keys.update(set(keys) - self._noted)
-        self.left = left
+        self.left, self.offered = left, True
 
     def absent(self, keys: Collection[bytes], present: Collection[bytes]) -> list[bytes]:
         """Which of `keys`, that were looked for, are to be deleted when the table has those `present`. In order."""

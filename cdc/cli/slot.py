@@ -140,7 +140,7 @@ def recreate_command(
     with closing(Repair(config, SystemClock())) as repair, _connection(config) as second:
         for line in _what_is_repaired(repair):
             output.note(line)
-        if not output.confirm(f"Make slot {config.slot} anew and have {len(repair.keyed)} tables read?", yes=yes):
+        if not output.confirm(f"Make slot {config.slot} anew and have {_tables(repair.keyed)} read?", yes=yes):
             raise UsageError("nothing was changed", hint="answer y, or say --yes", command=again)
         watch = Watch(second, _say_blockers, threading.Event())
         done = repair.run(timeout_s or config.source.slot_create_timeout_s, watch)
@@ -171,6 +171,10 @@ def _what_is_repaired(repair: Repair) -> Iterator[str]:
         yield f"without a key, so what they lack stays unknown: {_listed(repair.keyless)}"
     if repair.left:
         yield f"in the log, and not captured now, so their topics stay as they are: {_listed(repair.left)}"
+
+
+def _tables(names: Sequence[str]) -> str:
+    return "1 table" if len(names) == 1 else f"{len(names)} tables"
 
 
 def _listed(tables: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ def done(one: Mapping[str, Any]) -> str:
     if one["state"] == "complete":
         return "100 %"
     if one["state"] == "sweeping":
-        return f"{one['keys_left']:,} keys to look for"
+        return f"{one['keys_left']:,} keys to look for" if one["keys_left"] else ""
     if one["blocks"]:
         return f"{100 * one['blocks_done'] / one['blocks']:.0f} %"
     return f"{one['keys_left']:,} keys left" if one["keys_left"] else ""

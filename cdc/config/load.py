@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_origin, get_type_hints
 
@@ -24,6 +25,8 @@ _PREFIX: Final = "TAILRACE_"
 _WITH_OPTIONS: Final = ("kafka", "registry")
 _FILE_SUFFIX: Final = "_file"
 _PORT_MAX: Final = 65535
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
+_FEW: Final = 12  # keys that fit into a hint
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_OPTIONS: Final = frozenset(
@@ -65,7 +68,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(str(error))}", hint="docs/reference/config.md lists every key") from None
+        raise ConfigError(f"{where}: {_explain(str(error))}", hint=_keys_there(str(error))) from None
     _check(config, where)
     return _with_password(config, environ)
 
@@ -159,7 +162,7 @@ def _decode_special(kind: type, value: object) -> object:
 
 def _explain(message: str) -> str:
     """Say msgspec's message in the words of a TOML file: `$.kafka.partitions` is `kafka.partitions`."""
-    match = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?", message)
+    match = _UNKNOWN.fullmatch(message)
     if match:
         return f"unknown key {f'{match[2]}.' if match[2] else ''}{match[1]}"
     match = re.fullmatch(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?", message)
@@ -167,6 +170,24 @@ def _explain(message: str) -> str:
         return f"{f'{match[2]}.' if match[2] else ''}{match[1]} is missing; it has no default"
     match = re.fullmatch(r"(.+) - at `\$\.?(.*)`", message)
     return f"{match[2]}: {match[1]}" if match else message
+
+
+def _keys_there(message: str) -> str:
+    """Which keys there are in place of an unknown one: the nearest, or all of a small section."""
+    match = _UNKNOWN.fullmatch(message)
+    everywhere = "docs/reference/config.md lists every key"
+    if match is None:
+        return everywhere
+    section = match[2] or ""
+    kind = get_type_hints(Config).get(section) if section else Config
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return everywhere
+    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    near = get_close_matches(match[1], names, n=1)
+    if not near and len(names) > _FEW:
+        return everywhere
+    said = f"did you mean {near[0]}?" if near else f"{section or 'the file'} has {', '.join(names)};"
+    return f"{said} {everywhere}"
 
 
 def _check(config: Config, where: str) -> None:

@@ -71,6 +71,22 @@ def test_refusal_names_the_key(text: str, message: str) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (_MINIMAL + "[captur]\nx = 1\n", "did you mean capture?"),
+        (_MINIMAL + "[capture]\nbatch_row_max = 1\n", "did you mean batch_rows_max?"),
+        (_MINIMAL + "[http]\nport = 8087\n", "http has listen; "),
+        ("quux = 8087\n" + _MINIMAL, "the file has name, source, kafka, "),
+    ],
+)
+def test_hint_names_the_keys_there_are(text: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, {})
+
+    assert (caught.value.hint or "").startswith(hint)
+
+
 def test_text_that_is_no_toml_is_refused_with_its_place() -> None:
     with pytest.raises(ConfigError, match=r"cdc\.toml is not TOML: .*line 1"):
         parse("name = = 1", {})

@@ -49,6 +49,8 @@ def test_another_snapshot_of_the_table_does_not_inherit_a_rate() -> None:
         ),
         (READING, Pressure(behind=True, throttled=True), ["the stream, which", "snapshot.rows_per_s_max"]),
         (replace(READING, chunks_waiting=3), Pressure(), ["the stream to pass the moment 3 chunks"]),
+        (replace(READING, sweeping=True), Pressure(), ["its topic, which is read for keys"]),
+        (replace(READING, sweeping=True, searched=True), Pressure(), []),
         (replace(READING, paused=True, chunks_waiting=3), Pressure(behind=True), []),
         (replace(READING, state="stopped"), Pressure(behind=True), []),
     ],
