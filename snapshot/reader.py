@@ -129,6 +129,14 @@ def now(connection: Connection) -> Now:
     return Now(Snapshot.parse(row[0]), Lsn.parse(row[1]), row[2])
 
 
+def flushed(connection: Connection) -> Lsn:
+    """Up to where a crash of the server loses nothing. Raises SourceUnreachable."""
+    with _asking(connection):
+        row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
 def open_ids(connection: Connection) -> list[int]:
     """Ids of all transactions that may still write to this database. Raises SourceUnreachable."""
     with _asking(connection):

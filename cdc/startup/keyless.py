@@ -226,11 +226,7 @@ class Copier:
     def _await_flushed(self, inserted: Lsn) -> None:
         """What the snapshot shows must not be lost by a crash of the server once it is in the log."""
         until_s = self.clock.monotonic_s() + _ANSWER_S
-        while True:
-            row = self.sql.execute("select pg_current_wal_flush_lsn()::text").fetchone()
-            assert row is not None
-            if Lsn.parse(row[0]) >= inserted:
-                return
+        while reader.flushed(self.sql) < inserted:
             self._pause(until_s, "PostgreSQL to flush its WAL")
 
     def _commit(self, tables: Sequence[SourceTable], moment: wholecopy.Moment) -> None:
