@@ -23,12 +23,14 @@ from cdc.model.names import cuts_topic, progress_topic
 from cdc.model.progress import Cut, Identity, Progress
 from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
+from cdc.model.walreading import WalReading
 from cdc.progress.catalog import recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
 from cdc.progress.restore import Restored, restore
 from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
+from cdc.replication.pressure import wal_reading
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
 
@@ -50,6 +52,7 @@ class SourceView:
     current_lsn: Lsn
     slot: SlotFacts
     publication: PublicationFacts | None
+    wal: WalReading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class Observer:
                 current_wal(sql),
                 slot_facts(sql, self._config.slot),
                 publication_facts(sql, self._config.publication),
+                wal_reading(sql, self._config.slot, failover=self._config.source.failover),
             )
         except TailraceError:
             if self._sql is not None:

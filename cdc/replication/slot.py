@@ -34,15 +34,17 @@ _CANCEL_S: Final = 5.0
 _SINCE: Final[dict[str, tuple[int, str]]] = {
     "invalidation_reason": (17, "null::text"),
     "inactive_since": (17, "null::timestamptz"),
+    "inactive_s": (17, "null::float8"),
     "failover": (17, "false"),
     "synced": (17, "false"),
 }
+_COMPUTED: Final = {"inactive_s": "extract(epoch from now() - s.inactive_since)::float8"}  # by the server's clock
 
 _SLOTS: Final = """
 select s.slot_name::text, s.plugin::text, s.slot_type, s.database::text, s.temporary, s.active_pid,
        s.restart_lsn::text, s.confirmed_flush_lsn::text, s.wal_status, s.safe_wal_size, s.two_phase,
        pg_wal_lsn_diff(w.at, s.restart_lsn)::int8, pg_wal_lsn_diff(w.at, s.confirmed_flush_lsn)::int8,
-       {invalidation_reason}, {inactive_since}, {failover}, {synced}
+       {invalidation_reason}, {inactive_since}, {failover}, {synced}, {inactive_s}
 from pg_replication_slots s
 cross join (select case when pg_is_in_recovery() then pg_last_wal_receive_lsn()
                         else pg_current_wal_insert_lsn() end) as w (at)
@@ -64,7 +66,7 @@ class SlotFacts:
         lag_bytes: WAL behind what was acknowledged (from confirmed_flush_lsn).
         safe_wal_size: bytes until it may be lost; None without max_slot_wal_keep_size.
         invalidation: why it can never be read again, in PostgreSQL's word; empty when it can.
-        inactive_since: 17 and later.
+        inactive_since: 17 and later; `inactive_s` is how long ago that was.
     """
 
     name: str
@@ -85,6 +87,7 @@ class SlotFacts:
     inactive_since: datetime | None = None
     failover: bool = False
     synced: bool = False
+    inactive_s: float | None = None
 
     @property
     def usable(self) -> bool:
@@ -224,7 +227,7 @@ def _keep_watch(watch: Watch, creating: Connection, done: threading.Event) -> No
 def _rows(connection: Connection, name: str | None) -> list[SlotFacts]:
     major = connection.info.server_version // 10000
     columns = {
-        column: sql.SQL(f"s.{column}") if major >= since else sql.SQL(missing)
+        column: sql.SQL(_COMPUTED.get(column, f"s.{column}") if major >= since else missing)
         for column, (since, missing) in _SINCE.items()
     }
     query = sql.SQL(_SLOTS).format(**columns)
@@ -253,4 +256,5 @@ def _facts(row: tuple[Any, ...]) -> SlotFacts:
         inactive_since=row[14],
         failover=row[15],
         synced=row[16],
+        inactive_s=row[17],
     )

@@ -24,7 +24,7 @@ from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
 from cdc.replication.table import SourceTable
 from cdc.telemetry import log
 
-_ANEW: Final = (
+ANEW: Final = (
     "the range cannot be had from the WAL any more; the command makes a new slot and has every table read anew, into "
     "the same topics"
 )
@@ -153,7 +153,7 @@ def _gap(config: Config, restored: Restored, source: Source, what: str) -> Sourc
         f"replication slot {config.slot!r} {what}; what was committed between {known} and {now} is unknown",
         known_to=known,
         resumes_at=now,
-        hint=_ANEW,
+        hint=ANEW,
         command=REPAIR,
         slot=config.slot,
     )
@@ -166,7 +166,7 @@ def _unpublished(source: Source, restored: Restored, what: str) -> SourceGap:
         f"{what}; changes between {known} and {now} may not be in the log",
         known_to=known,
         resumes_at=now,
-        hint=_ANEW,
+        hint=ANEW,
         command=REPAIR,
     )
 
@@ -220,7 +220,7 @@ def check_identity(
                 "between is unknown",
                 known_to=position.end_lsn,
                 resumes_at=slot.confirmed_flush_lsn,
-                hint=f"somebody advanced the slot or made it again; {_ANEW}",
+                hint=f"somebody advanced the slot or made it again; {ANEW}",
                 command=REPAIR,
                 slot=now.slot,
             )
