@@ -12,6 +12,7 @@ from cdc.doctor.sqltext import ident, literal
 from cdc.doctor.verdict import error, ok, warning
 from cdc.model.failover import FAILOVER_SINCE, failover_problems
 from cdc.replication.publication import missing, to_add, unfit
+from cdc.replication.slot import creation
 
 _SAFE_LOW_BYTES: Final = 256 << 20
 _BLOCKER_OLD_S: Final = 10.0  # younger ones are gone before `cdc run` asks for the slot
@@ -124,7 +125,7 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
 def _check_new_slot(facts: SourceFacts, config: Config) -> list[Finding]:
     name = facts.slot.name
     if not config.source.create:
-        sql = f"select pg_create_logical_replication_slot({literal(name)}, 'pgoutput');"
+        sql = creation(name, failover=config.source.failover)
         return [error("slot", f"slot {name!r} does not exist, and source.create is false", sql)]
     found = [ok("slot", f"slot {name!r} does not exist yet; `cdc run` makes it")]
     old = [blocker for blocker in facts.blockers if blocker.pid is None or blocker.age_s >= _BLOCKER_OLD_S]

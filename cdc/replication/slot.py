@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -54,6 +54,9 @@ order by s.slot_name
 
 _CREATE: Final = """
 select lsn::text from pg_create_logical_replication_slot(%(name)s::name, %(plugin)s::name, false, false)
+"""
+_CREATE_FAILOVER: Final = """
+select lsn::text from pg_create_logical_replication_slot(%(name)s::name, %(plugin)s::name, false, false, true)
 """
 
 
@@ -124,8 +127,18 @@ def list_slots(connection: Connection) -> list[SlotFacts]:
         return _rows(connection, None)
 
 
-def create_slot(connection: Connection, name: str, timeout_s: float, watch: Watch | None = None) -> Lsn:
+def creation(name: str, *, failover: bool) -> str:
+    """The statement that makes the slot by hand; a name of a slot needs no quoting."""
+    options = ", failover => true" if failover else ""
+    return f"select pg_create_logical_replication_slot('{name}', '{PLUGIN}'{options});"
+
+
+def create_slot(
+    connection: Connection, name: str, timeout_s: float, watch: Watch | None = None, *, failover: bool = False
+) -> Lsn:
     """Make the slot and return its consistent point: every transaction committed from there on is in its stream.
+
+    With `failover` it is synchronised to standbys, which takes PostgreSQL 17.
 
     PostgreSQL waits until all transactions that are writing now have ended. After `timeout_s` nothing is left of the
     slot and SlotBlocked names who holds it up. `connection` is in autocommit and not inside a transaction.
@@ -139,7 +152,7 @@ def create_slot(connection: Connection, name: str, timeout_s: float, watch: Watc
         watcher = threading.Thread(target=_keep_watch, args=(watch, connection, done), name="slot-watch", daemon=True)
         watcher.start()
     try:
-        return _create(connection, name, timeout_s)
+        return _create(connection, name, timeout_s, _CREATE_FAILOVER if failover else _CREATE)
     except psycopg.errors.QueryCanceled as error:
         if watch is not None and watch.stop.is_set():
             raise SourceUnreachable(f"was stopped while slot {name!r} was being made", slot=name) from error
@@ -176,13 +189,13 @@ def held(facts: SlotFacts) -> SlotHeld:
     )
 
 
-def _create(connection: Connection, name: str, timeout_s: float) -> Lsn:
+def _create(connection: Connection, name: str, timeout_s: float, statement: LiteralString) -> Lsn:
     """One statement in its own transaction: a slot is not made inside one that has written (25001)."""
     before = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert before is not None
     _set_timeout(connection, f"{max(1, int(timeout_s * 1000))}ms")
     try:
-        row = connection.execute(_CREATE, {"name": name, "plugin": PLUGIN}).fetchone()
+        row = connection.execute(statement, {"name": name, "plugin": PLUGIN}).fetchone()
     finally:
         if not connection.closed:
             _set_timeout(connection, before[0])

@@ -20,7 +20,8 @@ from cdc.model.walreading import WalReading
 from cdc.replication.connect import Connection, connect, deadline, sever
 from cdc.replication.pressure import wal_reading
 from cdc.replication.slot import drop_slot, slot_facts
-from cdc.startup.source import ANEW, REPAIR
+from cdc.startup.promoted import REPAIR
+from cdc.startup.source import ANEW
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
 
