@@ -18,7 +18,7 @@ from cdc.progress.restore import Restored
 from cdc.replication import catalog
 from cdc.replication.blockers import Blocker
 from cdc.replication.catalog import SourceIdentity
-from cdc.replication.connect import Connection, connect
+from cdc.replication.connect import Connection, connect, connect_replication
 from cdc.replication.publication import PublicationFacts, ensure_publication, publication_facts, publishable
 from cdc.replication.session import ServerIdentity
 from cdc.replication.slot import SlotFacts, Watch, create_slot, creation, slot_facts
@@ -46,6 +46,9 @@ class Source:
 
 def look_at_source(config: Config, sql: Connection) -> Source:
     """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
+    if catalog.pooled(sql):
+        # Most poolers pass no replication on: find out before anything is made that would then hold WAL.
+        connect_replication(config.source.dsn).close()
     identity = catalog.source_identity(sql)
     wal_level = catalog.wal_settings(sql).get("wal_level")
     if wal_level != "logical":
