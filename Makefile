@@ -8,7 +8,7 @@ READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills lake-kills majors readers fuzz lock docs clean
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ kills: setup ## kill -9 at 30 random moments under load
 
 snapshot-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
 	TAILRACE_SNAPSHOT_ROWS=5000000 TAILRACE_SNAPSHOT_KILLS=20 $(PYTEST) -s tests/faults/test_snapshot_large.py
+
+add-table: setup ## 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
+	TAILRACE_SCHEDULES=200 $(PYTEST) tests/integration/test_add_table.py
 
 lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py

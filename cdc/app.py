@@ -22,6 +22,7 @@ from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
 from cdc.reach import Look, Reach
 from cdc.startup.protocol import start
+from cdc.startup.walguard import WalGuard
 from cdc.supervisor import Launch, Supervisor
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics, SinkMetrics
@@ -65,8 +66,11 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         if sinks is not None:
             supervisor = closing.enter_context(Supervisor(config.sinks, sinks, clock))
             leaving.last = supervisor.close
+        guard = WalGuard(config, clock, status)
+        guard.start()
+        closing.callback(guard.close)
         closing.callback(leaving.is_over)
-        Daemon(lambda: start(config, status, clock, stop), status, metrics, clock).run(stop)
+        Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
 
 
 def sink_settings(config: Config, name: str) -> Warehouse:

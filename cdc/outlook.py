@@ -23,14 +23,19 @@ from cdc.model.names import cuts_topic, progress_topic
 from cdc.model.progress import Cut, Identity, Progress
 from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
+from cdc.model.timeline import Switch
+from cdc.model.walreading import WalReading
 from cdc.progress.catalog import recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
 from cdc.progress.restore import Restored, restore
 from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
+from cdc.replication.pressure import wal_reading
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
+from cdc.replication.timeline import timeline_history
+from cdc.startup.promoted import divergence
 
 HTTP_TIMEOUT_S: Final = 2.0
 KAFKA_TIMEOUT_S: Final = 5.0
@@ -42,7 +47,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nob
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What PostgreSQL says. `at_s` is of the clock handed in."""
+    """What PostgreSQL says. `at_s` is of the clock handed in; `history` is of its timeline, None when it is unknown."""
 
     at_s: float
     identity: SourceIdentity
@@ -50,6 +55,8 @@ class SourceView:
     current_lsn: Lsn
     slot: SlotFacts
     publication: PublicationFacts | None
+    wal: WalReading | None = None
+    history: Sequence[Switch] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,7 @@ class Observer:
         self._sql: Connection | None = None
         self._reader: LogReader | None = None
         self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
+        self._histories: dict[int, Sequence[Switch]] = {}
         self._threads = ThreadPoolExecutor(max_workers=3, thread_name_prefix="look")
 
     def look(self) -> View:
@@ -117,19 +125,30 @@ class Observer:
     def _source(self) -> SourceView:
         try:
             sql = self._sql = self._sql or connect(self._config.source.dsn, application_name="cdc status")
+            identity = source_identity(sql)
             return SourceView(
                 self._clock.monotonic_s(),
-                source_identity(sql),
+                identity,
                 sql.info.parameter_status("server_version") or "",
                 current_wal(sql),
                 slot_facts(sql, self._config.slot),
                 publication_facts(sql, self._config.publication),
+                wal_reading(sql, self._config.slot, failover=self._config.source.failover),
+                self._history(identity.timeline),
             )
         except TailraceError:
             if self._sql is not None:
                 self._sql.close()
             self._sql = None
             raise
+
+    def _history(self, timeline: int) -> Sequence[Switch] | None:
+        if timeline not in self._histories:
+            try:
+                self._histories[timeline] = timeline_history(self._config.source.dsn, timeline)
+            except TailraceError:
+                return None
+        return self._histories[timeline]
 
     def _log(self) -> LogView:
         self._reader = self._reader or LogReader(self._config.kafka, client_id="tailrace-status")
@@ -181,10 +200,15 @@ def outlook(source: SourceView | None, log: LogView | None, *, publication: str)
     if log is None or progress is None or log.identity is None:
         return lost
     recorded, end_lsn = log.identity, Lsn(progress.end_lsn)
-    for fact in ("system_identifier", "database_oid", "timeline"):
+    for fact in ("system_identifier", "database_oid"):
         was, found = getattr(recorded, fact), getattr(source.identity, fact)
         if was != found:
             return State.DIVERGED, f"the log belongs to a source with {fact} {was}, this one has {found}"
+    if source.history is not None:
+        now = source.identity.timeline
+        problem = divergence(list(source.history), recorded=recorded.timeline, now=now, end_lsn=end_lsn)
+        if problem is not None:
+            return State.DIVERGED, problem.message
     if source.current_lsn < end_lsn:
         return State.DIVERGED, f"the log reaches {end_lsn}, the server's WAL only {source.current_lsn}"
     if lost is not None:

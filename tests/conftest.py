@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.fixtures.servers",
     "tests.fixtures.objectstore",
     "tests.fixtures.daemon",
+    "tests.fixtures.pair",
     "tests.fixtures.seed",
     "tests.fixtures.faults.servers",
     "tests.fixtures.faults.secured",

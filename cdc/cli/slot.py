@@ -68,7 +68,8 @@ def create_command(timeout_s: float | None, config_path: Path | None, as_json: b
         if slot_facts(connection, config.slot).exists:
             raise SourceRefused(f"slot {config.slot!r} already exists", command="cdc slot list", slot=config.slot)
         watch = Watch(second, _say_blockers, threading.Event())
-        at = create_slot(connection, config.slot, timeout_s or config.source.slot_create_timeout_s, watch)
+        wait_s, failover = timeout_s or config.source.slot_create_timeout_s, config.source.failover
+        at = create_slot(connection, config.slot, wait_s, watch, failover=failover)
         slot = slot_facts(connection, config.slot)
     if as_json:
         output.show_json({"created": _document(slot, config), "consistent_lsn": str(at)})

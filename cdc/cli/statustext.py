@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from cdc.cli import output
+from cdc.cli import output, waltext
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.state import State
@@ -75,6 +75,7 @@ def document(config: Config, view: View, moment: Moment, outlook: tuple[State, s
         "last_commit_seconds": daemon.get("last_commit_seconds"),
         "snapshots": daemon.get("snapshots"),
         "slot": slot,
+        "wal": _wal(config, view),
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
         **_ddl_known(view),
@@ -97,6 +98,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("snapshots", _snapshots(document)),
         ("slot", _slot_line(document["slot"])),
         ("", _danger(document["slot"])),
+        *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
         ("ddl", _ddl(document)),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
@@ -163,6 +165,14 @@ def _slot(view: View, moment: Moment) -> dict[str, Any] | None:
         "lost_in_seconds": lost_in_s,
         "inactive_since": slot.inactive_since.isoformat() if slot.inactive_since else None,
     }
+
+
+def _wal(config: Config, view: View) -> dict[str, Any] | None:
+    """What holds WAL, as the source shows it, else as the daemon last saw it."""
+    if view.source is None:
+        found: dict[str, Any] | None = (view.daemon or {}).get("wal")
+        return found
+    return waltext.document(config.source, view.source.wal)
 
 
 def _source(view: View) -> dict[str, Any] | None:

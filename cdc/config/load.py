@@ -218,6 +218,11 @@ def _check(config: Config, where: str) -> None:
                 f"{where}: source.keys has {table!r} = {list(columns)}",
                 hint='it takes schema.table and at least one column, each once, as in "public.orders" = ["code"]',
             )
+    if config.source.on_wal_pressure == "drop_slot" and not config.source.wal_drop_bytes:
+        raise ConfigError(
+            f'{where}: source.on_wal_pressure is "drop_slot", and source.wal_drop_bytes is not set',
+            hint="set it to the WAL the server can spare: at that size the slot is dropped, and changes are lost",
+        )
     if config.capture.heartbeat_query and not config.capture.heartbeat_interval_s:
         raise ConfigError(
             f"{where}: capture.heartbeat_query has no interval", hint="set capture.heartbeat_interval_s, as 10"

@@ -70,6 +70,38 @@ class Source(Section, frozen=True):
             "and leave the old keys"
         ),
     ] = "delete"
+    failover: Annotated[
+        bool,
+        Meta(
+            description="have the slot synchronised to standbys, so that capture goes on after one is promoted "
+            "(PostgreSQL 17 or later); howto/failover.md has what standby and primary need"
+        ),
+    ] = False
+    on_wal_pressure: Annotated[
+        Literal["alarm", "drop_slot"],
+        Meta(
+            description="when WAL piles up for the slot: only tell, or also drop the slot at source.wal_drop_bytes to "
+            "save the server's disk, which loses changes: capture then ends in GAP"
+        ),
+    ] = "alarm"
+    wal_alarm_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="of WAL kept for the slot, where max_slot_wal_keep_size sets no limit: alarms come when 50, 25 "
+            "and 10 % of it are left",
+        ),
+    ] = 16 << 30
+    wal_drop_bytes: Annotated[
+        int, Meta(ge=0, description="of WAL kept for the slot at which `drop_slot` drops it; must be set for that")
+    ] = 0
+    wal_check_s: Annotated[
+        float, Meta(gt=0, le=60, description="seconds between looks at the WAL that is kept, also while capture waits")
+    ] = 10.0
+    transaction_alarm_s: Annotated[
+        float,
+        Meta(gt=0, description="seconds after which an open write transaction is named: WAL is kept from its begin on"),
+    ] = 600.0
 
 
 class Kafka(Section, frozen=True):

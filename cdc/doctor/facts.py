@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdc.errors import TailraceError
+from cdc.model.failover import NO_FAILOVER, FailoverFacts
 from cdc.replication.blockers import Blocker
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.slot import SlotFacts
@@ -69,3 +70,4 @@ class SourceFacts:
     tables: tuple[SourceTable, ...]
     rights: Mapping[int, TableRights] = field(default_factory=dict)
     blockers: tuple[Blocker, ...] = ()
+    failover: FailoverFacts = NO_FAILOVER

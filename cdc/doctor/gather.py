@@ -14,6 +14,7 @@ from cdc.errors import TailraceError
 from cdc.replication.blockers import blockers
 from cdc.replication.catalog import reading, source_identity, tables_matching, wal_settings
 from cdc.replication.connect import Connection, connect, connect_replication
+from cdc.replication.pressure import failover_facts
 from cdc.replication.publication import publication_facts
 from cdc.replication.slot import slot_facts
 from cdc.replication.table import SourceTable
@@ -67,6 +68,7 @@ def gather(config: Config) -> SourceFacts:
         with reading("count slots and senders"):
             used = connection.execute(_USED).fetchone()
         assert used is not None
+        slot = slot_facts(connection, config.slot)
         return SourceFacts(
             version_num=identity.server_version_num,
             database=identity.database,
@@ -77,11 +79,12 @@ def gather(config: Config) -> SourceFacts:
             role=role,
             pooled=pooled,
             replication_error=_replication_error(config),
-            slot=slot_facts(connection, config.slot),
+            slot=slot,
             publication=publication_facts(connection, config.publication),
             tables=tuple(tables),
             rights=table_rights(connection, tables),
             blockers=tuple(blockers(connection)),
+            failover=failover_facts(connection, slot, wanted=config.source.failover and not identity.in_recovery),
         )
     finally:
         connection.close()

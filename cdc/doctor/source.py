@@ -10,7 +10,9 @@ from cdc.doctor.finding import Finding
 from cdc.doctor.server import check_server
 from cdc.doctor.sqltext import ident, literal
 from cdc.doctor.verdict import error, ok, warning
+from cdc.model.failover import FAILOVER_SINCE, failover_problems
 from cdc.replication.publication import missing, to_add, unfit
+from cdc.replication.slot import creation
 
 _SAFE_LOW_BYTES: Final = 256 << 20
 _BLOCKER_OLD_S: Final = 10.0  # younger ones are gone before `cdc run` asks for the slot
@@ -18,7 +20,13 @@ _BLOCKER_OLD_S: Final = 10.0  # younger ones are gone before `cdc run` asks for 
 
 def check_source(facts: SourceFacts, config: Config) -> list[Finding]:
     """All checks, in the order they are printed."""
-    return [*check_server(facts), *check_slot(facts, config), *check_publication(facts, config)]
+    return [
+        *check_server(facts),
+        *check_slot(facts, config),
+        *check_idle(facts),
+        *check_failover(facts, config),
+        *check_publication(facts, config),
+    ]
 
 
 def check_slot(facts: SourceFacts, config: Config) -> list[Finding]:
@@ -49,6 +57,36 @@ def check_slot(facts: SourceFacts, config: Config) -> list[Finding]:
     reader = f", read by pid {slot.active_pid}" if slot.active_pid is not None else ", nobody reads it"
     behind = f"{(slot.lag_bytes or 0) / (1 << 20):.1f} MB behind"
     return [ok("slot", f"slot {slot.name!r} is at {slot.confirmed_flush_lsn}, {behind}{reader}")]
+
+
+def check_idle(facts: SourceFacts) -> list[Finding]:
+    """A slot that nobody reads and that PostgreSQL will give up for it."""
+    timeout_s = float(facts.settings.get("idle_replication_slot_timeout", "0"))
+    slot = facts.slot
+    if not timeout_s or slot.inactive_s is None or not slot.usable or slot.active_pid is not None:
+        return []
+    text = (
+        f"nobody has read slot {slot.name!r} for {slot.inactive_s:.0f} s: it is lost at the first checkpoint in "
+        f"{max(0.0, timeout_s - slot.inactive_s):.0f} s (idle_replication_slot_timeout); start capture now"
+    )
+    return [warning("slot_idle", text)]
+
+
+def check_failover(facts: SourceFacts, config: Config) -> list[Finding]:
+    """What source.failover needs of server and slot."""
+    if not config.source.failover:
+        return []
+    major = facts.version_num // 10000
+    if major < FAILOVER_SINCE:
+        text = f"source.failover needs PostgreSQL {FAILOVER_SINCE}; this is {major}, which has no slots on standbys"
+        return [error("failover", text, command="failover = false")]
+    if not facts.slot.exists:
+        return []
+    problems = failover_problems(facts.failover)
+    if not problems:
+        names = _some([standby.name for standby in facts.failover.standbys])
+        return [ok("failover", f"the slot is synchronised, and the stream stays behind {names}")]
+    return [warning("failover", problem) for problem in problems]
 
 
 def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
@@ -87,7 +125,7 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
 def _check_new_slot(facts: SourceFacts, config: Config) -> list[Finding]:
     name = facts.slot.name
     if not config.source.create:
-        sql = f"select pg_create_logical_replication_slot({literal(name)}, 'pgoutput');"
+        sql = creation(name, failover=config.source.failover)
         return [error("slot", f"slot {name!r} does not exist, and source.create is false", sql)]
     found = [ok("slot", f"slot {name!r} does not exist yet; `cdc run` makes it")]
     old = [blocker for blocker in facts.blockers if blocker.pid is None or blocker.age_s >= _BLOCKER_OLD_S]

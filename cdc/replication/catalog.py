@@ -139,6 +139,14 @@ def source_identity(connection: Connection) -> SourceIdentity:
     return SourceIdentity(identifier, int(timeline, 10 if in_recovery else 16), in_recovery, database, oid, version)
 
 
+def pooled(connection: Connection) -> bool:
+    """Whether a pooler is between: it hands out process ids of its own."""
+    with reading("look who answers"):
+        row = connection.execute("select pg_backend_pid()").fetchone()
+    assert row is not None
+    return bool(connection.info.backend_pid != row[0])
+
+
 def current_wal(connection: Connection) -> Lsn:
     """Where the next WAL record goes. SourceRefused on a standby."""
     with reading("read the position of the WAL"):

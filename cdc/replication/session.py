@@ -96,6 +96,12 @@ class ReplicationSession:
         self._timer = threading.Thread(target=self._keep_alive, name="replication-status", daemon=True)
         self._timer.start()
 
+    def synchronise(self, slot: str) -> None:
+        """Have a slot that exists synchronised to standbys (PostgreSQL 17); before `start`, which raises the same."""
+        result = self._pg.exec_(f'ALTER_REPLICATION_SLOT "{slot}" (FAILOVER true)'.encode())
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise self._refused(result, f"have slot {slot!r} synchronised to standbys", slot=slot)
+
     def read(self, wait_s: float) -> list[bytes]:
         """See `cdc.contracts.ReplicationStream.read`."""
         frames = self._drain()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -34,15 +34,17 @@ _CANCEL_S: Final = 5.0
 _SINCE: Final[dict[str, tuple[int, str]]] = {
     "invalidation_reason": (17, "null::text"),
     "inactive_since": (17, "null::timestamptz"),
+    "inactive_s": (17, "null::float8"),
     "failover": (17, "false"),
     "synced": (17, "false"),
 }
+_COMPUTED: Final = {"inactive_s": "extract(epoch from now() - s.inactive_since)::float8"}  # by the server's clock
 
 _SLOTS: Final = """
 select s.slot_name::text, s.plugin::text, s.slot_type, s.database::text, s.temporary, s.active_pid,
        s.restart_lsn::text, s.confirmed_flush_lsn::text, s.wal_status, s.safe_wal_size, s.two_phase,
        pg_wal_lsn_diff(w.at, s.restart_lsn)::int8, pg_wal_lsn_diff(w.at, s.confirmed_flush_lsn)::int8,
-       {invalidation_reason}, {inactive_since}, {failover}, {synced}
+       {invalidation_reason}, {inactive_since}, {failover}, {synced}, {inactive_s}
 from pg_replication_slots s
 cross join (select case when pg_is_in_recovery() then pg_last_wal_receive_lsn()
                         else pg_current_wal_insert_lsn() end) as w (at)
@@ -52,6 +54,9 @@ order by s.slot_name
 
 _CREATE: Final = """
 select lsn::text from pg_create_logical_replication_slot(%(name)s::name, %(plugin)s::name, false, false)
+"""
+_CREATE_FAILOVER: Final = """
+select lsn::text from pg_create_logical_replication_slot(%(name)s::name, %(plugin)s::name, false, false, true)
 """
 
 
@@ -64,7 +69,7 @@ class SlotFacts:
         lag_bytes: WAL behind what was acknowledged (from confirmed_flush_lsn).
         safe_wal_size: bytes until it may be lost; None without max_slot_wal_keep_size.
         invalidation: why it can never be read again, in PostgreSQL's word; empty when it can.
-        inactive_since: 17 and later.
+        inactive_since: 17 and later; `inactive_s` is how long ago that was.
     """
 
     name: str
@@ -85,6 +90,7 @@ class SlotFacts:
     inactive_since: datetime | None = None
     failover: bool = False
     synced: bool = False
+    inactive_s: float | None = None
 
     @property
     def usable(self) -> bool:
@@ -121,8 +127,18 @@ def list_slots(connection: Connection) -> list[SlotFacts]:
         return _rows(connection, None)
 
 
-def create_slot(connection: Connection, name: str, timeout_s: float, watch: Watch | None = None) -> Lsn:
+def creation(name: str, *, failover: bool) -> str:
+    """The statement that makes the slot by hand; a name of a slot needs no quoting."""
+    options = ", failover => true" if failover else ""
+    return f"select pg_create_logical_replication_slot('{name}', '{PLUGIN}'{options});"
+
+
+def create_slot(
+    connection: Connection, name: str, timeout_s: float, watch: Watch | None = None, *, failover: bool = False
+) -> Lsn:
     """Make the slot and return its consistent point: every transaction committed from there on is in its stream.
+
+    With `failover` it is synchronised to standbys, which takes PostgreSQL 17.
 
     PostgreSQL waits until all transactions that are writing now have ended. After `timeout_s` nothing is left of the
     slot and SlotBlocked names who holds it up. `connection` is in autocommit and not inside a transaction.
@@ -136,7 +152,7 @@ def create_slot(connection: Connection, name: str, timeout_s: float, watch: Watc
         watcher = threading.Thread(target=_keep_watch, args=(watch, connection, done), name="slot-watch", daemon=True)
         watcher.start()
     try:
-        return _create(connection, name, timeout_s)
+        return _create(connection, name, timeout_s, _CREATE_FAILOVER if failover else _CREATE)
     except psycopg.errors.QueryCanceled as error:
         if watch is not None and watch.stop.is_set():
             raise SourceUnreachable(f"was stopped while slot {name!r} was being made", slot=name) from error
@@ -173,13 +189,13 @@ def held(facts: SlotFacts) -> SlotHeld:
     )
 
 
-def _create(connection: Connection, name: str, timeout_s: float) -> Lsn:
+def _create(connection: Connection, name: str, timeout_s: float, statement: LiteralString) -> Lsn:
     """One statement in its own transaction: a slot is not made inside one that has written (25001)."""
     before = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert before is not None
     _set_timeout(connection, f"{max(1, int(timeout_s * 1000))}ms")
     try:
-        row = connection.execute(_CREATE, {"name": name, "plugin": PLUGIN}).fetchone()
+        row = connection.execute(statement, {"name": name, "plugin": PLUGIN}).fetchone()
     finally:
         if not connection.closed:
             _set_timeout(connection, before[0])
@@ -224,7 +240,7 @@ def _keep_watch(watch: Watch, creating: Connection, done: threading.Event) -> No
 def _rows(connection: Connection, name: str | None) -> list[SlotFacts]:
     major = connection.info.server_version // 10000
     columns = {
-        column: sql.SQL(f"s.{column}") if major >= since else sql.SQL(missing)
+        column: sql.SQL(_COMPUTED.get(column, f"s.{column}") if major >= since else missing)
         for column, (since, missing) in _SINCE.items()
     }
     query = sql.SQL(_SLOTS).format(**columns)
@@ -253,4 +269,5 @@ def _facts(row: tuple[Any, ...]) -> SlotFacts:
         inactive_since=row[14],
         failover=row[15],
         synced=row[16],
+        inactive_s=row[17],
     )

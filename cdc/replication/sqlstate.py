@@ -30,6 +30,7 @@ _HBA: Final = (
 _PASSWORD: Final = "give the password in TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE"  # noqa: S105
 _TLS: Final = "check sslmode and sslrootcert in source.dsn; the server must present a certificate for the host named"
 _STANDBY: Final = "this is a standby; connect to the primary, or add target_session_attrs=primary to source.dsn"
+_NO_PRIMARY: Final = "no host of source.dsn is a primary; when one is promoted, capture goes on"
 _GONE: Final = "what was committed meanwhile is not in the log; look at the range, then make the slot again"
 
 _UNREACHABLE: Final = _Cause(SourceUnreachable, "is the server running, and host and port right?")
@@ -85,7 +86,8 @@ _BY_TEXT: Final[tuple[tuple[tuple[str, ...], _Cause], ...]] = (
     (("authentication", "is not permitted to log in"), _ROLE),
     (("database",), _NO_DATABASE),
     (("role",), _Cause(SourceRefused, "source.dsn names a role this server does not have")),
-    (("session is read-only", "server is in hot standby mode"), _Cause(SourceRefused, _STANDBY)),
+    # Only with target_session_attrs: who asks for the primary wants it waited for, while a standby is promoted.
+    (("session is read-only", "server is in hot standby mode"), _Cause(SourceUnreachable, _NO_PRIMARY)),
     (("too many connections", "too many clients", "standby connections"), _BY_STATE["53300"]),
 )
 _MISSING: Final = ("does not exist", "no such database", "no such user")

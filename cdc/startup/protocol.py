@@ -151,7 +151,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         data = data_topics(config, admin, source.tables, before.identity)
         slot = find_or_make_slot(config, source, before, stop)
 
-        session = _session(config, clock, _position(before, slot).end_lsn, closing)  # 2
+        session = _session(config, clock, _position(before, slot).end_lsn, slot, closing)  # 2
         epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
         lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name))
         publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
@@ -161,7 +161,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         _refuse_other_epoch(before, restored)
         position = _position(restored, slot)
         identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
-        check_identity(restored, identity, slot, position, session.identity)  # 5
+        check_identity(config, restored, identity, slot, session.identity)  # 5
         refuse_orphans(restored, reader, data)
 
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
@@ -207,9 +207,11 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
     raise AssertionError("unreachable")
 
 
-def _session(config: Config, clock: Clock, at: Lsn, closing: ExitStack) -> ReplicationSession:
+def _session(config: Config, clock: Clock, at: Lsn, slot: SlotFacts, closing: ExitStack) -> ReplicationSession:
     session = ReplicationSession(config.source.dsn, application_name="cdc", clock=clock)
     closing.callback(session.close)
+    if config.source.failover and config.source.create and not slot.failover:
+        session.synchronise(slot.name)
     session.start(config.slot, config.publication, at, origin=config.source.origin)
     return session
 

@@ -125,7 +125,7 @@ class Repair:
             control = control_topics(config, self._admin)
             control.pop(signals_topic(config.name))
             data = data_topics(config, self._admin, tables, self._before.identity)
-            slot = _new_slot(self._sql, config.slot, timeout_s, watch)
+            slot = _new_slot(self._sql, config, timeout_s, watch)
             assert slot.confirmed_flush_lsn is not None
             position = StreamPosition(slot.confirmed_flush_lsn)
             session = ReplicationSession(config.source.dsn, application_name="cdc", clock=self._clock)
@@ -182,10 +182,11 @@ def _identity(restored: Restored) -> Identity:
     return restored.identity
 
 
-def _new_slot(sql: Connection, name: str, timeout_s: float, watch: Watch) -> SlotFacts:
+def _new_slot(sql: Connection, config: Config, timeout_s: float, watch: Watch) -> SlotFacts:
+    name = config.slot
     if slot_facts(sql, name).exists:
         drop_slot(sql, name)
-    create_slot(sql, name, timeout_s, watch)
+    create_slot(sql, name, timeout_s, watch, failover=config.source.failover)
     return slot_facts(sql, name)
 
 

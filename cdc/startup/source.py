@@ -12,24 +12,25 @@ from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
+from cdc.model.failover import FAILOVER_SINCE
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
 from cdc.replication.blockers import Blocker
 from cdc.replication.catalog import SourceIdentity
-from cdc.replication.connect import Connection, connect
+from cdc.replication.connect import Connection, connect, connect_replication
 from cdc.replication.publication import PublicationFacts, ensure_publication, publication_facts, publishable
 from cdc.replication.session import ServerIdentity
-from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
+from cdc.replication.slot import SlotFacts, Watch, create_slot, creation, slot_facts
 from cdc.replication.table import SourceTable
+from cdc.startup.promoted import REPAIR, follow_promotion
 from cdc.telemetry import log
 
-_ANEW: Final = (
+ANEW: Final = (
     "the range cannot be had from the WAL any more; the command makes a new slot and has every table read anew, into "
     "the same topics"
 )
 _LEVEL: Final = "the command has every table read anew, into the same topics, and deletes there what it does not have"
-REPAIR: Final = "cdc slot recreate --resnapshot"
 
 _ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 
@@ -45,6 +46,9 @@ class Source:
 
 def look_at_source(config: Config, sql: Connection) -> Source:
     """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
+    if catalog.pooled(sql):
+        # Most poolers pass no replication on: find out before anything is made that would then hold WAL.
+        connect_replication(config.source.dsn).close()
     identity = catalog.source_identity(sql)
     wal_level = catalog.wal_settings(sql).get("wal_level")
     if wal_level != "logical":
@@ -57,6 +61,11 @@ def look_at_source(config: Config, sql: Connection) -> Source:
         raise SourceRefused(
             f"PostgreSQL {identity.server_version_num // 10000} cannot leave out what has an origin",
             hint='it can from 16 on; take the line source.origin = "none" out of the configuration',
+        )
+    if config.source.failover and identity.server_version_num // 10000 < FAILOVER_SINCE:
+        raise SourceRefused(
+            f"PostgreSQL {identity.server_version_num // 10000} cannot synchronise a slot to standbys",
+            hint=f"it can from {FAILOVER_SINCE} on; take the line source.failover = true out of the configuration",
         )
     tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys))
     unknown = sorted(config.source.keys.keys() - {table.table for table in tables})
@@ -79,7 +88,8 @@ def publish_tables(config: Config, source: Source, restored: Restored) -> Public
     """
     name, recorded = config.publication, restored.identity
     if recorded is not None:
-        _refuse_other_source(recorded, source.identity)  # before anything is made there
+        # before anything is made there
+        _refuse_other_source(config, recorded, source.identity, restored.position)
         facts = publication_facts(source.sql, name)
         if facts is None:
             raise _unpublished(source, restored, f"publication {name!r} is gone")
@@ -97,17 +107,21 @@ def publish_tables(config: Config, source: Source, restored: Restored) -> Public
     return ensured.facts
 
 
-def _refuse_other_source(recorded: Identity, now: Identity | SourceIdentity) -> None:
-    for field in ("system_identifier", "database_oid", "timeline"):
+def _refuse_other_source(
+    config: Config, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
+) -> None:
+    for field in ("system_identifier", "database_oid"):
         was, found = getattr(recorded, field), getattr(now, field)
         if was != found:
             raise SourceDiverged(
                 f"the log belongs to a source with {field} {was}; this one has {found}",
-                hint="it was restored, promoted, or is another server or database: positions of the log mean nothing "
+                hint="it was restored, or is another server or database: positions of the log mean nothing "
                 f"here. See that source.dsn is the right one first; if it is, {_LEVEL}",
                 command=REPAIR,
                 field=field,
             )
+    end_lsn = position.end_lsn if position is not None else Lsn(0)
+    follow_promotion(config.source.dsn, recorded=recorded.timeline, now=now.timeline, end_lsn=end_lsn)
 
 
 def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: threading.Event) -> SlotFacts:
@@ -129,13 +143,14 @@ def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: 
         raise SourceRefused(
             f"slot {config.slot!r} does not exist, and source.create is false",
             hint="have it created",
-            command=f"select pg_create_logical_replication_slot('{config.slot}', 'pgoutput');",
+            command=creation(config.slot, failover=config.source.failover),
             slot=config.slot,
         )
     log.get().info("slot_creating", slot=config.slot)
     with connect(config.source.dsn, application_name="cdc slot watch") as second:
         watch = Watch(second, _tell_blockers, stop)
-        create_slot(source.sql, config.slot, config.source.slot_create_timeout_s, watch)
+        timeout_s = config.source.slot_create_timeout_s
+        create_slot(source.sql, config.slot, timeout_s, watch, failover=config.source.failover)
     facts = slot_facts(source.sql, config.slot)
     log.get().info("slot_created", slot=config.slot, lsn=str(facts.confirmed_flush_lsn))
     return facts
@@ -153,7 +168,7 @@ def _gap(config: Config, restored: Restored, source: Source, what: str) -> Sourc
         f"replication slot {config.slot!r} {what}; what was committed between {known} and {now} is unknown",
         known_to=known,
         resumes_at=now,
-        hint=_ANEW,
+        hint=ANEW,
         command=REPAIR,
         slot=config.slot,
     )
@@ -166,7 +181,7 @@ def _unpublished(source: Source, restored: Restored, what: str) -> SourceGap:
         f"{what}; changes between {known} and {now} may not be in the log",
         known_to=known,
         resumes_at=now,
-        hint=_ANEW,
+        hint=ANEW,
         command=REPAIR,
     )
 
@@ -196,14 +211,13 @@ def identity_now(
     )
 
 
-def check_identity(
-    restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition, server: ServerIdentity
-) -> None:
+def check_identity(config: Config, restored: Restored, now: Identity, slot: SlotFacts, server: ServerIdentity) -> None:
     """Is this the source, are these the topics, that the log's positions belong to?"""
     recorded = restored.identity
     if recorded is None:
         return
-    _refuse_other_source(recorded, now)
+    position = restored.position or StreamPosition(slot.confirmed_flush_lsn or Lsn(0))
+    _refuse_other_source(config, recorded, now, position)
     if server.flushed < position.end_lsn:
         raise SourceDiverged(
             f"the log reaches {position.end_lsn}, the server's WAL only {server.flushed}",
@@ -220,7 +234,7 @@ def check_identity(
                 "between is unknown",
                 known_to=position.end_lsn,
                 resumes_at=slot.confirmed_flush_lsn,
-                hint=f"somebody advanced the slot or made it again; {_ANEW}",
+                hint=f"somebody advanced the slot or made it again; {ANEW}",
                 command=REPAIR,
                 slot=now.slot,
             )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from cdc.model.walalarm import LEVELS
+
 _COMMIT_BUCKETS = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 5, 10, 30)
 _ROW_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 _HEARTBEAT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
@@ -103,10 +105,47 @@ class Metrics:
         )
 
         self._add_snapshots(registry)
+        self._add_wal(registry)
 
     def render(self) -> bytes:
         """The page of /metrics."""
         return generate_latest(self.registry)
+
+    def _add_wal(self, registry: CollectorRegistry) -> None:
+        """Of the WAL guard."""
+        self.slot_alarm = Gauge(
+            "cdc_slot_wal_alarm_state",
+            "1 while no more than this share of the WAL that may be kept is left, by percent: 50, 25, 10",
+            ["left_percent"],
+            registry=registry,
+        )
+        self.slot_confirmed_lag_bytes = Gauge(
+            "cdc_slot_confirmed_lag_bytes", "WAL behind what was acknowledged", registry=registry
+        )
+        self.slot_inactive_seconds = Gauge(
+            "cdc_slot_inactive_seconds", "For how long nobody has read the slot; 0 while it is read", registry=registry
+        )
+        self.slot_spill_transactions = Gauge(
+            "cdc_slot_spill_transactions",
+            "Transactions that decoding wrote to the server's disk, since its statistics were reset",
+            registry=registry,
+        )
+        self.slot_spill_bytes = Gauge(
+            "cdc_slot_spill_bytes", "Bytes of those, written to and read from disk", registry=registry
+        )
+        self.oldest_transaction_seconds = Gauge(
+            "cdc_source_oldest_transaction_seconds",
+            "Age of the oldest open write transaction, from whose begin on WAL is kept; 0: none",
+            registry=registry,
+        )
+        self.failover_ready = Gauge(
+            "cdc_failover_ready_state",
+            "1 when nothing the primary knows forbids a failover without a gap, else 0; NaN without source.failover",
+            registry=registry,
+        )
+        self.failover_ready.set(float("nan"))
+        for level in LEVELS:
+            self.slot_alarm.labels(str(level)).set(0)
 
     def _add_snapshots(self, registry: CollectorRegistry) -> None:
         self.snapshot_rows = Counter(

@@ -18,13 +18,16 @@ from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
+from cdc.model.walreading import WalReading
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.walstatus import WalStatus
 
 SNAPSHOT_STATES: Final = ("waiting", "reading", "sweeping", "paused", "stopped", "complete")
 _RATE_WINDOW_S: Final = 10.0
 _DDL_LOGGED: Final = 20  # of one look: a schema that is renamed has thousands of tables
 DDL_SHOWN: Final = 100  # in /status; `cdc ddl list` shows all
+_SLOT_OLD_S: Final = 5.0  # then the catalog watch does not look, because nothing is streamed
 _CATCHING_UP_S: Final = 5.0  # capture looks at the end of the stream many times a second
 
 
@@ -68,6 +71,7 @@ class Status:
         self._rates: deque[tuple[float, int, int]] = deque()
         self._totals = [0, 0, 0, 0]
         self._slot: SlotReading | None = None
+        self._wal = WalStatus(metrics)
         self._heartbeat_fails = False
         self._ddl: Sequence[DdlFinding] = ()
         self._wal_rate = 0.0
@@ -207,6 +211,23 @@ class Status:
         self._metrics.slot_lost_in_seconds.set(float("inf") if lost_in_s is None else lost_in_s)
         self._metrics.lag_seconds.set(self.lag_s())
 
+    def wal_seen(self, reading: WalReading, *, alarm_bytes: int, transaction_alarm_s: float) -> None:
+        """A look of the WAL guard, which also looks at the slot while nothing is streamed."""
+        now_s, last = self._clock.monotonic_s(), self._slot
+        if last is None or now_s - last.at_s > _SLOT_OLD_S:
+            self.slot_seen(
+                SlotReading(
+                    at_s=now_s,
+                    current_lsn=reading.current_lsn,
+                    confirmed_lsn=reading.confirmed_lsn,
+                    restart_lsn=reading.restart_lsn,
+                    wal_status=reading.wal_status,
+                    safe_wal_bytes=reading.safe_bytes,
+                    retained_bytes=reading.kept_bytes,
+                )
+            )
+        self._wal.seen(reading, alarm_bytes=alarm_bytes, transaction_alarm_s=transaction_alarm_s)
+
     @property
     def state(self) -> State:
         """The state now; RUNNING and CATCHING_UP differ by whether the end of the stream was seen lately."""
@@ -262,6 +283,7 @@ class Status:
                 "last_commit_seconds": round(self._last_commit_seconds, 4),
                 "last_batch_rows": self._last_batch_rows,
                 "slot": self._slot_document(),
+                "wal": self._wal.document(),
                 "ddl_count": len(self._ddl),
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
                 "snapshots": snapshots,

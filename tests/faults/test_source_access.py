@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
     from tests.fixtures.servers import KafkaServer, MakeStack
 
 CANARY: Final = "canary-51c4-password"
@@ -201,6 +201,34 @@ def test_open_transaction_that_blocks_the_slot_is_named(site: CaptureSite) -> No
     daemon.until_running()
 
     assert daemon.stop() == 0
+
+
+def test_prepared_transaction_that_blocks_the_slot_is_named_and_in_the_log_afterwards(
+    make_stack: MakeStack, kafka: KafkaServer, topic_prefix: str, tmp_path: Path
+) -> None:
+    source = make_stack("postgres", postgres={"max_prepared_transactions": "5"}).postgres
+    with capture_site(topic_prefix, source.dsn, kafka.bootstrap, tmp_path) as site:
+        site.sql("create table t (id int primary key)", "insert into t values (1)")
+        with site.connect() as session:
+            session.execute("begin; insert into t values (2); prepare transaction 'in the way'")
+        short: Sections = {"source": {"slot_create_timeout_s": 1.0}, "snapshot": {"mode": "initial"}}
+        daemon = site.daemon(short)
+
+        waiting = daemon.until_state("WAITING")
+        assert "prepared transaction 'in the way'" in waiting["error"]["message"]
+        assert waiting["error"]["command"] == "rollback prepared 'in the way';"
+        # Every attempt makes one for as long as it waits; between them there is none, and so after the end.
+        assert daemon.stop() == 0
+        assert site.query("select count(*) from pg_replication_slots") == [(0,)], "nothing half-made is left"
+
+        daemon = site.daemon(short)
+        daemon.until_state("WAITING")
+        site.sql("commit prepared 'in the way'")
+        daemon.until_running()
+        site.sql("insert into t values (3)")
+        until(lambda: {one["state"] for one in daemon.status()["snapshots"]} == {"complete"}, "the table is read")
+        rows = site.settled(daemon).fold(site.topic("t")).values()
+        assert sorted(row["id"] for row in rows) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

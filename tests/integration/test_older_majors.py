@@ -75,3 +75,13 @@ def test_columns_of_the_oldest_major_are_those_it_publishes_to_capture_and_to_ve
     }
     assert len(log.schemas) == 2
     assert fold_and_compare(load(oldest.folder / "cdc-0.toml", {}), oldest.wal()).ok
+
+
+def test_failover_of_a_server_without_it_is_a_named_stop(oldest: CaptureSite) -> None:
+    oldest.sql("create table t (id int primary key)")
+
+    stop = oldest.daemon({"source": {"failover": True}}).stopped_with()
+
+    assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
+    assert "source.failover" in stop["hint"]
+    assert oldest.query("select count(*) from pg_replication_slots") == [(0,)]

@@ -11,6 +11,7 @@ from cdc.doctor.finding import Finding, Level
 from cdc.doctor.source import check_source
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
+from cdc.model.failover import FailoverFacts, StandbySlot
 from cdc.replication.blockers import Blocker
 from cdc.replication.slot import SlotFacts
 from tests.fixtures.sources import SETTINGS, config, facts, publication, rights, table
@@ -217,3 +218,25 @@ def test_row_filter_is_named() -> None:
     (finding,) = bad(publication=publication(table(), filtered=frozenset({table().oid})))
 
     assert "row filters on public.orders" in finding.message
+
+
+def test_slot_that_nobody_reads_is_a_warning_where_that_costs_it() -> None:
+    idle = replace(SLOT, inactive_s=400.0)
+    settings = {**SETTINGS, "idle_replication_slot_timeout": "600"}
+
+    found = {f.check: f.message for f in bad(slot=idle, settings=settings)}
+
+    assert "in 200 s" in found["slot_idle"]
+    assert "slot_idle" not in {f.check for f in bad(slot=idle)}
+    assert "slot_idle" not in {f.check for f in bad(slot=replace(idle, active_pid=7), settings=settings)}
+
+
+def test_failover_is_refused_before_17_and_its_lacks_are_warnings() -> None:
+    (old,) = bad("failover = true", version_num=160010)
+    ready = FailoverFacts(wanted=True, slot_failover=True, standbys=(StandbySlot("s", True, True, 0),))
+
+    assert (old.check, old.level) == ("failover", Level.ERROR)
+    assert bad("failover = true", slot=SLOT, failover=ready) == []
+    (lack,) = bad("failover = true", slot=SLOT, failover=replace(ready, standbys=()))
+    assert (lack.check, lack.level) == ("failover", Level.WARNING)
+    assert "synchronized_standby_slots" in lack.message

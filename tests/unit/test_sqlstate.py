@@ -107,7 +107,7 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
         ('root certificate file "/x" does not exist', SourceRefused, "sslmode"),
         (AT + "FATAL:  unsupported startup parameter: replication", SourceRefused, "connect directly"),
         (AT + "FATAL:  permission denied to start WAL sender", SourceRefused, "script for a DBA"),
-        (AT + "session is read-only", SourceRefused, "primary"),
+        (AT + "session is read-only", SourceUnreachable, "primary"),
         ('invalid sslmode value: "x"', ConfigError, "source.dsn"),
         (AT + "FATAL:  Passwort-Authentifizierung fehlgeschlagen", SourceUnreachable, ""),
     ],

@@ -1,0 +1,63 @@
+"""What a look of the WAL guard finds. Values only; read by `cdc.replication.pressure`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc.lsn import Lsn
+from cdc.model.failover import NO_FAILOVER, FailoverFacts
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that is writing and is the oldest of them: WAL is kept from its beginning on.
+
+    Never its query, which holds values. `pid` is None and `gid` a name for a prepared one; `age_s` is 0 where our role
+    may not see it.
+    """
+
+    pid: int | None
+    gid: str
+    application_name: str
+    age_s: float
+
+    @property
+    def what(self) -> str:
+        """For people: ``pid 4711 (psql)``, ``prepared transaction 'x'``."""
+        if self.pid is None:
+            return f"prepared transaction {self.gid!r}"
+        return f"pid {self.pid} ({self.application_name})" if self.application_name else f"pid {self.pid}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalReading:
+    """One look at the slot and at what holds WAL.
+
+    Attributes:
+        current_lsn: the server's insert position.
+        invalidation: why the slot can never be read again, in PostgreSQL's word; empty when it can.
+        kept_bytes: WAL from restart_lsn to now.
+        safe_bytes: WAL that may be written before the slot is in danger; None without a limit.
+        keep_limit_bytes: max_slot_wal_keep_size; None without a limit.
+        active_pid: who reads the slot.
+        inactive_s: for how long nobody has; None while somebody does, and before PostgreSQL 17.
+        idle_timeout_s: idle_replication_slot_timeout; 0: none.
+        spill_transactions: transactions whose changes decoding wrote to disk, since the counters were reset.
+    """
+
+    slot: str
+    current_lsn: Lsn
+    confirmed_lsn: Lsn
+    restart_lsn: Lsn
+    wal_status: str
+    invalidation: str
+    kept_bytes: int
+    safe_bytes: int | None
+    keep_limit_bytes: int | None
+    active_pid: int | None = None
+    inactive_s: float | None = None
+    idle_timeout_s: float = 0.0
+    spill_transactions: int = 0
+    spill_bytes: int = 0
+    oldest: OpenTransaction | None = None
+    failover: FailoverFacts = NO_FAILOVER
