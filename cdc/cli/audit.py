@@ -13,6 +13,7 @@ from cdc.cli.options import config_option, configuration, json_option
 if TYPE_CHECKING:
     from cdc.audit.report import Report
     from cdc.config.settings import Config
+    from cdc.errors import TailraceError
     from cdc.kafka.consumer import LogReader
 
 _SHOWN_MAX: Final = 20
@@ -57,6 +58,7 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
     from cdc.audit.horizon import CompactionHorizon
     from cdc.audit.place import record
     from cdc.clock import SystemClock
+    from cdc.errors import TopicMismatch
     from cdc.kafka.admin import TopicAdmin
     from cdc.kafka.consumer import LogReader
 
@@ -64,7 +66,10 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
     with LogReader(config.kafka, client_id="tailrace-audit") as reader:
         horizon = CompactionHorizon(reader, TopicAdmin(config.kafka), clock)
         auditor = Auditor(reader, horizon, config.name, clock, Limits(patterns=topics or ("*",)))
-        auditor.begin(_beginning(reader, config.name, from_text, since_last=since_last))
+        try:
+            auditor.begin(_beginning(reader, config.name, from_text, since_last=since_last))
+        except TopicMismatch as error:
+            raise _no_cuts(config) from error
         auditor.catch_up()
         auditor.look_behind(wait=True)
         _refuse_nothing(config, auditor.report, topics)
@@ -89,18 +94,24 @@ def _beginning(reader: LogReader, name: str, from_text: str | None, *, since_las
         raise UsageError(f"{from_text!r} is no LSN", hint="as 0/1B014F8") from error
 
 
-def _refuse_nothing(config: Config, report: Report, topics: tuple[str, ...]) -> None:
-    from cdc.errors import TopicMismatch, UsageError
+def _no_cuts(config: Config) -> TailraceError:
+    from cdc.errors import TopicMismatch
     from cdc.model.names import cuts_topic
 
+    topic = cuts_topic(config.name)
+    return TopicMismatch(
+        f"there is no cut in {topic!r}, so there is nothing to compare with",
+        hint="start capture first, or check `name` and kafka.bootstrap",
+        command="cdc run",
+        topic=topic,
+    )
+
+
+def _refuse_nothing(config: Config, report: Report, topics: tuple[str, ...]) -> None:
+    from cdc.errors import UsageError
+
     if report.began is None and report.reached is None:
-        topic = cuts_topic(config.name)
-        raise TopicMismatch(
-            f"there is no cut in {topic!r}, so there is nothing to compare with",
-            hint="start capture first, or check `name` and kafka.bootstrap",
-            command="cdc run",
-            topic=topic,
-        )
+        raise _no_cuts(config)
     if topics and not report.partitions and not report.hidden and not report.findings:
         raise UsageError(
             f"no topic that has records in these cuts fits {', '.join(topics)}",

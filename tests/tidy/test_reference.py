@@ -11,7 +11,7 @@ import pytest
 from cdc.telemetry.metrics import Metrics
 from tests.tidy.tree import ROOT, python_files, shown, text_of
 
-_UNITS = ("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks")
+_UNITS = ("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks", "_partitions")
 
 
 def _generator() -> ModuleType:
