@@ -77,6 +77,12 @@ class TailraceError(Exception):
         self.command = command
         self.facts = facts
 
+    def add_place(self, text: str, **facts: object) -> None:
+        """Say where it was, as whoever passes the error on knows and whoever raised it did not."""
+        self.message = f"{self.message} ({text})"
+        self.args = (self.message,)
+        self.facts.update(facts)
+
 
 class UsageError(TailraceError):
     """The command line asks for something that does not exist."""

@@ -23,7 +23,7 @@ from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation
 from cdc.model.visibility import Snapshot
-from cdc.replication.connect import Connection, deadline
+from cdc.replication.connect import Connection, deadline, text_encoding
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
 from snapshot.chunk import Chunk, Form, Leaf, Spec
@@ -262,10 +262,11 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
         if end is not None:
             conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")))
-    query = sql.SQL("copy (select {} from {} where {}) to stdout").format(
+    query = sql.SQL("copy (select {} from {} where {}) to stdout (encoding {})").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in spec.form.relation.columns),
         _place(spec),
         sql.SQL(" and ").join(conditions),
+        sql.Literal(text_encoding(connection.pgconn)),
     )
     size_max = None if _indivisible(spec) else _BYTES_MAX
     lines, size = _drain(connection, query.as_bytes(connection), size_max, wanted)

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from cdc.lsn import Lsn
 from cdc.model.visibility import Snapshot
-from cdc.replication.connect import Connection, deadline
+from cdc.replication.connect import Connection, deadline, text_encoding
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
 from snapshot import reader
@@ -86,10 +86,11 @@ def one_moment(
 def lines(connection: Connection, form: Form) -> Iterator[list[bytes]]:
     """Lines of COPY of a table, some at a time. Inside of `one_moment`."""
     relation = form.relation
-    query = sql.SQL("copy (select {} from {} where {}) to stdout").format(
+    query = sql.SQL("copy (select {} from {} where {}) to stdout (encoding {})").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns),
         _place(relation.namespace, relation.name, partitioned=form.partitioned),
         sql.SQL("({})").format(sql.SQL(form.row_filter or "true")),
+        sql.Literal(text_encoding(connection.pgconn)),
     )
     part: list[bytes] = []
     size = 0

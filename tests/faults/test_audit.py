@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLLOWED: Final[Sections] = {"audit": {"enabled": True, "interval_s": 0.2}, "capture": {"catalog_check_s": 0.2}}
 SMALL: Final[Sections] = {**FOLLOWED, "capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
-KILLS: Final = 3
+KILLS: Final = 2
 # The cleaner has no lag to respect, and segments that are closed at once.
 EAGER: Final = {
     "cleanup.policy": "compact",
