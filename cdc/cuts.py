@@ -47,6 +47,30 @@ def place_before(reader: TopicReader, name: str, lsn: Lsn) -> Place | None:
     return Place(newest.epoch, {} if found is None else _offsets(reader, partition, low, found))
 
 
+def offset_before(reader: TopicReader, name: str, lsn: Lsn) -> int:
+    """Where to read the cut index from, so that everything committed at `lsn` or later comes in the cuts read.
+
+    Of the newest epoch; 0 when the index does not reach back so far.
+    """
+    partition = (cuts_topic(name), 0)
+    low, high = reader.end_offsets([partition[0]])[partition]
+    newest = _last(reader, partition, low, high)
+    found = None if newest is None else _halve(reader, partition, (low, high), (newest.epoch, lsn))
+    return 0 if found is None else found + 1
+
+
+def newest_epoch(reader: TopicReader, name: str) -> tuple[int, int]:
+    """The newest epoch in the index and the offset of its first cut; (0, 0) when the index is empty."""
+    partition = (cuts_topic(name), 0)
+    low, high = reader.end_offsets([partition[0]])[partition]
+    newest = _last(reader, partition, low, high)
+    if newest is None:
+        return 0, 0
+    before = _halve(reader, partition, (low, high), (newest.epoch, 0))
+    first = _first(reader, partition, low if before is None else before + 1, high)
+    return newest.epoch, low if first is None else first[0]
+
+
 def _halve(reader: TopicReader, partition: Partition, between: tuple[int, int], wanted: tuple[int, int]) -> int | None:
     """Offset of the last cut in `between` that has no event of `wanted` = (epoch, LSN) or behind it."""
     low, high = between

@@ -23,6 +23,7 @@
     |  |- RegistryUnreachable     wait and retry
     |  `- RegistryRefused         credentials, rights, a schema that is not compatible: MISCONFIGURED
     |- ProgressDamaged            the restart state cannot be trusted: MISCONFIGURED
+    |- LogDamaged                 the log does not hold what the cut index says: DIVERGED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
     |- SpoolFailed                the temporary folder is full or cannot be written: wait and retry
     |- DecodeError                bytes that are not the protocol: the connection is made anew
@@ -75,6 +76,12 @@ class TailraceError(Exception):
         self.hint = hint
         self.command = command
         self.facts = facts
+
+    def add_place(self, text: str, **facts: object) -> None:
+        """Say where it was, as whoever passes the error on knows and whoever raised it did not."""
+        self.message = f"{self.message} ({text})"
+        self.args = (self.message,)
+        self.facts.update(facts)
 
 
 class UsageError(TailraceError):
@@ -229,6 +236,12 @@ class ProgressDamaged(TailraceError):
     """The restart state is missing, foreign, or of a version we do not read."""
 
     state = "MISCONFIGURED"
+
+
+class LogDamaged(TailraceError):
+    """The read-back audit found records missing, altered or too many: the log is not what capture wrote."""
+
+    state = "DIVERGED"
 
 
 class RowRefused(TailraceError):

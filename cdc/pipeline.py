@@ -125,7 +125,10 @@ class Pipeline:
         assembler = self._parts.assembler
         try:
             return assembler.feed(frames, at)
-        except (RowRefused, SourceRefused):
+        except (RowRefused, SourceRefused) as error:
+            if assembler.row_place is not None:
+                lsn, ordinal = assembler.row_place
+                error.add_place(f"change {ordinal} of the transaction at {lsn}", lsn=lsn, ordinal=ordinal)
             assembler.step_back()
             self._commit()
             self._finish()

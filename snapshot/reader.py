@@ -23,7 +23,7 @@ from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation
 from cdc.model.visibility import Snapshot
-from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline
+from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline, text_encoding
 from cdc.replication.sqlstate import translate
 from cdc.replication.table import SourceTable
 from snapshot.chunk import Chunk, Form, Leaf, Spec
@@ -270,7 +270,7 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
         conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({first},0)")))
         if end is not None:
             conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")))
-    query = copying(spec.form, _place(spec), conditions)
+    query = copying(connection, spec.form, _place(spec), conditions)
     size_max = None if _indivisible(spec) else _BYTES_MAX
     lines, size = _drain(connection, query.as_bytes(connection), size_max, wanted)
     if size_max is not None and size > size_max:
@@ -354,13 +354,16 @@ def place(namespace: str, name: str, *, partitioned: bool) -> sql.Composed:
     return sql.SQL("{}{}").format(sql.SQL("" if partitioned else "only "), sql.Identifier(namespace, name))
 
 
-def copying(form: Form, place: sql.Composable, conditions: Sequence[sql.Composable] = ()) -> sql.Composed:
+def copying(
+    connection: Connection, form: Form, place: sql.Composable, conditions: Sequence[sql.Composable] = ()
+) -> sql.Composed:
     """The COPY of those rows there that are published and fit `conditions`."""
     published = sql.SQL("({})").format(sql.SQL(form.row_filter or "true"))
-    return sql.SQL("copy (select {} from {} where {}) to stdout").format(
+    return sql.SQL("copy (select {} from {} where {}) to stdout (encoding {})").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in form.relation.columns),
         place,
         sql.SQL(" and ").join([published, *conditions]),
+        sql.Literal(text_encoding(connection.pgconn)),
     )
 
 

@@ -87,7 +87,7 @@ def lines(connection: Connection, form: Form) -> Iterator[list[bytes]]:
     """Lines of COPY of a table, some at a time. Inside of `one_moment`."""
     relation = form.relation
     place = reader.place(relation.namespace, relation.name, partitioned=form.partitioned)
-    query = reader.copying(form, place)
+    query = reader.copying(connection, form, place)
     part: list[bytes] = []
     size = 0
     with connection.cursor() as cursor, cursor.copy(query) as copy:

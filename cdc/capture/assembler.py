@@ -143,6 +143,11 @@ class Assembler:
             self._side.opened()
         return self.position
 
+    @property
+    def row_place(self) -> tuple[Lsn, int] | None:
+        """Commit LSN and ordinal of the row that was taken last; None outside of a transaction."""
+        return None if self._open is None else (self._open.commit_lsn, self._ordinal)
+
     def step_back(self) -> None:
         """The last row was refused and is in no buffer: what is before it can be taken."""
         self._ordinal -= 1

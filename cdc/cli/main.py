@@ -32,7 +32,7 @@ COMMANDS: Final[dict[str, str]] = {
     "sink": "Run and steer sinks.",
     "views": "Derived tables.",
     "verify": "Compare a sink with topic and source.",
-    "audit": "Prove that a range of the log is complete.",
+    "audit": "Compare the log with what capture accounted for.",
     "wait": "Wait until a sink has reached a position.",
     "history": "Every version of a row.",
     "dlq": "Records a sink could not apply.",

@@ -312,6 +312,25 @@ class Snapshot(Section, frozen=True):
         return chosen(table, self.tables, self.mode) == "initial"
 
 
+class Audit(Section, frozen=True):
+    """Reading the log back beside capture: what the cut index says is recomputed from the topics."""
+
+    enabled: Annotated[bool, Meta(description="have the daemon do it all the time; `cdc audit` does it on demand")] = (
+        False
+    )
+    on_finding: Annotated[
+        Literal["stop", "warn"],
+        Meta(description="stop capture (DIVERGED), or tell by log, metric and /status, and go on"),
+    ] = "stop"
+    interval_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds between looks at the cut index when everything is compared")
+    ] = 5.0
+    bytes_per_s_max: Annotated[
+        int,
+        Meta(ge=0, le=1 << 40, description="bytes of records that are read back in a second; 0: no limit"),
+    ] = 16 << 20
+
+
 class Http(Section, frozen=True):
     """The daemon's HTTP surface."""
 
@@ -388,6 +407,7 @@ class Config(Section, frozen=True):
     toast: Toast = Toast()
     snapshot: Snapshot = Snapshot()
     ddl: Ddl = Ddl()
+    audit: Audit = Audit()
     http: Http = Http()
     sinks: Annotated[dict[str, Warehouse], Meta(description="one table each: [sinks.lake]")] = {}
 

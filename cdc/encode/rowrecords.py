@@ -414,7 +414,13 @@ class RowRecords(ABC):
     def _not_text(self, frame: bytes) -> NoReturn:
         """Find the column whose text is not UTF-8, which only an SQL_ASCII database can send."""
         message = pgoutput.decode(frame[PAYLOAD_OFFSET:])
-        self._not_unicode(getattr(message, "old", None), getattr(message, "new", None))
+        try:
+            self._not_unicode(getattr(message, "old", None), getattr(message, "new", None))
+        except RowRefused as error:
+            # The change is in the WAL as it is; a slot that begins behind it is the only way past it.
+            error.hint += "; what the WAL has of it stays, so then have the tables read anew, behind it"
+            error.command = "cdc slot recreate --resnapshot"
+            raise
 
     def _not_unicode(self, *rows: Sequence[object] | None) -> NoReturn:
         relation = self.schema.relation
@@ -431,7 +437,7 @@ class RowRecords(ABC):
         table = self.schema.relation.table
         return RowRefused(
             f"column {column!r} of {table} has bytes that are not UTF-8",
-            hint="the database's encoding lets any bytes in; repair the row, or leave the column out",
+            hint="the database's encoding lets any bytes in: repair the row",
             table=table,
             column=column,
         )

@@ -140,6 +140,8 @@ class LogReader:
         try:
             yield from self._batches(open_until, timeout_s)
         finally:
+            # librdkafka keeps it in mind that a partition is paused, over assignments.
+            attempt(lambda: self._consumer.resume([TopicPartition(*at) for at in assignments]))
             attempt(self._consumer.unassign)
 
     def last_records(

@@ -4,7 +4,8 @@
 it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` -> SnapshotRecord,
 ``<name>/signals`` -> SignalsRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the
 newest state, ``<name>/catalog`` -> CatalogScope, ``<name>/catalog/<table>`` -> TableRecord, both written when they
-change. ``<name>/accepted/<table>`` -> Accepted is written by `cdc ddl accept`, all others by capture alone.
+change. ``<name>/accepted/<table>`` -> Accepted is written by `cdc ddl accept` and ``<name>/audit`` -> AuditRecord by an
+audit, all others by capture alone.
 ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
@@ -15,12 +16,24 @@ from typing import Final, TypeVar
 import msgspec
 
 from cdc.errors import ProgressDamaged
+from cdc.model.audit import AUDIT_VERSION, AuditRecord
 from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
 from cdc.model.signals import SIGNALS_VERSION, SignalsRecord
 from cdc.model.snapshot import SNAPSHOT_VERSION, SnapshotRecord
 from cdc.model.tablefacts import CATALOG_VERSION, Accepted, CatalogScope, TableRecord
 
-_Value = TypeVar("_Value", Progress, Identity, Cut, SnapshotRecord, SignalsRecord, CatalogScope, TableRecord, Accepted)
+_Value = TypeVar(
+    "_Value",
+    Progress,
+    Identity,
+    Cut,
+    SnapshotRecord,
+    SignalsRecord,
+    CatalogScope,
+    TableRecord,
+    Accepted,
+    AuditRecord,
+)
 
 
 def _plain(value: object) -> int:
@@ -40,6 +53,7 @@ _VERSIONS: Final[dict[type, int]] = {
     TableRecord: CATALOG_VERSION,
     Accepted: CATALOG_VERSION,
     SignalsRecord: SIGNALS_VERSION,
+    AuditRecord: AUDIT_VERSION,
 }
 
 
@@ -87,6 +101,11 @@ def accepted_key(name: str, table: str) -> bytes:
     return f"{name}/accepted/{table}".encode()
 
 
+def audit_key(name: str) -> bytes:
+    """Key of the AuditRecord."""
+    return f"{name}/audit".encode()
+
+
 def encode(
     value: Progress
     | Identity
@@ -97,7 +116,8 @@ def encode(
     | SignalsRecord
     | CatalogScope
     | TableRecord
-    | Accepted,
+    | Accepted
+    | AuditRecord,
 ) -> bytes:
     """The bytes of a record; the same value gives the same bytes."""
     return _encode(value)

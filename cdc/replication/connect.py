@@ -126,6 +126,15 @@ def connect_replication(dsn: Secret, *, application_name: str = APPLICATION_NAME
         raise translate(error, "open a replication connection") from None
 
 
+def text_encoding(pg: pq.abc.PGconn) -> str:
+    """In which encoding to ask for the texts of rows: UTF8, but of an SQL_ASCII database, whose texts may be any bytes.
+
+    The server refuses to send those that are not UTF-8 to who asks for UTF-8 (22021), and does not say where they
+    stand; asked for as they are, table and column are named by who encodes them.
+    """
+    return "SQL_ASCII" if pg.parameter_status(b"server_encoding") == b"SQL_ASCII" else "UTF8"
+
+
 def sever(connection: Connection) -> None:
     """Cut a connection from any thread: whoever waits on it gets an error at once, also when the server is silent.
 

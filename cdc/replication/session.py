@@ -24,7 +24,7 @@ from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.errors import InvariantError, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
-from cdc.replication.connect import REPLICATION_SESSION, connect_replication, sever
+from cdc.replication.connect import REPLICATION_SESSION, connect_replication, sever, text_encoding
 from cdc.replication.sqlstate import translate, translate_sqlstate
 from cdc.wire.frame import standby_status
 
@@ -70,6 +70,8 @@ class ReplicationSession:
         try:
             for statement in REPLICATION_SESSION:
                 self._execute(statement, "set up the replication session")
+            encoding = text_encoding(self._pg)
+            self._execute(f"set client_encoding = '{encoding}'", "set up the replication session")
             self.identity = self._identify()
             self._status_s = self._status_period()
         except TailraceError:

@@ -43,6 +43,7 @@ _MADE_MEANWHILE: Final = _Cause(SourceUnreachable, "another session made it at t
 _LOST: Final = _Cause(SourceGap, _GONE, "cdc slot list")
 
 _BY_STATE: Final[dict[str, _Cause]] = {
+    "22021": _Cause(SourceRefused, "a text of this SQL_ASCII database is not UTF-8: repair the row"),
     "25006": _Cause(SourceRefused, _STANDBY),
     "28P01": _Cause(SourceRefused, _PASSWORD),
     "28": _ROLE,

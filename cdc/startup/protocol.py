@@ -47,6 +47,7 @@ from cdc.replication.reselect import Reselector
 from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
+from cdc.startup.audit import following
 from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.heartbeat import heartbeats
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
@@ -200,7 +201,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
-            asides=[ddl, *beats],
+            asides=[ddl, *beats, *following(config, clock, status.audit, closing)],
             snapshots=snapshots.desk,
         )
         return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, closing.pop_all())

@@ -106,6 +106,7 @@ class Metrics:
 
         self._add_snapshots(registry)
         self._add_wal(registry)
+        self._add_audit(registry)
 
     def render(self) -> bytes:
         """The page of /metrics."""
@@ -146,6 +147,25 @@ class Metrics:
         self.failover_ready.set(float("nan"))
         for level in LEVELS:
             self.slot_alarm.labels(str(level)).set(0)
+
+    def _add_audit(self, registry: CollectorRegistry) -> None:
+        self.audit_position = Gauge(
+            "cdc_audit_position_lsn", "The log was read back and compared up to this LSN", registry=registry
+        )
+        self.audit_records = Counter(
+            "cdc_audit_records_total", "Records that the audit has read back and compared", registry=registry
+        )
+        self.audit_hidden = Gauge(
+            "cdc_audit_hidden_partitions",
+            "Partitions with a range that compaction or retention has removed before it was compared",
+            registry=registry,
+        )
+        self.audit_findings = Counter(
+            "cdc_audit_findings_total", "Ranges that differ from the cut index, by kind", ["kind"], registry=registry
+        )
+        self.audit_failures = Counter(
+            "cdc_audit_failures_total", "Times the audit could not be done", registry=registry
+        )
 
     def _add_snapshots(self, registry: CollectorRegistry) -> None:
         self.snapshot_rows = Counter(

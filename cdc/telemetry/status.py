@@ -20,6 +20,7 @@ from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
 from cdc.model.walreading import WalReading
 from cdc.telemetry import log
+from cdc.telemetry.auditstatus import AuditStatus
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.walstatus import WalStatus
 
@@ -57,6 +58,7 @@ class Status:
     def __init__(self, name: str, clock: Clock, metrics: Metrics, *, catching_up_s: float = _CATCHING_UP_S) -> None:
         """`catching_up_s`: not having seen the end of the log for this long is catching up."""
         self.name = name
+        self.audit = AuditStatus(metrics)
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -287,6 +289,7 @@ class Status:
                 "ddl_count": len(self._ddl),
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
                 "snapshots": snapshots,
+                "audit": self.audit.document,
             }
 
     def _slot_document(self) -> dict[str, Any] | None:

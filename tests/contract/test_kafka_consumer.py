@@ -106,6 +106,19 @@ def test_partitions_are_read_to_their_own_ends_and_in_order(kafka: Broker, topic
             assert [record[2] for record in records if record[1] == partition] == list(range(count))
 
 
+def test_one_reader_reads_partitions_again_that_ended_one_after_the_other(kafka: Broker, topic_prefix: str) -> None:
+    """Those that ended are paused, which librdkafka does not forget by itself."""
+    topic = create_topic(kafka, topic_prefix, partitions=3)
+    with producing(kafka, topic_prefix) as producer, LogReader(settings_of(kafka)) as reader:
+        for partition, count in ((0, 5_000), (1, 10), (2, 3_000)):
+            publish(producer, topic, partition, rows(*map(str, range(count))))
+
+        until = {(topic, 0): 5_000, (topic, 1): 10, (topic, 2): 3_000}
+        for _ in range(3):
+            read = reader.read(dict.fromkeys(until, 0), until, timeout_s=5.0)
+            assert sum(len(batch) for batch in read) == 8_010
+
+
 def test_one_reader_reads_again_after_an_unfinished_read(kafka: Broker, topic_prefix: str) -> None:
     topic = create_topic(kafka, topic_prefix)
     with producing(kafka, topic_prefix) as producer, LogReader(settings_of(kafka)) as reader:

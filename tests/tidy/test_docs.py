@@ -25,6 +25,7 @@ from cdc.encode.schema import table_schema
 from cdc.encode.transcoder import Transcoder
 from cdc.encode.values import EncodeOptions
 from cdc.lsn import Lsn
+from cdc.model.audit import AuditRecord
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer
 from cdc.model.names import data_topic
 from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
@@ -47,6 +48,7 @@ _RECORDS: Final[dict[str, type[Any]]] = {
     "catalog": CatalogScope,
     "table": TableRecord,
     "accepted": Accepted,
+    "audit": AuditRecord,
 }
 
 

@@ -11,7 +11,10 @@ import pytest
 from cdc.telemetry.metrics import Metrics
 from tests.tidy.tree import ROOT, python_files, shown, text_of
 
-_UNITS = ("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks", "_transactions")
+_UNITS = (
+    *("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks"),
+    *("_transactions", "_partitions"),
+)
 
 
 def _generator() -> ModuleType:

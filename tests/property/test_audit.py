@@ -1,0 +1,193 @@
+"""The read-back audit finds every damage of the log and accuses no log that is whole."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.audit import auditor as auditing
+from cdc.audit.fold import Kind
+from tests.fixtures.auditlog import Cleaned, LogWriter, audited, data_partitions, do, harms
+
+writes = st.tuples(
+    st.sampled_from(["shop.public.a", "shop.public.b"]),
+    st.integers(0, 1),
+    st.integers(1, 3),
+    st.sampled_from([0, 0, 3]),
+)
+steps = st.lists(
+    st.one_of(
+        st.lists(writes, min_size=1, max_size=3),
+        st.just("restart"),
+        st.just("leave a table out"),
+        st.just("wait"),
+        st.just("next epoch"),
+    ),
+    max_size=14,
+)
+HARMS: Final = [Kind.TORN, Kind.LOST, Kind.FOREIGN, Kind.DOUBLED, Kind.ALTERED]
+
+
+def written(script: list[Any], *, keys: int = 1 << 30) -> LogWriter:
+    """A log that capture wrote: cuts of every kind, aborted transactions, restarts, epochs, tables that come and go."""
+    writer = LogWriter()
+    writer.start()
+    for step in script:
+        if step == "restart":
+            writer.die()
+            writer.start()
+        elif step == "leave a table out":
+            writer.publisher.close()
+            writer.start(["shop.public.a"])
+        elif step == "wait":
+            writer.clock.now_s += 60.0  # then a full map is due
+        elif step == "next epoch":
+            writer.publisher.close()
+            writer.epoch += 1
+            writer.end_lsn = 50
+            writer.start()
+        else:
+            for topic, index, count, next_ordinal in step:
+                writer.write(topic, index, count, keys=keys)
+                if next_ordinal:
+                    writer.commit(next_ordinal=next_ordinal)
+            writer.commit()
+    return writer
+
+
+@given(script=steps, stretch=st.sampled_from([1, 3, 4096]))
+def test_log_that_capture_wrote_is_never_accused_and_everything_is_compared(script: list[Any], stretch: int) -> None:
+    log = written(script).log
+
+    with patch.object(auditing, "STRETCH", stretch):
+        report = audited(log).report
+
+    assert [finding.text for finding in report.findings] == []
+    assert report.hidden == {}
+    assert report.records == sum(len(log.records(topic)) for topic in {topic for topic, _ in data_partitions(log)})
+    assert report.began is None
+
+
+@settings(max_examples=60)
+@given(script=steps, data=st.data())
+@pytest.mark.parametrize("kind", HARMS)
+def test_every_damage_is_found_where_it_is_and_named(kind: Kind, script: list[Any], data: st.DataObject) -> None:
+    writer = written([*script, [("shop.public.a", 0, 3, 0)], [("shop.public.b", 0, 2, 0)]])
+    harm = data.draw(st.sampled_from(harms(writer.log, kind)))
+    do(writer.log, harm)
+
+    report = audited(writer.log).report
+
+    (finding,) = report.findings
+    assert finding.partition == harm.partition
+    assert finding.begin <= harm.offset < finding.end
+    assert finding.kind == harm.kind
+    if finding.offsets:
+        assert finding.offsets == (harm.offset,)
+
+
+@settings(max_examples=60)
+@given(script=steps, data=st.data())
+def test_several_damages_are_found_each_and_nothing_else(script: list[Any], data: st.DataObject) -> None:
+    writer = written([*script, [("shop.public.a", 0, 3, 0)], [("shop.public.b", 0, 2, 0)]])
+    everywhere = [harm for kind in HARMS for harm in harms(writer.log, kind)]
+    chosen = data.draw(
+        st.lists(st.sampled_from(everywhere), min_size=1, max_size=4, unique_by=lambda one: one.partition)
+    )
+    for harm in chosen:
+        do(writer.log, harm)
+
+    findings = audited(writer.log).report.findings
+
+    assert sorted(finding.partition for finding in findings) == sorted(harm.partition for harm in chosen)
+
+
+@given(script=steps, data=st.data())
+def test_audit_that_begins_anywhere_finds_what_lies_behind(script: list[Any], data: st.DataObject) -> None:
+    writer = written([*script, [("shop.public.a", 0, 3, 0)]])
+    harm = data.draw(st.sampled_from(harms(writer.log, Kind.ALTERED)))
+    do(writer.log, harm)
+    whole = audited(writer.log).report
+    begin = data.draw(st.integers(1, writer.log.end_offset(("shop.__cuts", 0))))
+
+    report = audited(writer.log, begin=begin).report
+
+    assert report.findings == [finding for finding in whole.findings if finding.cut.offset >= begin]
+
+
+@given(script=steps, data=st.data())
+def test_what_compaction_removed_is_no_finding_and_not_taken_for_good(script: list[Any], data: st.DataObject) -> None:
+    log = written([*script, [("shop.public.a", 0, 3, 0)]], keys=3).log
+    edges = {at: data.draw(st.integers(0, log.end_offset(at))) for at in data_partitions(log)}
+    cleaned = Cleaned(log, compacted=edges)
+
+    report = audited(cleaned).report
+
+    assert report.findings == []
+    total = sum(len(log.records(topic)) for topic in {topic for topic, _ in data_partitions(log)})
+    left = sum(len(batch) for at in data_partitions(log) for batch in cleaned.read({at: 0}, None))
+    assert bool(report.hidden) == (left < total)
+    assert all(hidden.before <= log.end_offset(at) for at, hidden in report.hidden.items())
+
+
+@given(script=steps, data=st.data())
+def test_what_is_altered_or_foreign_is_found_where_compaction_may_have_been(
+    script: list[Any], data: st.DataObject
+) -> None:
+    writer = written([*script, [("shop.public.a", 0, 3, 0)], [("shop.public.b", 0, 2, 0)]])
+    harm = data.draw(st.sampled_from([one for kind in (Kind.ALTERED, Kind.FOREIGN) for one in harms(writer.log, kind)]))
+    do(writer.log, harm)
+    edges = {at: writer.log.end_offset(at) for at in data_partitions(writer.log)}
+
+    (finding,) = audited(Cleaned(writer.log, compacted=edges)).report.findings
+
+    assert finding.partition == harm.partition
+
+
+@given(script=steps, data=st.data())
+def test_what_retention_removed_is_no_finding_and_not_taken_for_good(script: list[Any], data: st.DataObject) -> None:
+    log = written([*script, [("shop.public.a", 0, 3, 0)]]).log
+    lows = {at: data.draw(st.integers(0, log.end_offset(at))) for at in data_partitions(log)}
+    lows["shop.__cuts", 0] = data.draw(st.integers(0, log.end_offset(("shop.__cuts", 0)) - 1))
+
+    report = audited(Cleaned(log, low=lows)).report
+
+    assert report.findings == []
+    assert all(hidden.before == lows[at] for at, hidden in report.hidden.items())
+    if not lows["shop.__cuts", 0]:
+        gone = {at for at in data_partitions(log) if any(one.offset < lows[at] for one in _records(log, at))}
+        assert gone <= report.hidden.keys()
+
+
+def test_record_behind_the_last_cut_is_told_when_no_cut_accounts_for_it_in_time() -> None:
+    writer = written([[("shop.public.b", 0, 1, 0)]])
+    partition = ("shop.public.b", 0)
+    writer.log.append(partition, (b"x", b"foreign", None), transaction=-1)
+    writer.log.committed.add(-1)
+
+    assert audited(writer.log, waits=False).report.findings == []
+    (finding,) = audited(writer.log).report.findings
+    assert (finding.kind, finding.partition, finding.offsets) == (Kind.FOREIGN, partition, (2,))
+
+
+@given(script=steps)
+def test_audit_goes_on_where_it_was(script: list[Any]) -> None:
+    writer = written([[("shop.public.b", 0, 2, 0)]])
+    first = audited(writer.log)
+    for _ in range(2):
+        writer.write("shop.public.b", 0, 2)
+        writer.commit()
+    (last,) = harms(writer.log, Kind.ALTERED)[-1:]
+    do(writer.log, last)
+
+    first.catch_up()
+
+    assert [finding.kind for finding in first.report.findings] == [Kind.ALTERED]
+
+
+def _records(log: Any, at: tuple[str, int]) -> list[Any]:
+    return [one for one in log.records(at[0]) if one.partition == at[1]]
