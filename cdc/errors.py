@@ -25,6 +25,7 @@
     |- ProgressDamaged            the restart state cannot be trusted: MISCONFIGURED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
     |- SpoolFailed                the temporary folder is full or cannot be written: wait and retry
+    |- MachineExhausted           no file, process or memory to be had: wait and retry
     |- DecodeError                bytes that are not the protocol: the connection is made anew
     |- PoisonedStream             the same bytes each time: MISCONFIGURED
     |- SinkError                  a sink
@@ -53,6 +54,8 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_OPERATOR = 3
+
+OUT_OF_FILES = "raise the limits of this process (ulimit -n, LimitNOFILE), or free what others hold"
 
 
 class TailraceError(Exception):
@@ -239,6 +242,14 @@ class RowRefused(TailraceError):
 
 class SpoolFailed(TailraceError):
     """The temporary folder of this machine cannot hold what is to be worked through."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class MachineExhausted(TailraceError):
+    """This machine does not give what every step needs: a file to open, a thread, memory."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
