@@ -41,7 +41,7 @@ def attacked(capture: CaptureSite, proxy: Proxy, *, mutant: str) -> list[str]:
 
     proxy.latency_s = _LATENCY_S
     opened = proxy.trap(PRODUCE, "pass", text=trap_text(capture, PRODUCE))
-    capture.sql("insert into t select g, repeat('open', 200) from generate_series(1000, 13000) g")
+    capture.sql("insert into t select g, repeat('open', 200) from generate_series(1000, 9000) g")
     assert opened.sprung.wait(30)
     late.release()
     proxy.latency_s = 0.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.fixtures.faults.tally import tally
+from tests.fixtures.faults.tally import LONG_ONLY, tally
 from tests.fixtures.oracle import history_faults
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
     from tests.fixtures.servers import Servers
 
-TIMES: Final = int(os.environ.get("TAILRACE_RECOVERIES", "1"))
+TIMES: Final = int(os.environ.get("TAILRACE_RECOVERIES", "10"))
 _READABLE_S: Final = 120.0
+pytestmark = LONG_ONLY
 
 
 def test_new_events_are_readable_again_after_broker_source_and_daemon_died(

@@ -33,14 +33,14 @@ def test_slow_and_half_open_lines_to_kafka_lose_and_double_nothing(linked: tuple
 
         more(20)
         proxy.latency_s = 0.05
-        more(100)
+        more(50)
         daemon.until_position(capture.wal())
         proxy.latency_s, proxy.bytes_per_s = 0.0, 400_000
-        more(100)
+        more(50)
         proxy.bytes_per_s = 0
         for way in ("to server", "to client"):
             assert proxy.silence(way) > 0
-            more(50)
+            more(30)
             daemon.until_position(capture.wal())
     log = capture.settled(daemon)
 
@@ -48,14 +48,14 @@ def test_slow_and_half_open_lines_to_kafka_lose_and_double_nothing(linked: tuple
 
 
 def test_reset_in_the_middle_of_a_commit_loses_and_doubles_nothing(linked: tuple[CaptureSite, Proxy]) -> None:
-    """The broker has decided and nobody hears of it, or has not heard of it, six times, while rows keep coming."""
+    """The broker has decided and nobody hears of it, or has not heard of it, four times, while rows keep coming."""
     capture, proxy = linked
     capture.sql(*SCHEMA)
     oracle = capture.oracle()
     daemon = capture.running(IMPATIENT)
 
     with writing(capture.dsn, seed(), bulk_rows=100):
-        for number in range(6):
+        for number in range(4):
             trap = proxy.trap(END_TXN, ("cut after", "cut before")[number % 2], text=trap_text(capture, END_TXN))
             assert trap.sprung.wait(30)
             proxy.reset()
