@@ -8,7 +8,7 @@ READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,17 @@ bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 
 kills: setup ## kill -9 at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill
+
+faults-long: setup ## every fault of docs/reference/faults.md at its full length, an hour; its numbers at the end
+	@rm -f $(CURDIR)/.faults-tally
+	TAILRACE_TALLY=$(CURDIR)/.faults-tally TAILRACE_FAULTS_LONG=1 TAILRACE_KILLS=200 TAILRACE_TERMS=200 \
+		TAILRACE_FAILPOINTS=44 TAILRACE_AWAY_S=300 TAILRACE_OUTAGE_S=60 TAILRACE_RECOVERIES=10 \
+		TAILRACE_LIMITED_ROWS=1000000 TAILRACE_LARGE_ROWS=1000000 TAILRACE_LARGEST_ROW_MB=200 \
+		$(PYTEST) --timeout 7200 $(FAULTS_LONG); status=$$?; cat $(CURDIR)/.faults-tally; exit $$status
+
+FAULTS_LONG := $(addprefix tests/faults/test_,kill.py failpoints.py outage.py restarts.py recovery.py limits.py clock.py \
+	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py) \
+	tests/integration/test_capture_transactions.py
 
 snapshot-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
 	TAILRACE_SNAPSHOT_ROWS=5000000 TAILRACE_SNAPSHOT_KILLS=20 $(PYTEST) -s tests/faults/test_snapshot_large.py

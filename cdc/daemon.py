@@ -5,6 +5,7 @@ Policy reads the error's class. An incident is logged once when it begins, once 
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -13,8 +14,10 @@ import tenacity
 
 from cdc.clock import Clock
 from cdc.errors import (
+    OUT_OF_FILES,
     BrokerError,
     DecodeError,
+    MachineExhausted,
     PoisonedStream,
     RegistryError,
     SinkError,
@@ -31,6 +34,7 @@ from cdc.telemetry.status import Status
 _BACKOFF_FIRST_S: Final = 0.25
 _BACKOFF_MAX_S: Final = 5.0  # a slot is free at most wal_sender_timeout after its reader died; no use in waiting longer
 _HEALTHY_S: Final = 30.0  # a run this long ends an incident
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EAGAIN})
 _POISON_REPEATS: Final = 3  # the same bytes fail to decode this often: they always will (fault table B6)
 
 
@@ -108,13 +112,18 @@ class Daemon:
     def _run_once(self, stop: threading.Event) -> None:
         if self._incident is None:
             self._status.enter(State.STARTING)
-        capture = self._start()
         try:
-            self._recovered()
-            self._status.enter(State.RUNNING)
-            capture.run(stop)
-        finally:
-            capture.close()
+            capture = self._start()
+            try:
+                self._recovered()
+                self._status.enter(State.RUNNING)
+                capture.run(stop)
+            finally:
+                capture.close()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            raise MachineExhausted(f"this machine refuses: {error.strerror}", hint=OUT_OF_FILES) from error
 
     def _count_poison(self, error: DecodeError, *, healthy: bool) -> None:
         """Raise PoisonedStream when the stream fails at one place again and again."""
@@ -158,6 +167,8 @@ def _reason(error: TailraceError) -> str:
         return "broker"
     if isinstance(error, SpoolFailed):
         return "disk"
+    if isinstance(error, MachineExhausted):
+        return "machine"
     if isinstance(error, RegistryError):
         return "registry"
     return "lake" if isinstance(error, SinkError) else "source"

@@ -26,6 +26,7 @@
     |- LogDamaged                 the log does not hold what the cut index says: DIVERGED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
     |- SpoolFailed                the temporary folder is full or cannot be written: wait and retry
+    |- MachineExhausted           no file, process or memory to be had: wait and retry
     |- DecodeError                bytes that are not the protocol: the connection is made anew
     |- PoisonedStream             the same bytes each time: MISCONFIGURED
     |- SinkError                  a sink
@@ -54,6 +55,8 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_OPERATOR = 3
+
+OUT_OF_FILES = "raise the limits of this process (ulimit -n, LimitNOFILE), or free what others hold"
 
 
 class TailraceError(Exception):
@@ -252,6 +255,14 @@ class RowRefused(TailraceError):
 
 class SpoolFailed(TailraceError):
     """The temporary folder of this machine cannot hold what is to be worked through."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
+
+
+class MachineExhausted(TailraceError):
+    """This machine does not give what every step needs: a file to open, a thread, memory."""
 
     retry = "timed"
     exit_code = EXIT_FAILED

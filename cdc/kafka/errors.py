@@ -86,6 +86,8 @@ REFUSED: Final = {
     "GROUP_AUTHORIZATION_FAILED": "allow Read on the group",
     "INVALID_TRANSACTION_TIMEOUT": "raise the broker's transaction.max.timeout.ms, or lower "
     "kafka.options.transaction.timeout.ms",
+    "INVALID_TIMESTAMP": "the clock of this machine is ahead of the broker's: set it, or give the topic "
+    "message.timestamp.type=LogAppendTime",
     "INVALID_REPLICATION_FACTOR": "set kafka.replication_factor to at most the number of brokers",
     "INVALID_PARTITIONS": "set kafka.partitions to what the cluster allows",
     "INVALID_CONFIG": "the broker does not take a setting of the topic; create it by hand",

@@ -198,6 +198,8 @@ _COMPACTED: Final[Mapping[str, str]] = {
     "delete.retention.ms": str(TOMBSTONE_MS),
     "segment.ms": str(SEGMENT_MS),
 }
+# A broker refuses records of a machine whose clock is an hour ahead of its own, unless it writes its own time.
+_BROKERS_TIME: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}
 _DELETED: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "segment.ms": str(SEGMENT_MS)}
 
 
@@ -209,7 +211,7 @@ def _want(
         topic=topic,
         partition_count=partition_count,
         replication_factor=kafka.replication_factor,
-        configs={**configs, **durable, "unclean.leader.election.enable": "false"},
+        configs={**configs, **durable, "unclean.leader.election.enable": "false", **_BROKERS_TIME},
     )
     return TopicWant(kind=kind, spec=spec)
 

@@ -21,7 +21,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.config.secret import Secret
-from cdc.errors import ConfigError
+from cdc.errors import OUT_OF_FILES, ConfigError, MachineExhausted, TailraceError
 from cdc.replication.sqlstate import translate, translate_sqlstate
 
 __all__ = [
@@ -103,8 +103,8 @@ def connect(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connect
     text = conninfo(dsn, application_name=application_name)
     try:
         connection = psycopg.connect(text, autocommit=True, prepare_threshold=None)
-    except psycopg.Error as error:
-        raise translate(error, "connect to PostgreSQL") from None
+    except (psycopg.Error, OSError) as error:
+        raise _unconnected(error, "connect to PostgreSQL") from None
     try:
         connection.execute("; ".join((*SESSION, _LASTING)).encode())
     except psycopg.Error as error:
@@ -122,8 +122,19 @@ def connect_replication(dsn: Secret, *, application_name: str = APPLICATION_NAME
     text = conninfo(dsn, application_name=application_name, replication=True)
     try:
         return psycopg.connect(text, autocommit=True, prepare_threshold=None)
-    except psycopg.Error as error:
-        raise translate(error, "open a replication connection") from None
+    except (psycopg.Error, OSError) as error:
+        raise _unconnected(error, "open a replication connection") from None
+
+
+def _unconnected(error: psycopg.Error | OSError, doing: str) -> TailraceError:
+    """Why a connection could not be made. When no file can be opened either, it is that: libpq does not say."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as reason:
+        return MachineExhausted(f"cannot {doing}: {reason.strerror}", hint=OUT_OF_FILES)
+    if isinstance(error, OSError):
+        return MachineExhausted(f"cannot {doing}: {error.strerror}", hint=OUT_OF_FILES)
+    return translate(error, doing)
 
 
 def text_encoding(pg: pq.abc.PGconn) -> str:

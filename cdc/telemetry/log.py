@@ -5,10 +5,11 @@ Row values, keys and DSNs never get here: callers log facts, and errors carry no
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from contextlib import AbstractContextManager
-from typing import TextIO
+from contextlib import AbstractContextManager, suppress
+from typing import TextIO, cast
 
 import structlog
 
@@ -17,7 +18,7 @@ from cdc.errors import TailraceError
 
 def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None) -> None:
     """Send every log of the process, librdkafka's included, to `stream` (stderr)."""
-    target = stream or sys.stderr
+    target = cast("TextIO", _Unfailing(stream or sys.stderr))  # it has all that a log needs of one
     level = logging.DEBUG if verbose else logging.INFO
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -41,6 +42,25 @@ def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+class _Unfailing(io.TextIOBase):
+    """A stream whose disk may be full, or whose reader gone: what cannot be logged is left out, and capture goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
 
 
 def get() -> structlog.typing.FilteringBoundLogger:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,7 +72,7 @@ class WebServer:
         Handler.metrics = metrics
         Handler.waits = self._waits = waits
         try:
-            self._server = (_Server6 if ":" in host else ThreadingHTTPServer)((host, port), Handler)
+            self._server = (_Server6 if ":" in host else _Server)((host, port), Handler)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {setting} = {listen!r}: {error.strerror}",
@@ -98,7 +99,17 @@ class WebServer:
         self._thread.join()
 
 
-class _Server6(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """As the base class has it, which comes back at once, for ever, when there are no files left."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_STOP_POLL_S)
+            raise
+
+
+class _Server6(_Server):
     address_family = socket.AF_INET6
 
 

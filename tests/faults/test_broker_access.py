@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fixtures.faults.secured import PASSWORD, WRONG_PASSWORD, SecuredBroker, free_ports
-from tests.fixtures.waiting import holds_for
+from tests.fixtures.faults.tally import LONG_ONLY
+from tests.fixtures.topiclog import read_log
+from tests.fixtures.waiting import holds_for, until
 
 if TYPE_CHECKING:
+    from cdc.lsn import Lsn
     from tests.fixtures.daemon import CaptureSite, Daemon
 
 # librdkafka tries several times before it gives a connection up.
@@ -92,15 +95,50 @@ def test_missing_right_on_topics_is_named(capture: CaptureSite, secured: Secured
     assert_refused(capture.daemon({"kafka": secured.sasl_options()}), "opic")
 
 
-def test_right_taken_away_while_running_is_a_named_stop(capture: CaptureSite, secured: SecuredBroker) -> None:
+@pytest.mark.parametrize("transactional_id", [False, True], ids=["topics", "transactional id"])
+def test_right_taken_away_while_running_is_a_named_stop_and_given_back_it_goes_on(
+    capture: CaptureSite, secured: SecuredBroker, transactional_id: bool
+) -> None:
     secured.grant(capture.name)
     daemon = capture.running({"kafka": secured.sasl_options()})
     daemon.until_position(capture.sql("insert into t values (1)"))
 
-    secured.revoke(capture.name)
-    capture.sql("insert into t values (2)")
+    secured.revoke(capture.name, transactional_id=transactional_id)
+    end = capture.sql("insert into t values (2)")
 
     assert_refused(daemon, "allow")
+    assert len(daemon.events("capture_waiting")) <= 1, "no storm of attempts before it stops"
+    assert_goes_on(capture, secured, secured.sasl_options(), end)
+
+
+@LONG_ONLY
+def test_credentials_taken_away_while_running_are_a_named_stop_and_given_back_it_goes_on(
+    capture: CaptureSite, secured: SecuredBroker
+) -> None:
+    """The broker asks for them again every few seconds, as with tokens that expire."""
+    user = f"u{capture.name}"
+    secured.set_password(user)
+    secured.grant(capture.name, user=user)
+    kafka = secured.scram_options(user)
+    # So long is a producer given before what its connections say is looked at; by default most of a minute.
+    kafka["options"]["transaction.timeout.ms"] = "6000"
+    daemon = capture.running({"kafka": kafka})
+    daemon.until_position(capture.sql("insert into t values (1)"))
+
+    secured.set_password(user, None)
+    # Until it is asked for the password again its rows are captured.
+    until(
+        lambda: capture.sql("insert into t select max(id) + 1 from t") and not daemon.alive,
+        "it ends",
+        within_s=_NAMED_S,
+        every_s=0.5,
+    )
+    assert_refused(daemon, "sasl.password")
+    assert len(daemon.events("capture_waiting")) <= 1, "no storm of attempts before it stops"
+    secured.set_password(user)
+
+    assert_goes_on(capture, secured, kafka, capture.wal())
+    assert PASSWORD not in daemon.log_text()
 
 
 def test_replication_factor_above_the_number_of_brokers_is_a_named_stop(capture: CaptureSite) -> None:
@@ -112,6 +150,15 @@ def test_unreplicated_topics_need_consent(capture: CaptureSite) -> None:
 
     assert stop["exit_code"] in {2, 3}
     assert "allow_unreplicated" in stop["message"] + stop["hint"]
+
+
+def assert_goes_on(capture: CaptureSite, secured: SecuredBroker, kafka: dict[str, Any], end: Lsn) -> None:
+    """With the same settings, once the broker allows it, and nothing is missing or there twice."""
+    user = kafka["options"]["sasl.username"]
+    secured.grant(capture.name, user=user)
+    capture.running({"kafka": kafka}).until_position(end)
+    ids = [event.after["id"] for event in read_log(secured.plain, capture.name).events]
+    assert ids == [row[0] for row in capture.query("select id from t order by id")]
 
 
 def assert_refused(daemon: Daemon, named: str) -> dict[str, Any]:

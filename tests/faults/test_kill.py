@@ -13,6 +13,7 @@ import pytest
 
 from cdc.lsn import Lsn
 from tests.fixtures.asevents import NO_ID, from_avro, from_flat
+from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.oracle import history_faults
 from tests.fixtures.registryapi import RegistryApi
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tests.fixtures.topiclog import TopicLog
 
 KILLS: Final = int(os.environ.get("TAILRACE_KILLS", "8"))
+TERMS: Final = int(os.environ.get("TAILRACE_TERMS", "4"))
 TERM_S: Final = 20.0
 # Small caps: many Kafka transactions, and large source transactions spread over several of them.
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
@@ -63,24 +65,33 @@ def test_log_is_exactly_the_history_after_kill_9_at_random_moments(
     assert history_faults(changes, log, KEYS) == []
     assert wide_rows(log) == dict(capture.query("select id, body from wide")), "large values of the last records"
     assert any(cut["next_ordinal"] for cut in log.cuts), "no transaction was spread; the test is weaker than it says"
+    tally(f"SIGKILL, {form}", kills=len(capture.daemons) - 2, events=len(log.events))
 
 
 def test_log_is_exactly_the_history_after_sigterm_at_random_moments(capture: CaptureSite) -> None:
     oracle = begin(capture)
     chance = random.Random(seed())
-    codes = []
+    codes, slowest_s = [], 0.0
 
     with writing(capture.dsn, seed()):
-        for _ in range(KILLS // 2):
+        for number in range(TERMS):
             daemon = capture.daemon(SMALL)
             until(lambda: daemon.events("http_listening"), "it is up")  # noqa: B023 - called at once
             time.sleep(chance.uniform(0, 2))  # the moment is what the test is about
             began_s = time.monotonic()
-            codes.append((daemon.stop(), time.monotonic() - began_s < TERM_S))
-    log = capture.settled(capture.running(SMALL))
+            daemon.terminate()
+            if number % 2:
+                # Up to a second it is the same wish, after that it is one to leave at once.
+                time.sleep(chance.uniform(0, 1.5))
+                daemon.terminate()
+            codes.append(daemon.exit_code())
+            slowest_s = max(slowest_s, time.monotonic() - began_s)
+    log = capture.settled(capture.running(SMALL), 120.0)
 
-    assert set(codes) == {(0, True)}
+    assert set(codes) == {0}
+    assert slowest_s < TERM_S
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
+    tally("SIGTERM", ends=TERMS, slowest_s=round(slowest_s, 2), events=len(log.events))
 
 
 def begin(capture: CaptureSite, sections: Sections = SMALL) -> Oracle:

@@ -156,7 +156,7 @@ def test_request_of_an_earlier_transaction_that_arrives_late_changes_nothing(
     assert trap.sprung.wait(30)
     capture.settled(daemon)
     with capture.connect() as session:
-        # Inside a source transaction whose rows are in an open Kafka transaction, the worst moment.
+        # While a Kafka transaction is open it is worse: `test_late_requests`.
         session.execute("begin; insert into t select g, 'open' from generate_series(1000, 6000) g")
         trap.release()
         session.execute("insert into t select g, 'open' from generate_series(6001, 9000) g; commit")

@@ -140,6 +140,31 @@ def test_large_transaction_does_not_grow_the_daemon(capture: CaptureSite) -> Non
     assert daemon.status()["rows"] == LARGE_ROWS + 20000
 
 
+def test_ten_thousand_subtransactions_with_rollbacks_are_exact_and_do_not_grow_the_daemon(
+    capture: CaptureSite,
+) -> None:
+    """RELIABILITY B3: one transaction; every other one of them is rolled back, one in a hundred holds one that is."""
+    capture.sql("create table t (id int primary key, v text)")
+    daemon = capture.running()
+    capture.settled(daemon)
+    oracle = capture.oracle()
+    before = daemon.rss_peak_bytes()
+
+    capture.sql(
+        "do $$ begin for i in 1..10000 loop begin"
+        " insert into t values (i, 'sub');"
+        " if i % 100 = 1 then begin insert into t values (-i, 'inner'); raise exception 'no';"
+        "   exception when raise_exception then null; end; end if;"
+        " if i % 2 = 0 then raise exception 'no'; end if;"
+        " exception when raise_exception then null; end; end loop; end $$"
+    )
+    log = capture.settled(daemon)
+
+    assert daemon.rss_peak_bytes() - before < GROWTH_BYTES
+    assert [event.after["id"] for event in log.events] == list(range(1, 10001, 2))
+    assert history_faults(oracle.changes(), log, KEYS) == []
+
+
 def test_second_start_goes_on_exactly_where_the_first_ended(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key, v text)")
     oracle = capture.oracle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 
 import pytest
@@ -30,7 +31,7 @@ from tests.fixtures.manual_clock import ManualClock
 class Supervised:
     """A daemon over scripted captures. Each entry: what `run` raises, or None for running until stopped."""
 
-    def __init__(self, *runs: TailraceError | None, run_s: float = 0.0) -> None:
+    def __init__(self, *runs: TailraceError | OSError | None, run_s: float = 0.0) -> None:
         self.clock, self.metrics, self.stop = ManualClock(), Metrics(), threading.Event()
         self.status = Status("shop", self.clock, self.metrics)
         self.states: list[tuple[str, str]] = []
@@ -71,7 +72,7 @@ class Supervised:
 
 
 class _Run:
-    def __init__(self, of: Supervised, error: TailraceError | None) -> None:
+    def __init__(self, of: Supervised, error: TailraceError | OSError | None) -> None:
         self._of = of
         self._error = error
 
@@ -83,6 +84,15 @@ class _Run:
 
     def close(self) -> None:
         self._of.closed += 1
+
+
+def test_machine_that_is_out_of_files_is_waited_for_and_other_errors_of_it_are_not() -> None:
+    supervised = Supervised(OSError(errno.EMFILE, "Too many open files"), None)
+
+    assert supervised.run() == 0
+    assert supervised.states == [("WAITING", "machine")]
+    with pytest.raises(FileNotFoundError):
+        Supervised(FileNotFoundError(errno.ENOENT, "No such file")).run()
 
 
 def test_stop_ends_with_success() -> None:

@@ -42,6 +42,7 @@ TABLE: list[tuple[str, type[TailraceError], type[TailraceError]]] = [
     ("TOPIC_AUTHORIZATION_FAILED", BrokerRefused, BrokerRefused),
     ("CLUSTER_AUTHORIZATION_FAILED", BrokerRefused, BrokerRefused),
     ("INVALID_TRANSACTION_TIMEOUT", BrokerRefused, BrokerRefused),
+    ("INVALID_TIMESTAMP", BrokerRefused, BrokerRefused),
     ("INVALID_REPLICATION_FACTOR", BrokerRefused, BrokerRefused),
     ("MSG_SIZE_TOO_LARGE", BrokerRefused, BrokerRefused),
     ("UNKNOWN_TOPIC_OR_PART", TopicMismatch, TopicMismatch),

@@ -98,3 +98,15 @@ def test_error_is_logged_with_its_class_and_facts_and_what_to_do() -> None:
         "hint": "copy again",
         "command": "cdc doctor",
     }
+
+
+@pytest.mark.usefixtures("restored")
+def test_log_that_cannot_be_written_stops_nobody() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    log.configure(json=True, stream=Full())
+
+    log.get().error("capture_stopped")
+    logging.getLogger("librdkafka").error("as librdkafka says it")

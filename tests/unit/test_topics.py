@@ -87,6 +87,7 @@ def test_a_data_topic_keeps_the_latest_record_of_each_key() -> None:
         "max.message.bytes": "16777216",
         "min.insync.replicas": "2",
         "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "LogAppendTime",
     }
 
 

@@ -1,0 +1,53 @@
+"""Three brokers, replication 3, two in sync needed: leaders and coordinators go in order and by kill -9 (C6)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from tests.faults.test_kill import acknowledged_early
+from tests.fixtures.daemon import capture_site
+from tests.fixtures.faults.tally import LONG_ONLY, tally
+from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
+from tests.fixtures.oracle import history_faults
+from tests.fixtures.seed import seed
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fixtures.faults.cluster import Cluster
+    from tests.fixtures.servers import Database
+
+pytestmark = LONG_ONLY
+ROUNDS: Final = int(os.environ.get("TAILRACE_CLUSTER_ROUNDS", "2"))
+_REPLICATED: Final = {"replication_factor": 3, "allow_unreplicated": False}
+
+
+def test_brokers_that_shut_down_and_die_in_turn_lose_and_double_nothing(
+    cluster: Cluster, database: Database, topic_prefix: str, tmp_path: Path
+) -> None:
+    with capture_site(topic_prefix, database.dsn, cluster.bootstrap, tmp_path) as capture:
+        capture.sql(*SCHEMA)
+        oracle = capture.oracle()
+        daemon = capture.running({"kafka": _REPLICATED})
+        capture.sql("insert into bulk (n) values (0)")
+        capture.settled(daemon)
+        gone = 0
+
+        with writing(capture.dsn, seed()) as work:
+            for number in range(ROUNDS):
+                for topic in (capture.topic("bulk"), "__transaction_state", f"{capture.name}.__progress"):
+                    count = work.transactions
+                    until(lambda: work.transactions > count + 30, "the writers write")  # noqa: B023 - called at once
+                    cluster.leader_of(topic).stop("kill" if (gone + number) % 2 else "fast")
+                    gone += 1
+                    # Nobody starts it again until the two that are left have taken what was written meanwhile.
+                    daemon.until_position(capture.wal(), within_s=180)
+                    assert acknowledged_early(capture) == []
+                    cluster.start()
+        log = capture.settled(daemon, within_s=180)
+
+        assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
+        assert daemon.alive
+        tally("brokers of three gone", times=gone, waits=len(daemon.events("capture_waiting")), events=len(log.events))

@@ -1,0 +1,36 @@
+"""The page of faults has every row there is, and each says what shows it or why nothing does."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tests.tidy.tree import ROOT, text_of
+
+_ROWS: Final = [
+    *(f"A{number}" for number in range(1, 15)),
+    *("B3", "B6", "B7"),
+    *(f"C{number}" for number in range(1, 11)),
+    *(f"E{number}" for number in range(1, 8)),
+    *("F1", "F4"),
+]
+# Empty for now; a row that is filled must be taken out here.
+_OPEN: Final = {"A8", "A10", "A11", "B7", "E6", "F1"}
+_NAMED: Final = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def test_every_fault_has_its_row_and_names_a_test_that_is_there_or_says_why_not() -> None:
+    rows = re.findall(
+        r"^\| ([A-F]\d+) \| .+ \|([^|]*)\|$", text_of(ROOT / "docs" / "reference" / "faults.md"), re.MULTILINE
+    )
+    named = {row: _NAMED.findall(cell) for row, cell in rows}
+
+    assert [row for row, _ in rows] == _ROWS
+    assert {row for row, cell in rows if not named[row] and "not covered, because" not in cell} == _OPEN
+    missing = [
+        f"{row}: {file}::{test}"
+        for row, tests in named.items()
+        for file, test in tests
+        if not (ROOT / file).is_file() or f"def {test}(" not in text_of(ROOT / file)
+    ]
+    assert missing == []
