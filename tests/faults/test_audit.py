@@ -131,7 +131,6 @@ def test_compacted_topic_is_told_as_not_auditable_and_not_as_damaged(capture: Ca
     after = audit(capture)
 
     assert before["ok"]
-    assert before["not_auditable"] == []
     assert after["ok"]
     (hidden,) = after["not_auditable"]
     assert (hidden["topic"], hidden["partition"]) == (topic, 0)
