@@ -78,7 +78,7 @@ REFUSED: Final = {
     "SASL_AUTHENTICATION_FAILED": "check kafka.options.sasl.mechanism, sasl.username and sasl.password",
     "UNSUPPORTED_SASL_MECHANISM": "set kafka.options.sasl.mechanism to one the broker has",
     "ILLEGAL_SASL_STATE": "set kafka.options.security.protocol to what the listener speaks",
-    "_SSL": "check kafka.options.security.protocol, ssl.ca.location and the name in the broker's certificate",
+    "_SSL": "check kafka.options.security.protocol, ssl.ca.location and the name and dates in the broker's certificate",
     "SECURITY_DISABLED": "the broker has no authorizer; remove what asks for one",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow Write and Describe on the transactional id",
     "TOPIC_AUTHORIZATION_FAILED": "allow Read, Write, Describe, DescribeConfigs and Create on the topic",

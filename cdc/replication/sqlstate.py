@@ -28,7 +28,10 @@ _HBA: Final = (
     "(`replication` there is for physical standbys), then reload"
 )
 _PASSWORD: Final = "give the password in TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE"  # noqa: S105
-_TLS: Final = "check sslmode and sslrootcert in source.dsn; the server must present a certificate for the host named"
+_TLS: Final = (
+    "check sslmode and sslrootcert in source.dsn; the server must present a certificate for the host named "
+    "that has not expired"
+)
 _STANDBY: Final = "this is a standby; connect to the primary, or add target_session_attrs=primary to source.dsn"
 _NO_PRIMARY: Final = "no host of source.dsn is a primary; when one is promoted, capture goes on"
 _GONE: Final = "what was committed meanwhile is not in the log; look at the range, then make the slot again"

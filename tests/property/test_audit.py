@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.audit import auditor as auditing
-from cdc.audit.fold import Kind
+from cdc.audit.fold import Fold, Kind, rolled
+from cdc.audit.index import Account, Check, CutPlace
+from cdc.audit.place import where_to_go_on
+from cdc.lsn import Lsn
 from tests.fixtures.auditlog import Cleaned, LogWriter, audited, data_partitions, do, harms
 
 writes = st.tuples(
@@ -36,6 +39,11 @@ def written(script: list[Any], *, keys: int = 1 << 30) -> LogWriter:
     """A log that capture wrote: cuts of every kind, aborted transactions, restarts, epochs, tables that come and go."""
     writer = LogWriter()
     writer.start()
+    return written_on(writer, script, keys=keys)
+
+
+def written_on(writer: LogWriter, script: list[Any], *, keys: int = 1 << 30) -> LogWriter:
+    """More of it."""
     for step in script:
         if step == "restart":
             writer.die()
@@ -49,7 +57,7 @@ def written(script: list[Any], *, keys: int = 1 << 30) -> LogWriter:
             writer.publisher.close()
             writer.epoch += 1
             writer.end_lsn = 50
-            writer.start()
+            writer.start(repairs=True)
         else:
             for topic, index, count, next_ordinal in step:
                 writer.write(topic, index, count, keys=keys)
@@ -187,6 +195,29 @@ def test_audit_goes_on_where_it_was(script: list[Any]) -> None:
     first.catch_up()
 
     assert [finding.kind for finding in first.report.findings] == [Kind.ALTERED]
+
+
+def test_what_led_to_a_repair_is_not_found_again_behind_it() -> None:
+    writer = written([[("shop.public.b", 0, 1, 0)]])
+    writer.log.append(("shop.public.b", 0), (b"x", b"foreign", None), transaction=-1)
+    writer.log.committed.add(-1)
+    repair = writer.log.end_offset(("shop.__cuts", 0))
+    rest = written_on(writer, ["next epoch", [("shop.public.b", 0, 2, 0)]])
+
+    begin = where_to_go_on(rest.log, "shop")
+
+    assert begin == repair + 1
+    assert audited(rest.log, begin=begin).report.findings == []
+    assert [finding.kind for finding in audited(rest.log).report.findings] == [Kind.FOREIGN]
+
+
+def test_count_that_does_not_fit_its_hash_is_found() -> None:
+    before, after = Account(0, 0, 0), Account(2, 3, rolled(0, b"k", b"v"))
+    fold = Fold([Check(("t", 0), before, after, CutPlace(0, 1, Lsn(1)))])
+
+    fold.take([("t", 0, 0, 0, b"k", b"v", None)])
+
+    assert [one.holds for one in fold.finish()] == [False]
 
 
 def _records(log: Any, at: tuple[str, int]) -> list[Any]:
