@@ -13,6 +13,7 @@ from tests.fixtures.daemon import capture_site
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.oracle import Oracle, history_faults
 from tests.fixtures.seed import seed
+from tests.fixtures.servers import needs_major
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -122,6 +123,20 @@ def test_log_ahead_of_the_promoted_standby_is_diverged_with_the_range_and_the_wa
         until(lambda: {one["state"] for one in daemon.status()["snapshots"]} == complete, "the table is read anew")
         rows = site.settled(daemon).fold(site.topic("t")).values()
         assert sorted(row["id"] for row in rows) == [0, 1], "the row that the database lost is gone from the topic"
+
+
+def test_slot_that_exists_is_made_one_for_failover_by_the_next_start(capture: CaptureSite) -> None:
+    needs_major(17, "slots are synchronised to standbys")
+    capture.sql("create table t (id int primary key)")
+    query = "select failover from pg_replication_slots where slot_name = %s"
+    assert capture.running().stop() == 0
+    assert capture.query(query, capture.slot) == [(False,)]
+
+    daemon = capture.running({"source": {"failover": True}})
+
+    assert capture.query(query, capture.slot) == [(True,)]
+    daemon.until_position(capture.sql("insert into t values (1)"))
+    assert [event.after for event in capture.log().events] == [{"id": 1}]
 
 
 def wal(daemon: Daemon) -> dict[str, Any]:

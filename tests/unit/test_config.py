@@ -212,3 +212,12 @@ def test_pattern_of_an_override_that_can_fit_nothing_is_refused_with_its_key(sec
 def test_word_an_override_does_not_know_is_refused_with_its_key(section: str, word: str) -> None:
     with pytest.raises(ConfigError, match=rf"{section}\.tables.*{word}"):
         _config(f'[{section}]\ntables = {{"public.t" = "{word}"}}\n')
+
+
+def test_slot_is_dropped_only_with_a_size_at_which() -> None:
+    drop = _replaced("[kafka]", 'on_wal_pressure = "drop_slot"\n[kafka]')
+
+    with pytest.raises(ConfigError, match=r"source\.wal_drop_bytes is not set"):
+        _config(minimal=drop)
+    with_size = drop.replace("[kafka]", "wal_drop_bytes = 1000000000\n[kafka]")
+    assert _config(minimal=with_size).source.wal_drop_bytes == 1_000_000_000
