@@ -27,6 +27,7 @@ pytest_plugins = [
     "tests.fixtures.faults.secured",
     "tests.fixtures.faults.registrydoor",
     "tests.fixtures.faults.cluster",
+    "tests.fixtures.faults.links",
     "tests.fixtures.readerwork",
 ]
 

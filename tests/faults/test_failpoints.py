@@ -19,7 +19,7 @@ from tests.fixtures.seed import seed
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Sections
 
-COUNT: Final = int(os.environ.get("TAILRACE_FAILPOINTS", "8"))
+COUNT: Final = int(os.environ.get("TAILRACE_FAILPOINTS", "6"))
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
 _COMES_TO_IT_S: Final = 60.0
 # Steps that load comes to again and again, and those only a start comes to.

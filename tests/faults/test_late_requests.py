@@ -1,23 +1,22 @@
 """A commit of an earlier Kafka transaction that arrives while a later one is open, half its rows delivered (C3).
 
 The attack is real: a producer that is not thrown away after a lost request has the later transaction cut in two by it.
-A late Produce cannot do that: it has the sequence numbers of its first arrival, which the broker knows
-(`test_network.test_request_of_an_earlier_transaction_that_arrives_late_changes_nothing`).
+A late Produce does no harm either way: the broker knows its sequence numbers from the one that was sent again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.test_network import IMPATIENT, broker_link, linked, trap_text
+from tests.fixtures.faults.links import IMPATIENT, trap_text
 from tests.fixtures.faults.proxy import END_TXN, PRODUCE
+from tests.fixtures.faults.tally import LONG_ONLY
 from tests.fixtures.oracle import history_faults
 
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
     from tests.fixtures.faults.proxy import Proxy
 
-__all__ = ["broker_link", "linked"]  # fixtures
 # A line so slow that a transaction of several requests is open for seconds.
 _LATENCY_S: Final = 0.15
 
@@ -30,11 +29,16 @@ def test_without_rotation_a_late_commit_ends_a_later_transaction_and_is_seen(lin
     assert any("times" in fault or "the source has" in fault for fault in attacked(*linked, mutant="no_rotation"))
 
 
-def attacked(capture: CaptureSite, proxy: Proxy, *, mutant: str) -> list[str]:
+@LONG_ONLY
+def test_late_rows_are_refused_by_the_broker_even_without_rotation(linked: tuple[CaptureSite, Proxy]) -> None:
+    assert attacked(*linked, mutant="no_rotation", request_kind=PRODUCE) == []
+
+
+def attacked(capture: CaptureSite, proxy: Proxy, *, mutant: str, request_kind: int = END_TXN) -> list[str]:
     """What is wrong with the log after the attack."""
     oracle = capture.oracle()
     daemon = capture.running(IMPATIENT, mutant=mutant)
-    late = proxy.trap(END_TXN, "hold", text=trap_text(capture, END_TXN))
+    late = proxy.trap(request_kind, "hold", text=trap_text(capture, request_kind))
     capture.sql("insert into t select g, 'caught' from generate_series(1, 100) g")
     assert late.sprung.wait(30)
     capture.settled(daemon)

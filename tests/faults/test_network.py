@@ -5,32 +5,21 @@ Faults C2, C3 and C4 of RELIABILITY part 8, against the real broker.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdc.local.server import ServerOptions
-from cdc.local.stack import Stack
-from tests.fixtures.daemon import CaptureSite, capture_site
+from tests.fixtures.faults.links import IMPATIENT, trap_text
 from tests.fixtures.faults.proxy import END_TXN, PRODUCE, Fate, Proxy
-from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.faults.workload import KEYS, ONE_ROW_EACH, SCHEMA, writing
 from tests.fixtures.oracle import history_faults
 from tests.fixtures.seed import seed
-from tests.fixtures.servers import _in_containers, _run_name
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from tests.fixtures.servers import Database
-
-# So that the client gives a request up after a second, and not after thirty.
-IMPATIENT: Final[dict[str, Any]] = {
-    "kafka": {"options": {"socket.timeout.ms": "1500", "request.timeout.ms": "1500", "reconnect.backoff.max.ms": "200"}}
-}
+    from tests.fixtures.daemon import CaptureSite
 
 
 @pytest.fixture
@@ -40,43 +29,6 @@ def source_link(capture: CaptureSite) -> Iterator[Proxy]:
     port = int(capture.dsn.rpartition(":")[2].partition("/")[0])
     with Proxy(port) as proxy:
         yield proxy
-
-
-@pytest.fixture(scope="session")
-def broker_link(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, str]]:
-    """A broker that tells its clients to come through a proxy, and the proxy."""
-    if _in_containers():
-        pytest.skip("the listeners of a broker in a container are fixed by its image")
-    own, internal, controller = free_ports(3)
-    with Proxy(own, frames=True) as proxy:
-        # The coordinator talks to the broker it lives in over the network too, and not through the proxy.
-        settings = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{own},INTERNAL://127.0.0.1:{internal},"
-            f"CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port},INTERNAL://127.0.0.1:{internal}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "INTERNAL",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        }
-        name = f"{_run_name(request.config)}-proxied{os.environ.get('PYTEST_XDIST_WORKER', '')}"
-        stack = Stack(name, ["kafka"], options={"kafka": ServerOptions(port=own, fast_start=True, settings=settings)})
-        try:
-            stack.up()
-            yield proxy, f"127.0.0.1:{proxy.port}"
-        finally:
-            stack.down("kill", wipe=True)
-
-
-@pytest.fixture
-def linked(
-    database: Database, broker_link: tuple[Proxy, str], topic_prefix: str, tmp_path: Path
-) -> Iterator[tuple[CaptureSite, Proxy]]:
-    """A capture that reaches its broker through the proxy."""
-    proxy, bootstrap = broker_link
-    with capture_site(topic_prefix, database.dsn, bootstrap, tmp_path) as site:
-        site.sql("create table t (id int primary key, v text)")
-        yield site, proxy
-        proxy.clear()
 
 
 def test_silent_link_to_postgresql_is_noticed_and_capture_goes_on(capture: CaptureSite, source_link: Proxy) -> None:
@@ -187,8 +139,3 @@ def through(capture: CaptureSite, proxy: Proxy) -> dict[str, Any]:
     """Settings that reach PostgreSQL through the proxy."""
     head, _, tail = capture.dsn.rpartition(":")
     return {"source": {"dsn": f"{head}:{proxy.port}/{tail.partition('/')[2]}"}}
-
-
-def trap_text(capture: CaptureSite, request_kind: int) -> bytes:
-    """What is in a request of our producer for rows, and in no other."""
-    return f"{capture.name}.capture".encode() if request_kind == END_TXN else capture.topic("t").encode()

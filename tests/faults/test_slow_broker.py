@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.faults.test_network import IMPATIENT, broker_link, linked, trap_text
+from tests.fixtures.faults.links import IMPATIENT, trap_text
 from tests.fixtures.faults.proxy import END_TXN
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.oracle import history_faults
@@ -14,8 +14,6 @@ from tests.fixtures.waiting import until
 if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite
     from tests.fixtures.faults.proxy import Proxy
-
-__all__ = ["broker_link", "linked"]  # fixtures
 
 
 def test_slow_and_half_open_lines_to_kafka_lose_and_double_nothing(linked: tuple[CaptureSite, Proxy]) -> None:
