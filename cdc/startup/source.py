@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,13 +14,13 @@ from cdc.model.event import StreamPosition
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
-from cdc.replication.blockers import Blocker
 from cdc.replication.catalog import SourceIdentity
-from cdc.replication.connect import Connection, connect
-from cdc.replication.publication import PublicationFacts, ensure_publication, publication_facts, publishable
+from cdc.replication.connect import Connection
+from cdc.replication.publication import PublicationFacts, publishable
 from cdc.replication.session import ServerIdentity
-from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
+from cdc.replication.slot import SlotFacts
 from cdc.replication.table import SourceTable
+from cdc.startup.server import SourceServer
 from cdc.telemetry import log
 
 _ANEW: Final = (
@@ -70,7 +69,7 @@ def look_at_source(config: Config, sql: Connection) -> Source:
     return Source(sql, identity, tables)
 
 
-def publish_tables(config: Config, source: Source, restored: Restored) -> PublicationFacts:
+def publish_tables(config: Config, source: Source, server: SourceServer, restored: Restored) -> PublicationFacts:
     """Have the tables published.
 
     Once capture has run, the publication must be the one it ran with, and must still have the tables it had: what
@@ -80,17 +79,17 @@ def publish_tables(config: Config, source: Source, restored: Restored) -> Public
     name, recorded = config.publication, restored.identity
     if recorded is not None:
         _refuse_other_source(recorded, source.identity)  # before anything is made there
-        facts = publication_facts(source.sql, name)
+        facts = server.publication()
         if facts is None:
-            raise _unpublished(source, restored, f"publication {name!r} is gone")
+            raise _unpublished(server, restored, f"publication {name!r} is gone")
         if facts.oid != recorded.publication_oid:
-            raise _unpublished(source, restored, f"publication {name!r} was dropped and made again")
+            raise _unpublished(server, restored, f"publication {name!r} was dropped and made again")
         for table in source.tables:
             oid, member = recorded.tables.get(table.table, (0, 0))
             if oid == table.oid and facts.tables.get(oid) != member:
                 what = f"publication {name!r} does not have {table.table} any more, or not all the time"
-                raise _unpublished(source, restored, what)
-    ensured = ensure_publication(source.sql, name, source.tables, create=config.source.create)
+                raise _unpublished(server, restored, what)
+    ensured = server.publish(source.tables)
     if recorded is not None:
         for table in ensured.added:
             log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")
@@ -110,11 +109,11 @@ def _refuse_other_source(recorded: Identity, now: Identity | SourceIdentity) -> 
             )
 
 
-def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: threading.Event) -> SlotFacts:
-    """The slot as it is before we stream from it; made when this is the very first start, unless `stop` is set."""
-    facts = slot_facts(source.sql, config.slot)
+def find_or_make_slot(config: Config, source: Source, server: SourceServer, restored: Restored) -> SlotFacts:
+    """The slot as it is before we stream from it; made when this is the very first start."""
+    facts = server.slot()
     if facts.exists and (facts.invalidation or not facts.usable):
-        raise _gap(config, restored, source, f"is lost ({facts.invalidation or facts.wal_status})")
+        raise _gap(config, restored, server, f"is lost ({facts.invalidation or facts.wal_status})")
     if facts.exists:
         if facts.plugin != "pgoutput" or facts.database != source.identity.database:
             raise SourceRefused(
@@ -124,7 +123,7 @@ def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: 
             )
         return facts
     if restored.progress is not None:
-        raise _gap(config, restored, source, "is gone")
+        raise _gap(config, restored, server, "is gone")
     if not config.source.create:
         raise SourceRefused(
             f"slot {config.slot!r} does not exist, and source.create is false",
@@ -133,22 +132,14 @@ def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: 
             slot=config.slot,
         )
     log.get().info("slot_creating", slot=config.slot)
-    with connect(config.source.dsn, application_name="cdc slot watch") as second:
-        watch = Watch(second, _tell_blockers, stop)
-        create_slot(source.sql, config.slot, config.source.slot_create_timeout_s, watch)
-    facts = slot_facts(source.sql, config.slot)
+    facts = server.make_slot()
     log.get().info("slot_created", slot=config.slot, lsn=str(facts.confirmed_flush_lsn))
     return facts
 
 
-def _tell_blockers(blockers: Sequence[Blocker]) -> None:
-    if blockers:
-        log.get().info("slot_waits_for_transactions", count=len(blockers), oldest=blockers[0].what)
-
-
-def _gap(config: Config, restored: Restored, source: Source, what: str) -> SourceGap:
+def _gap(config: Config, restored: Restored, server: SourceServer, what: str) -> SourceGap:
     known = restored.position.end_lsn if restored.position else None
-    now = catalog.current_wal(source.sql)
+    now = server.wal_end()
     return SourceGap(
         f"replication slot {config.slot!r} {what}; what was committed between {known} and {now} is unknown",
         known_to=known,
@@ -159,9 +150,9 @@ def _gap(config: Config, restored: Restored, source: Source, what: str) -> Sourc
     )
 
 
-def _unpublished(source: Source, restored: Restored, what: str) -> SourceGap:
+def _unpublished(server: SourceServer, restored: Restored, what: str) -> SourceGap:
     known = Lsn(restored.progress.verified_lsn) if restored.progress else None
-    now = catalog.current_wal(source.sql)
+    now = server.wal_end()
     return SourceGap(
         f"{what}; changes between {known} and {now} may not be in the log",
         known_to=known,

@@ -9,10 +9,9 @@ from typing import Final
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.errors import ProgressDamaged
-from cdc.kafka.consumer import LogReader
 from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
-from cdc.progress.restore import Restored, restore
+from cdc.progress.restore import Restored, TopicReader, restore
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
 
@@ -29,7 +28,7 @@ def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
-def read_behind_sentinel(config: Config, reader: LogReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
+def read_behind_sentinel(config: Config, reader: TopicReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
     """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more."""
     nonce = secrets.token_hex(16).encode()
     publisher.plant(nonce)
