@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.errors import OutcomeUnknown
+from cdc.errors import OutcomeUnknown, ProgressDamaged, SourceError
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
@@ -81,7 +81,10 @@ class Claim(Generic[S]):
 
 
 def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Claim[S]:
-    """Take slot and log, or raise what forbids it. Closing session and publisher is the caller's, also then."""
+    """Take slot and log, or raise what forbids it. Closing session and publisher is the caller's, also then.
+
+    Raises ProducerFenced when somebody else took both meanwhile.
+    """
     reader, server = neighbours.reader, neighbours.server
     control = control_topics(config, neighbours.admin)
     before = restore(reader, config.name)  # 1
@@ -98,8 +101,12 @@ def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Clai
     _refuse_other_epoch(before, restored)
     position = _position(restored, slot)
     identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
-    check_identity(restored, identity, slot, position, session.identity)  # 5
-    refuse_orphans(restored, reader, data)
+    try:
+        check_identity(restored, identity, slot, position, server.wal_end())  # 5
+        refuse_orphans(restored, reader, data)
+    except (SourceError, ProgressDamaged):
+        publisher.plant(b"")  # refused when somebody took over meanwhile: then the log is ahead of us, and not damaged
+        raise
     return Claim(
         session=session,
         publisher=publisher,

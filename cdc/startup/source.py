@@ -187,17 +187,19 @@ def identity_now(
     )
 
 
-def check_identity(
-    restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition, server: ServerIdentity
-) -> None:
-    """Is this the source, are these the topics, that the log's positions belong to?"""
+def check_identity(restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition, wal_end: Lsn) -> None:
+    """Is this the source, are these the topics, that the log's positions belong to?
+
+    `wal_end` was read after `position`: another daemon may have gone on with newer WAL while this one stood still.
+    """
     recorded = restored.identity
     if recorded is None:
         return
     _refuse_other_source(recorded, now)
-    if server.flushed < position.end_lsn:
+    if wal_end < position.end_lsn or wal_end <= position.commit_lsn:  # the log may have a part of its last transaction
+        reached = max(position.end_lsn, position.commit_lsn)
         raise SourceDiverged(
-            f"the log reaches {position.end_lsn}, the server's WAL only {server.flushed}",
+            f"the log reaches {reached}, the server's WAL only {wal_end}",
             hint=f"the database was restored from an older copy, or lost WAL that was not flushed; {_LEVEL}",
             command=REPAIR,
         )

@@ -29,16 +29,20 @@ def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int
 
 
 def read_behind_sentinel(config: Config, reader: TopicReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
-    """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more."""
+    """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more.
+
+    Raises ProducerFenced when somebody took over meanwhile, ProgressDamaged when the broker shows old records.
+    """
     nonce = secrets.token_hex(16).encode()
     publisher.plant(nonce)
     never = threading.Event()
     for _ in range(_SENTINEL_READS):
         restored = restore(reader, config.name)
-        if restored.sentinel == nonce:
+        if restored.sentinel == nonce and restored.settled:
             return restored
         clock.wait(never, _SENTINEL_WAIT_S)
+    publisher.plant(nonce)  # refused when another start has planted its own meanwhile: the stop is named FENCED then
     raise ProgressDamaged(
-        "the sentinel that was just committed cannot be read back",
-        hint="the broker shows old records, or somebody else writes to the progress topic",
+        "the sentinel that was just committed cannot be read back, or the cut index does not reach as far as progress",
+        hint="the broker shows old records, or somebody else writes to the progress topic or the cut index",
     )
