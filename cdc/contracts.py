@@ -35,7 +35,8 @@ class ReplicationStream(Protocol):
     def confirm(self, lsn: Lsn) -> None:
         """Everything below `lsn` is durable: PostgreSQL may forget it. Lower values are ignored.
 
-        Never above what was received (InvariantError).
+        What this stream has not received is not acknowledged yet: the log may be ahead of it, when another daemon
+        went on between the two readings of a start. Say it again later.
         """
 
     def nudge(self) -> None:

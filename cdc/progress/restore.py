@@ -25,6 +25,8 @@ Partition: TypeAlias = tuple[str, int]
 LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
 """(topic, partition, offset, timestamp in ms, key, value, headers), as `cdc.kafka.facts` has it."""
 
+_Place: TypeAlias = tuple[int, int, int, int, int]
+_NOWHERE: Final[_Place] = (0, 0, 0, 0, 0)
 _TAIL: Final = 4096
 """Offsets of the cut index read at first: a full map comes every 1,000 records, each with a marker behind it."""
 
@@ -48,7 +50,8 @@ class TopicReader(Protocol):
 class Restored:
     """What the log says of itself. `progress` is None when capture never ran.
 
-    `accounts` are those of the cut index, `since_lsn` where their counts began (0: with the log).
+    `accounts` are those of the cut index, `since_lsn` where their counts began (0: with the log). `settled`: the newest
+    cut says what progress says, as both are written together; if not, one of the two was read before it was all there.
     """
 
     progress: Progress | None
@@ -56,6 +59,7 @@ class Restored:
     accounts: dict[str, tuple[int, int, str]]
     since_lsn: Lsn
     sentinel: bytes | None
+    settled: bool = True
 
     @property
     def position(self) -> StreamPosition | None:
@@ -80,8 +84,10 @@ def restore(reader: TopicReader, name: str) -> Restored:
         )
     progress = None if progress_bytes is None else decode(progress_bytes, Progress, topic)
     identity = None if identity_bytes is None else decode(identity_bytes, Identity, topic)
-    accounts, since_lsn = ({}, Lsn(0)) if progress is None else _accounts(reader, name, Lsn(progress.end_lsn))
-    return Restored(progress, identity, accounts, since_lsn, sentinel)
+    if progress is None:
+        return Restored(None, identity, {}, Lsn(0), sentinel)
+    accounts, since_lsn, reached = _accounts(reader, name, Lsn(progress.end_lsn))
+    return Restored(progress, identity, accounts, since_lsn, sentinel, reached is None or reached == _place(progress))
 
 
 def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:
@@ -113,27 +119,36 @@ def recorded_signals(reader: TopicReader, name: str) -> SignalsRecord | None:
     return None if found is None else decode(found[1], SignalsRecord, topic)
 
 
-def _accounts(reader: TopicReader, name: str, end_lsn: Lsn) -> tuple[dict[str, tuple[int, int, str]], Lsn]:
-    """The newest map of all partitions, the last full one with every later change laid over it; and since when.
+def _accounts(
+    reader: TopicReader, name: str, end_lsn: Lsn
+) -> tuple[dict[str, tuple[int, int, str]], Lsn, _Place | None]:
+    """The newest map of all partitions, the last full one with every later change laid over it; since when; how far.
 
     Empty when the index holds no full map any more (capture was stopped for longer than its retention): counting
-    then begins anew at `end_lsn`, and the next full map says so.
+    then begins anew at `end_lsn`, and the next full map says so. The last is None when its retention has taken all.
     """
     topic = cuts_topic(name)
+    newest: _Place | None = None
     for count in (_TAIL, 1 << 62):
-        cuts = [decode(value, Cut, topic) for value in _tail(reader, topic, count)]
+        low, values = _tail(reader, topic, count)
+        cuts = [decode(value, Cut, topic) for value in values]
+        newest = _place(cuts[-1]) if cuts else (None if low else _NOWHERE)
         full = max((index for index, cut in enumerate(cuts) if cut.full), default=None)
         if full is not None:
             accounts: dict[str, tuple[int, int, str]] = {}
             for cut in cuts[full:]:
                 accounts.update(cut.changed)
-            return accounts, Lsn(cuts[full].since_lsn)
-    return {}, end_lsn
+            return accounts, Lsn(cuts[full].since_lsn), newest
+    return {}, end_lsn, newest
 
 
-def _tail(reader: TopicReader, topic: str, count: int) -> list[bytes]:
-    """Committed values among the last `count` offsets, oldest first."""
+def _place(record: Progress | Cut) -> _Place:
+    return record.epoch, record.end_lsn, record.commit_lsn, record.next_ordinal, record.verified_lsn
+
+
+def _tail(reader: TopicReader, topic: str, count: int) -> tuple[int, list[bytes]]:
+    """The first offset there is, and committed values among the last `count` offsets, oldest first."""
     partition = (topic, 0)
     low, high = reader.end_offsets([topic])[partition]
     batches = reader.read({partition: max(low, high - count)}, {partition: high})
-    return [record[5] for batch in batches for record in batch if record[5] is not None]
+    return low, [record[5] for batch in batches for record in batch if record[5] is not None]

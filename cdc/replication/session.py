@@ -22,7 +22,7 @@ from psycopg import pq
 
 from cdc.clock import Clock
 from cdc.config.secret import Secret
-from cdc.errors import InvariantError, SourceUnreachable, TailraceError
+from cdc.errors import SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.connect import REPLICATION_SESSION, connect_replication, sever, text_encoding
 from cdc.replication.sqlstate import translate, translate_sqlstate
@@ -122,10 +122,9 @@ class ReplicationSession:
 
     def confirm(self, lsn: Lsn) -> None:
         """See `cdc.contracts.ReplicationStream.confirm`."""
-        if lsn > self._received:
-            raise InvariantError(f"would acknowledge {lsn}, but only {self._received} was received")
-        if lsn > self._flushed:
-            self._flushed = lsn
+        received = min(lsn, self._received)
+        if received > self._flushed:
+            self._flushed = received
             self._send_status(reply_requested=False)
 
     def nudge(self) -> None:

@@ -6,24 +6,23 @@ the new one branched off. Positions behind it belong to WAL that is lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from cdc.config.secret import Secret
 from cdc.errors import SourceDiverged
 from cdc.lsn import Lsn
 from cdc.model.timeline import Switch, left_at
-from cdc.replication.timeline import timeline_history
 from cdc.telemetry import log
 
 _LEVEL: Final = "the command has every table read anew, into the same topics, and deletes there what it does not have"
 REPAIR: Final = "cdc slot recreate --resnapshot"
 
 
-def follow_promotion(dsn: Secret, *, recorded: int, now: int, end_lsn: Lsn) -> None:
+def follow_promotion(history_of: Callable[[int], list[Switch]], *, recorded: int, now: int, end_lsn: Lsn) -> None:
     """Raise SourceDiverged unless timeline `now` has all of the log, which was written on timeline `recorded`."""
     if now == recorded:
         return
-    history = timeline_history(dsn, now) if now > recorded else []
+    history = history_of(now) if now > recorded else []
     problem = divergence(history, recorded=recorded, now=now, end_lsn=end_lsn)
     if problem is not None:
         raise problem

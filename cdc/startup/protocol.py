@@ -1,4 +1,4 @@
-"""The start of capture, step by step (DESIGN section 5); the numbers stand in `start` too.
+"""The start of capture, step by step (DESIGN section 5); the numbers stand in `start` and in `cdc.startup.claim` too.
 
 1. read progress, without fencing anybody;
 2. open the stream there and read nothing: the slot is the lock, so whoever else captures is not disturbed;
@@ -32,11 +32,11 @@ from cdc.kafka.registry import ConfluentRegistry
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
-from cdc.model.names import message_topic, schema_topic, signals_topic, transaction_topic
+from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.snapshot import Notes
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import Restored, recorded_forms, recorded_signals, recorded_snapshots, restore
+from cdc.progress.restore import recorded_forms, recorded_signals, recorded_snapshots
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication import catalog
@@ -48,13 +48,15 @@ from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.audit import following
+from cdc.startup.claim import Neighbours, claim_log
 from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.heartbeat import heartbeats
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
+from cdc.startup.server import PostgresServer
 from cdc.startup.snapshots import Snapshots
-from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, look_at_source, publish_tables
-from cdc.startup.topics import Accounts, control_topics, data_topics, refuse_orphans, side_topics
-from cdc.startup.writer import publisher_of, read_behind_sentinel
+from cdc.startup.source import Source, look_at_source
+from cdc.startup.topics import Accounts, side_topics
+from cdc.startup.writer import publisher_of
 from cdc.tables import TablePlanner
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
@@ -62,7 +64,6 @@ from snapshot.desk import Desk
 
 _BROKER_ANSWER_S: Final = 5.0
 _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
-_FIRST_EPOCH: Final = 1
 _AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
 
 
@@ -145,31 +146,29 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         reader = closing.enter_context(LogReader(config.kafka))
         admin = TopicAdmin(config.kafka)
         admin.broker_facts(timeout_s=_BROKER_ANSWER_S)  # a broker that is away is soon said to be
-        control = control_topics(config, admin)
-        before = restore(reader, config.name)  # 1
-        publication = publish_tables(config, source, before)
-        signals = control.pop(signals_topic(config.name))  # no position belongs to it, so it may be made again
-        data = data_topics(config, admin, source.tables, before.identity)
-        slot = find_or_make_slot(config, source, before, stop)
-
-        session = _session(config, clock, _position(before, slot).end_lsn, slot, closing)  # 2
-        epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
-        lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name))
-        publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
-        closing.callback(publisher.close)
-        publisher.fence()  # 3
-        restored = read_behind_sentinel(config, reader, publisher, clock)  # 4
-        _refuse_other_epoch(before, restored)
-        position = _position(restored, slot)
-        identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
-        check_identity(config, restored, identity, slot, session.identity)  # 5
-        refuse_orphans(restored, reader, data)
+        neighbours = Neighbours(
+            server=PostgresServer(config, sql, stop),
+            reader=reader,
+            admin=admin,
+            stream=partial(_session, config, clock, closing),
+            publisher=partial(_publisher, config, clock, source, reader, closing),
+            clock=clock,
+        )
+        claim = claim_log(config, source, neighbours)  # 1 to 5
+        restored, position, epoch, session, publisher, publication = (
+            claim.restored,
+            claim.position,
+            claim.epoch,
+            claim.session,
+            claim.publisher,
+            claim.publication,
+        )
 
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
         watch = _watch(config, source, publication, clock, status, session, ddl)
         closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
-        accounts.open_all([*data, schema_topic(config.name)])
+        accounts.open_all([*claim.data, schema_topic(config.name)])
         planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
         beats = heartbeats(config, clock, status, closing, epoch=epoch)
         read = recorded_snapshots(reader, config.name)
@@ -180,13 +179,13 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         )
         closing.callback(snapshots.close)
         publisher.tables = snapshots.states() | keyless.states()
-        publisher.introduce(identity, restored.since_lsn)
+        publisher.introduce(claim.identity, restored.since_lsn)
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
         _first_cut(publisher, position, watch, keyless.noted(snapshots.desk.notes(), position), ddl)  # 6
         copier = Copier(config, clock, stop, sql, publisher, planner, status, watch.verified, position, epoch)
         if keyless.copied_by(copier):
             return None
-        snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), signals.topic_id)
+        snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), claim.signals.topic_id)
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, source.identity.database)
         parts = Parts(
@@ -208,7 +207,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
     raise AssertionError("unreachable")
 
 
-def _session(config: Config, clock: Clock, at: Lsn, slot: SlotFacts, closing: ExitStack) -> ReplicationSession:
+def _session(config: Config, clock: Clock, closing: ExitStack, at: Lsn, slot: SlotFacts) -> ReplicationSession:
     session = ReplicationSession(config.source.dsn, application_name="cdc", clock=clock)
     closing.callback(session.close)
     if config.source.failover and config.source.create and not slot.failover:
@@ -217,10 +216,13 @@ def _session(config: Config, clock: Clock, at: Lsn, slot: SlotFacts, closing: Ex
     return session
 
 
-def _refuse_other_epoch(before: Restored, restored: Restored) -> None:
-    """A repair may have come in between: nothing that was derived from `before` holds then."""
-    if restored.progress is not None and (before.progress is None or restored.progress.epoch != before.progress.epoch):
-        raise OutcomeUnknown(f"the log is of epoch {restored.progress.epoch} now; capture starts over")
+def _publisher(
+    config: Config, clock: Clock, source: Source, reader: LogReader, closing: ExitStack, epoch: int
+) -> KafkaPublisher:
+    lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name))
+    publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
+    closing.callback(publisher.close)
+    return publisher
 
 
 def _first_cut(
@@ -307,15 +309,6 @@ def _side(config: Config, database: str) -> SideTopics:
         messages=buffer(message_topic(config.name)),
         row_bytes_max=config.capture.row_bytes_max,
     )
-
-
-def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:
-    """Where to go on: what the log says, or at the very first start where the slot begins."""
-    position = restored.position
-    if position is not None:
-        return position
-    assert slot.confirmed_flush_lsn is not None
-    return StreamPosition(slot.confirmed_flush_lsn)
 
 
 def _watch(

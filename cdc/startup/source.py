@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,14 +15,14 @@ from cdc.model.failover import FAILOVER_SINCE
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
-from cdc.replication.blockers import Blocker
 from cdc.replication.catalog import SourceIdentity
-from cdc.replication.connect import Connection, connect, connect_replication
-from cdc.replication.publication import PublicationFacts, ensure_publication, publication_facts, publishable
+from cdc.replication.connect import Connection, connect_replication
+from cdc.replication.publication import PublicationFacts, publishable
 from cdc.replication.session import ServerIdentity
-from cdc.replication.slot import SlotFacts, Watch, create_slot, creation, slot_facts
+from cdc.replication.slot import SlotFacts, creation
 from cdc.replication.table import SourceTable
 from cdc.startup.promoted import REPAIR, follow_promotion
+from cdc.startup.server import SourceServer
 from cdc.telemetry import log
 
 ANEW: Final = (
@@ -79,7 +78,7 @@ def look_at_source(config: Config, sql: Connection) -> Source:
     return Source(sql, identity, tables)
 
 
-def publish_tables(config: Config, source: Source, restored: Restored) -> PublicationFacts:
+def publish_tables(config: Config, source: Source, server: SourceServer, restored: Restored) -> PublicationFacts:
     """Have the tables published.
 
     Once capture has run, the publication must be the one it ran with, and must still have the tables it had: what
@@ -88,19 +87,18 @@ def publish_tables(config: Config, source: Source, restored: Restored) -> Public
     """
     name, recorded = config.publication, restored.identity
     if recorded is not None:
-        # before anything is made there
-        _refuse_other_source(config, recorded, source.identity, restored.position)
-        facts = publication_facts(source.sql, name)
+        _refuse_other_source(server, recorded, source.identity, restored.position)  # before anything is made there
+        facts = server.publication()
         if facts is None:
-            raise _unpublished(source, restored, f"publication {name!r} is gone")
+            raise _unpublished(server, restored, f"publication {name!r} is gone")
         if facts.oid != recorded.publication_oid:
-            raise _unpublished(source, restored, f"publication {name!r} was dropped and made again")
+            raise _unpublished(server, restored, f"publication {name!r} was dropped and made again")
         for table in source.tables:
             oid, member = recorded.tables.get(table.table, (0, 0))
             if oid == table.oid and facts.tables.get(oid) != member:
                 what = f"publication {name!r} does not have {table.table} any more, or not all the time"
-                raise _unpublished(source, restored, what)
-    ensured = ensure_publication(source.sql, name, source.tables, create=config.source.create)
+                raise _unpublished(server, restored, what)
+    ensured = server.publish(source.tables)
     if recorded is not None:
         for table in ensured.added:
             log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")
@@ -108,7 +106,7 @@ def publish_tables(config: Config, source: Source, restored: Restored) -> Public
 
 
 def _refuse_other_source(
-    config: Config, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
+    server: SourceServer, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
 ) -> None:
     for field in ("system_identifier", "database_oid"):
         was, found = getattr(recorded, field), getattr(now, field)
@@ -121,14 +119,14 @@ def _refuse_other_source(
                 field=field,
             )
     end_lsn = position.end_lsn if position is not None else Lsn(0)
-    follow_promotion(config.source.dsn, recorded=recorded.timeline, now=now.timeline, end_lsn=end_lsn)
+    follow_promotion(server.history, recorded=recorded.timeline, now=now.timeline, end_lsn=end_lsn)
 
 
-def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: threading.Event) -> SlotFacts:
-    """The slot as it is before we stream from it; made when this is the very first start, unless `stop` is set."""
-    facts = slot_facts(source.sql, config.slot)
+def find_or_make_slot(config: Config, source: Source, server: SourceServer, restored: Restored) -> SlotFacts:
+    """The slot as it is before we stream from it; made when this is the very first start."""
+    facts = server.slot()
     if facts.exists and (facts.invalidation or not facts.usable):
-        raise _gap(config, restored, source, f"is lost ({facts.invalidation or facts.wal_status})")
+        raise _gap(config, restored, server, f"is lost ({facts.invalidation or facts.wal_status})")
     if facts.exists:
         if facts.plugin != "pgoutput" or facts.database != source.identity.database:
             raise SourceRefused(
@@ -138,7 +136,7 @@ def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: 
             )
         return facts
     if restored.progress is not None:
-        raise _gap(config, restored, source, "is gone")
+        raise _gap(config, restored, server, "is gone")
     if not config.source.create:
         raise SourceRefused(
             f"slot {config.slot!r} does not exist, and source.create is false",
@@ -147,23 +145,14 @@ def find_or_make_slot(config: Config, source: Source, restored: Restored, stop: 
             slot=config.slot,
         )
     log.get().info("slot_creating", slot=config.slot)
-    with connect(config.source.dsn, application_name="cdc slot watch") as second:
-        watch = Watch(second, _tell_blockers, stop)
-        timeout_s = config.source.slot_create_timeout_s
-        create_slot(source.sql, config.slot, timeout_s, watch, failover=config.source.failover)
-    facts = slot_facts(source.sql, config.slot)
+    facts = server.make_slot()
     log.get().info("slot_created", slot=config.slot, lsn=str(facts.confirmed_flush_lsn))
     return facts
 
 
-def _tell_blockers(blockers: Sequence[Blocker]) -> None:
-    if blockers:
-        log.get().info("slot_waits_for_transactions", count=len(blockers), oldest=blockers[0].what)
-
-
-def _gap(config: Config, restored: Restored, source: Source, what: str) -> SourceGap:
+def _gap(config: Config, restored: Restored, server: SourceServer, what: str) -> SourceGap:
     known = restored.position.end_lsn if restored.position else None
-    now = catalog.current_wal(source.sql)
+    now = server.wal_end()
     return SourceGap(
         f"replication slot {config.slot!r} {what}; what was committed between {known} and {now} is unknown",
         known_to=known,
@@ -174,9 +163,9 @@ def _gap(config: Config, restored: Restored, source: Source, what: str) -> Sourc
     )
 
 
-def _unpublished(source: Source, restored: Restored, what: str) -> SourceGap:
+def _unpublished(server: SourceServer, restored: Restored, what: str) -> SourceGap:
     known = Lsn(restored.progress.verified_lsn) if restored.progress else None
-    now = catalog.current_wal(source.sql)
+    now = server.wal_end()
     return SourceGap(
         f"{what}; changes between {known} and {now} may not be in the log",
         known_to=known,
@@ -211,16 +200,19 @@ def identity_now(
     )
 
 
-def check_identity(config: Config, restored: Restored, now: Identity, slot: SlotFacts, server: ServerIdentity) -> None:
+def check_identity(
+    server: SourceServer, restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition
+) -> None:
     """Is this the source, are these the topics, that the log's positions belong to?"""
     recorded = restored.identity
     if recorded is None:
         return
-    position = restored.position or StreamPosition(slot.confirmed_flush_lsn or Lsn(0))
-    _refuse_other_source(config, recorded, now, position)
-    if server.flushed < position.end_lsn:
+    _refuse_other_source(server, recorded, now, position)
+    wal_end = server.wal_end()  # after `position`: others may have gone on with newer WAL while this one stood still
+    if wal_end < position.end_lsn or wal_end <= position.commit_lsn:  # the log may have a part of its last transaction
+        reached = max(position.end_lsn, position.commit_lsn)
         raise SourceDiverged(
-            f"the log reaches {position.end_lsn}, the server's WAL only {server.flushed}",
+            f"the log reaches {reached}, the server's WAL only {wal_end}",
             hint=f"the database was restored from an older copy, or lost WAL that was not flushed; {_LEVEL}",
             command=REPAIR,
         )

@@ -6,19 +6,17 @@ from collections.abc import Iterable, Mapping
 
 from cdc.config.settings import Config
 from cdc.errors import ProgressDamaged
-from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import TopicFacts
 from cdc.model.names import data_topic, heartbeat_topic, message_topic, transaction_topic
 from cdc.model.progress import Identity
-from cdc.progress.restore import Restored
+from cdc.progress.restore import Restored, TopicReader
 from cdc.publish.ledger import Ledger
 from cdc.publish.topic_rules import control_wants, data_want, side_want
-from cdc.publish.topics import ensure_topics
+from cdc.publish.topics import TopicDirectory, ensure_topics
 from cdc.replication.table import SourceTable
 
 
-def control_topics(config: Config, admin: TopicAdmin) -> dict[str, TopicFacts]:
+def control_topics(config: Config, admin: TopicDirectory) -> dict[str, TopicFacts]:
     """The topics that progress is read from; what is recorded about them is compared once it is read."""
     return ensure_topics(
         admin,
@@ -31,7 +29,7 @@ def control_topics(config: Config, admin: TopicAdmin) -> dict[str, TopicFacts]:
 
 
 def data_topics(
-    config: Config, admin: TopicAdmin, tables: list[SourceTable], recorded: Identity | None
+    config: Config, admin: TopicDirectory, tables: list[SourceTable], recorded: Identity | None
 ) -> dict[str, TopicFacts]:
     """The topics of all tables and those beside them, made or checked against what is recorded of them."""
     wants = [
@@ -66,7 +64,7 @@ def side_topics(config: Config) -> list[str]:
     return [topic for topic, wanted in asked.items() if wanted]
 
 
-def refuse_orphans(restored: Restored, reader: LogReader, data: Mapping[str, TopicFacts]) -> None:
+def refuse_orphans(restored: Restored, reader: TopicReader, data: Mapping[str, TopicFacts]) -> None:
     """Without progress the data topics must be empty, or events would be in the log twice."""
     if restored.progress is not None:
         return
@@ -83,7 +81,7 @@ class Accounts:
     """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it."""
 
     def __init__(
-        self, config: Config, admin: TopicAdmin, reader: LogReader, ledger: Ledger, restored: Restored
+        self, config: Config, admin: TopicDirectory, reader: TopicReader, ledger: Ledger, restored: Restored
     ) -> None:
         self._config = config
         self._admin = admin

@@ -9,10 +9,9 @@ from typing import Final
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.errors import ProgressDamaged
-from cdc.kafka.consumer import LogReader
 from cdc.kafka.options import patience_s
 from cdc.kafka.producer import TransactionalProducer
-from cdc.progress.restore import Restored, restore
+from cdc.progress.restore import Restored, TopicReader, restore
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
 
@@ -29,17 +28,21 @@ def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
-def read_behind_sentinel(config: Config, reader: LogReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
-    """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more."""
+def read_behind_sentinel(config: Config, reader: TopicReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
+    """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more.
+
+    Raises ProducerFenced when somebody took over meanwhile, ProgressDamaged when the broker shows old records.
+    """
     nonce = secrets.token_hex(16).encode()
     publisher.plant(nonce)
     never = threading.Event()
     for _ in range(_SENTINEL_READS):
         restored = restore(reader, config.name)
-        if restored.sentinel == nonce:
+        if restored.sentinel == nonce and restored.settled:
             return restored
         clock.wait(never, _SENTINEL_WAIT_S)
+    publisher.plant(nonce)  # refused when another start has planted its own meanwhile: the stop is named FENCED then
     raise ProgressDamaged(
-        "the sentinel that was just committed cannot be read back",
-        hint="the broker shows old records, or somebody else writes to the progress topic",
+        "the sentinel that was just committed cannot be read back, or the cut index does not reach as far as progress",
+        hint="the broker shows old records, or somebody else writes to the progress topic or the cut index",
     )

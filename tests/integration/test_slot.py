@@ -183,6 +183,23 @@ def test_lost_slot_names_its_reason(make_stack: MakeStack) -> None:
         drop_slot(source, "s")
 
 
+def test_what_the_stream_has_not_received_is_not_acknowledged_and_no_error(
+    source: Connection, database: Database, slot: str
+) -> None:
+    """The log may be ahead of a stream that was opened before another daemon's last commit was read back."""
+    source.execute("create publication p for table public.t")
+    at = create_slot(source, slot, WAIT_S)
+    session = ReplicationSession(Secret(database.dsn), application_name="test", clock=SystemClock())
+    try:
+        session.start(slot, "p", at)
+
+        session.confirm(Lsn(at + (1 << 30)))
+
+        assert session.confirmed == at
+    finally:
+        session.close()
+
+
 @pytest.fixture
 def config_file(database: Database, tmp_path: Path) -> Path:
     file = tmp_path / "cdc.toml"

@@ -26,7 +26,7 @@ FIRST_LSN = 1000
 class Step:
     """One thing in a transaction: a change (I, U, D, T) of a relation in a shape, or a keepalive (k).
 
-    H is an update that leaves a large value alone, which is therefore not sent.
+    H is an update that leaves a large value alone, which is therefore not sent; K is one that moves the key on by one.
     """
 
     kind: str
@@ -125,6 +125,8 @@ def change_of(step: Step) -> Insert | Update | Delete | Truncate:
             return Update(step.oid, "", None, row)
         case "H":
             return Update(step.oid, "", None, (*row[:-1], UNCHANGED))
+        case "K":
+            return Update(step.oid, "K", (key, *[None] * step.shape), (b"%d" % (step.number + 1), *row[1:]))
         case "D":
             return Delete(step.oid, "K", (key, *[None] * step.shape))
         case _:

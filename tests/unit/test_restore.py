@@ -54,8 +54,9 @@ class Log:
         full: bool = False,
         since_lsn: int = 0,
         committed: bool = True,
+        end_lsn: int = 1,
     ) -> None:
-        record = encode(Cut(epoch=1, end_lsn=1, full=full, since_lsn=since_lsn, changed=changed))
+        record = encode(Cut(epoch=1, end_lsn=end_lsn, full=full, since_lsn=since_lsn, changed=changed))
         self._append(_CUTS, (None, record, None), committed=committed)
 
     def _append(
@@ -185,3 +186,24 @@ def test_beginning_of_the_counts_is_remembered_over_restarts() -> None:
     log.cut({"a-0": (4, 4, _rolling(4))})
 
     assert restore(log.log, "shop").since_lsn == 77
+
+
+def test_restored_state_is_settled_when_the_newest_cut_says_what_progress_says() -> None:
+    log = Log()
+    log.identity()
+    log.cut({}, full=True, end_lsn=10)
+    log.progress(20)
+
+    assert not restore(log.log, "shop").settled  # the cut of 20 is not to be seen yet
+
+    log.cut({}, end_lsn=20)
+
+    assert restore(log.log, "shop").settled
+
+
+def test_progress_without_any_cut_is_not_settled() -> None:
+    log = Log()
+    log.identity()
+    log.progress(20)
+
+    assert not restore(log.log, "shop").settled
