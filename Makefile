@@ -8,7 +8,7 @@ READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills lake-kills majors readers fuzz lock docs clean
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills lake-kills majors readers simulate fuzz lock docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -90,6 +90,12 @@ $(READERS)/ready: tests/readers/requirements.txt
 	$(PYTHON) -m venv $(READERS)
 	$(READERS)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/readers/requirements.txt
 	@touch $@
+
+SEEDS ?= 20000
+FIRST ?= 0
+
+simulate: setup ## SEEDS histories of capture in a simulated world, from FIRST on; a failure names its seed
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --processes 2
 
 fuzz: setup ## every property with new seeds, decoders among them, for ten minutes
 	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 1200 tests/property

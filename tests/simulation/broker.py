@@ -1,0 +1,377 @@
+"""Kafka as far as exactly once depends on it, without KIP-890, on top of the log of tests/fixtures/memory_log.py.
+
+What that has not: a coordinator with epochs, so that a late EndTxn or Produce of the same epoch hits whatever is open
+then; markers that are written after the commit was answered; a last stable offset; reads that are stale for a moment;
+transactions that the broker times out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from cdc.errors import BrokerUnreachable, OutcomeUnknown, ProducerFenced
+from cdc.kafka.facts import TopicFacts, TopicSpec
+from cdc.model.event import Record
+from cdc.model.progress import Cut
+from cdc.progress.restore import LogRecord
+from cdc.publish.ledger import Partition
+from tests.fixtures.memory_log import MemoryLog
+from tests.simulation.world import World
+
+TRANSACTION_TIMEOUT_S: Final = 60.0
+_MARKERS_S: Final = 1.0
+_HELD_MAX: Final = 40
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One of the coordinator's. `records` is what was appended in it; `ended` is None while it is open."""
+
+    number: int
+    producer: int
+    opened_s: float
+    records: list[tuple[Partition, int, Record]] = field(default_factory=list)
+    ended: bool | None = None
+
+
+@dataclass(slots=True)
+class Late:
+    """A request that a broken connection still holds."""
+
+    epoch: int
+    deliver: Callable[[], object]
+
+
+class Broker:
+    """One cluster and its coordinator of one transactional id.
+
+    Attributes:
+        epoch: of the newest producer.
+        committed: told of each transaction at the moment its commit is decided.
+        appended: told of each record, whoever sent it.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log = MemoryLog()
+        self.topics: dict[str, TopicFacts] = {}
+        self.epoch = 0
+        self.open: dict[int, Transaction] = {}
+        self.held: list[Late] = []
+        self.stable: dict[Partition, list[tuple[int, Record, int]]] = {}
+        self.stable_to: dict[Partition, int] = {}
+        self.stale_reads = 0
+        self.slow_markers = False
+        self.markers_due_s = 0.0
+        self.committed: Callable[[Transaction], None] = lambda _: None
+        self.appended: Callable[[Partition, Record], None] = lambda *_: None
+        self._transactions: dict[int, Transaction] = {}
+        self._markers: list[tuple[Partition, int]] = []
+        self._last: dict[int, bool] = {}
+        self._appended: dict[tuple[int, Partition], int] = {}
+
+    def init(self, *, private: bool = False) -> int:
+        """InitProducerId: whoever came before is fenced, and what it has open aborted. `private`: under another id."""
+        if not private:
+            for epoch in list(self.open):
+                self._end(epoch, committed=False)
+            self.write_markers()
+        self.epoch += 1
+        return self.epoch
+
+    def alive(self, epoch: int, *, private: bool) -> None:
+        """Raise when a newer producer came, or the transaction is too old."""
+        opened = self.open.get(epoch)
+        if opened is not None and self.world.clock.now_s - opened.opened_s > TRANSACTION_TIMEOUT_S:
+            self.world.seen["transaction timed out by the broker"] += 1
+            self._end(epoch, committed=False)
+            if epoch == self.epoch:
+                self.epoch += 1
+        if epoch != self.epoch and not private:
+            raise ProducerFenced("a newer producer has the transactional id")
+
+    def produce(self, epoch: int, partition: Partition, records: Sequence[Record], *, first: int) -> int:
+        """Append what is not there yet; `first` is the number of the first of them in that producer's partition.
+
+        Returns the offset of the last one.
+        """
+        have = self._appended.get((epoch, partition), 0)
+        if first > have:
+            raise OutcomeUnknown("OUT_OF_ORDER_SEQUENCE")
+        self._appended[epoch, partition] = max(have, first + len(records))
+        for record in records[have - first :]:
+            transaction = self.open.get(epoch) or self._opened(epoch)
+            self.appended(partition, record)
+            offset = self.log.append(partition, record, transaction.number)
+            transaction.records.append((partition, offset, record))
+        return self.log.end_offset(partition) - 1
+
+    def _opened(self, epoch: int) -> Transaction:
+        """The first record of a transaction waits for the markers of the one before."""
+        self.write_markers()
+        self.log.transactions += 1
+        transaction = Transaction(self.log.transactions, epoch, self.world.clock.now_s)
+        self.open[epoch] = self._transactions[transaction.number] = transaction
+        return transaction
+
+    def end(self, epoch: int, *, committed: bool) -> None:
+        """EndTxn. One that came before, and is repeated, has the same answer."""
+        if epoch in self.open:
+            self._end(epoch, committed=committed)
+        elif self._last.get(epoch) is not committed:
+            raise OutcomeUnknown("INVALID_TXN_STATE")
+
+    def hold(self, epoch: int, deliver: Callable[[], object]) -> None:
+        """A copy of a request is on its way; it comes some time, or never."""
+        if len(self.held) < _HELD_MAX:
+            self.held.append(Late(epoch, deliver))
+
+    def deliver_late(self) -> None:
+        """One of the requests that were held arrives: of an older epoch it is refused."""
+        if not self.held:
+            return
+        late = self.held.pop(self.world.dice.randrange(len(self.held)))
+        if late.epoch != self.epoch:
+            self.world.seen["late request of an older epoch"] += 1
+            return
+        self.world.seen["late request of the same epoch"] += 1
+        with suppress(OutcomeUnknown):  # out of sequence
+            late.deliver()
+
+    def write_markers(self) -> None:
+        """Every decision reaches its partitions."""
+        for partition, number in self._markers:
+            self.log.append(partition, None, number)
+        touched = {partition for partition, _ in self._markers}
+        self._markers = []
+        for partition in touched:
+            self._advance(partition)
+
+    def _end(self, epoch: int, *, committed: bool) -> None:
+        transaction = self.open.pop(epoch)
+        transaction.ended = self._last[epoch] = committed
+        self.write_markers()
+        if committed:
+            self.log.committed.add(transaction.number)
+            self.committed(transaction)
+        self._markers = [(partition, transaction.number) for partition in {at: 0 for at, _, _ in transaction.records}]
+        if self.slow_markers and committed:
+            self.slow_markers = False
+            self.world.seen["markers late"] += 1
+            self.markers_due_s = self.world.clock.now_s + _MARKERS_S
+        else:
+            self.write_markers()
+
+    def _advance(self, partition: Partition) -> None:
+        """Up to the first record of a transaction that is open."""
+        slots = self.log.partitions[partition]
+        at = self.stable_to.get(partition, 0)
+        stable = self.stable.setdefault(partition, [])
+        pending = {number for where, number in self._markers if where == partition}
+        while at < len(slots):
+            slot = slots[at]
+            if slot.record is not None:
+                transaction = self._transactions[slot.transaction]
+                if transaction.ended is None or slot.transaction in pending:
+                    break
+                if transaction.ended:
+                    stable.append((at, slot.record, slot.transaction))
+            at += 1
+        self.stable_to[partition] = at
+
+
+class LogDoor:
+    """`cdc.progress.restore.TopicReader` of one process; read committed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
+        records = self._records((topic, 0), stale=True)
+        latest = {record[0]: (offset, record[1]) for offset, record in records}
+        return {
+            key: (offset, value)
+            for key, (offset, value) in latest.items()
+            if key is not None and value is not None and (keys is None or key in keys)
+        }
+
+    def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
+        broker = self._broker
+        return {
+            (topic, index): (0, broker.stable_to.get((topic, index), 0))
+            for topic in topics
+            for index in range(broker.topics[topic].partition_count)
+        }
+
+    def read(
+        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
+    ) -> Iterator[list[LogRecord]]:
+        for partition, start in assignments.items():
+            end = 1 << 62 if until is None else until[partition]
+            if until is not None and self._broker.stable_to.get(partition, 0) < end:
+                self._broker.write_markers()  # it waits until it is there
+            batch: list[LogRecord] = [
+                (*partition, offset, 0, key, value, headers)
+                for offset, (key, value, headers) in self._records(partition, stale=partition[0].endswith(".__cuts"))
+                if start <= offset < end
+            ]
+            if batch:
+                yield batch
+
+    def _records(self, partition: Partition, *, stale: bool) -> list[tuple[int, Record]]:
+        broker = self._broker
+        if broker.world.clock.now_s >= broker.markers_due_s:
+            broker.write_markers()
+        records = broker.stable.get(partition, [])
+        if stale and broker.stale_reads > 0 and records:
+            broker.stale_reads -= 1
+            if broker.world.dice.random() < 0.5:
+                return [(offset, record) for offset, record, _ in records]
+            broker.world.seen["stale read"] += 1
+            # A last stable offset never lies inside of a transaction.
+            numbers = list(dict.fromkeys(number for _, _, number in records))
+            seen = set(numbers[: -broker.world.dice.randint(1, 4)])
+            older = [(offset, record) for offset, record, number in records if number in seen]
+            if partition[0] != "shop.__cuts" or not older or _place(older[-1][1]) != _place(records[-1][1]):
+                return older
+            # Two cuts of one place cannot be told apart, nor from which of them counts were restored.
+        return [(offset, record) for offset, record, _ in records]
+
+
+def _place(record: Record) -> tuple[int, int, int, int]:
+    cut = msgspec.json.decode(record[1] or b"", type=Cut)
+    return cut.end_lsn, cut.commit_lsn, cut.next_ordinal, cut.verified_lsn
+
+
+class DirectoryDoor:
+    """`cdc.publish.topics.TopicDirectory`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self, topics: Iterable[str]) -> Mapping[str, TopicFacts | None]:
+        return {topic: self._broker.topics.get(topic) for topic in topics}
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        for spec in specs:
+            if spec.topic not in self._broker.topics:
+                self._broker.topics[spec.topic] = TopicFacts(
+                    topic=spec.topic,
+                    topic_id=f"id-{len(self._broker.topics)}",
+                    partition_count=spec.partition_count,
+                    replication_factor=spec.replication_factor,
+                    configs=dict(spec.configs),
+                )
+
+
+class SimulatedProducer:
+    """One `cdc.publish.publisher.Producer` and the network before it.
+
+    Attributes:
+        queue: what librdkafka has not sent; a machine that dies may have it in its sockets.
+        late: the next request of that kind times out and is sent once more: the first copy is on its way still.
+        private: it has a transactional id of its own, so it fences nobody and nobody fences it (a mutant).
+    """
+
+    def __init__(self, broker: Broker, *, private: bool = False) -> None:
+        self.broker = broker
+        self.private = private
+        self.suspicious: str | None = None
+        self.late = ""
+        self.lazy = False
+        self.queue: list[Callable[[], None]] = []
+        self._epoch = -1
+        self._sent: dict[Partition, int] = {}
+        self._reports: dict[Partition, tuple[Callable[[int], None], int]] = {}
+        self._offsets: dict[Partition, int] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether the broker has a transaction of it open."""
+        return self._epoch in self.broker.open
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether it has fenced everybody before it, and nobody it."""
+        return self._epoch == self.broker.epoch
+
+    def init(self, timeout_s: float) -> None:
+        self._epoch = self.broker.init(private=self.private)
+
+    def begin(self) -> None:
+        if self.suspicious is not None:
+            raise OutcomeUnknown(f"the producer must be replaced first: {self.suspicious}")
+
+    def produce_all(
+        self, topic: str, partition: int, records: list[Record], on_last: Callable[[int], None] | None
+    ) -> None:
+        if not records:
+            return
+        self.broker.alive(self._epoch, private=self.private)
+        at, batch = (topic, partition), list(records)
+        first = self._sent.get(at, 0)
+        self._sent[at] = first + len(batch)
+        if on_last is not None:
+            self._reports[at] = (on_last, 0)
+
+        def send() -> None:
+            self._offsets[at] = self.broker.produce(self._epoch, at, batch, first=first)
+
+        if self.late == "produce":
+            self.late, self.suspicious = "", "a request timed out"
+            self.broker.world.seen["produce sent twice"] += 1
+            self.broker.hold(self._epoch, partial(self.broker.produce, self._epoch, at, batch, first=first))
+        self.queue.append(send)
+        if not self.lazy:
+            self._send()
+
+    def flush(self, timeout_s: float) -> None:
+        self.broker.alive(self._epoch, private=self.private)
+        if self.late == "lost":
+            self.late = ""
+            self.broker.world.seen["produce timed out"] += 1
+            self.abandon()
+            raise BrokerUnreachable("cannot deliver records: they are on their way")
+        self._send()
+        for at, (report, _) in self._reports.items():
+            report(self._offsets[at])
+        self._reports = {}
+
+    def commit(self, timeout_s: float) -> None:
+        self.broker.alive(self._epoch, private=self.private)
+        epoch, end = self._epoch, self.broker.end
+        if self.late == "end":
+            self.late, self.suspicious = "", "a request timed out"
+            self.broker.world.seen["commit sent twice"] += 1
+            self.broker.hold(epoch, lambda: self._end_late(epoch))
+        elif self.late == "unknown":
+            self.late = ""
+            self.broker.world.seen["commit on its way for ever"] += 1
+            self.broker.hold(epoch, lambda: self._end_late(epoch))
+            raise OutcomeUnknown("no answer to the commit")
+        end(epoch, committed=True)
+
+    def close(self) -> None:
+        """Nobody waits, and the transaction is not ended (`cdc.kafka.producer.TransactionalProducer.close`)."""
+        self.queue = []
+
+    def abandon(self) -> None:
+        """The process dies or gives up; what it has not sent may arrive all the same."""
+        for send in self.queue:
+            self.broker.hold(self._epoch, send)
+        self.queue = []
+
+    def _end_late(self, epoch: int) -> None:
+        if epoch in self.broker.open:
+            self.broker.world.seen["late EndTxn found a transaction"] += 1
+            self.broker.end(epoch, committed=True)
+
+    def _send(self) -> None:
+        while self.queue:
+            self.queue.pop(0)()

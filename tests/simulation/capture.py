@@ -1,0 +1,256 @@
+"""A process that captures: real start, real pipeline and all between, put together as `cdc.startup.protocol` does.
+
+What is not here: snapshots (tests/property/snapshot_*.py simulate those), the watch over DDL, and threads: a commit is
+done by `tests.fixtures.executors`, the catalog watch looks when it is asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from cdc.capture.assembler import Assembler, Caps
+from cdc.clock import Clock
+from cdc.config.secret import Secret
+from cdc.config.settings import Config, Kafka, Snapshot
+from cdc.config.settings import Source as SourceSettings
+from cdc.contracts import ReplicationStream
+from cdc.errors import OutcomeUnknown, ProducerFenced, SlotHeld, SourceUnreachable, TailraceError
+from cdc.lsn import Lsn
+from cdc.model.hole import Holes
+from cdc.model.names import schema_topic
+from cdc.pipeline import Parts, Pipeline
+from cdc.progress.restore import TopicReader, recorded_forms
+from cdc.publish.livekeys import SpooledKeys
+from cdc.publish.publisher import KafkaPublisher, Producer
+from cdc.publish.topics import TopicDirectory
+from cdc.replication.catalog import SourceIdentity
+from cdc.replication.connect import Connection
+from cdc.replication.keyread import Answer, Ask, NotYet
+from cdc.replication.reselect import Reselector
+from cdc.replication.watch import CatalogWatch, Watched
+from cdc.startup.claim import Claim, Neighbours, Session, claim_log
+from cdc.startup.server import SourceServer
+from cdc.startup.source import Source
+from cdc.startup.topics import Accounts
+from cdc.tables import Catalog, TablePlanner
+from tests.fixtures.capture import NotingObserver, no_side_topics
+from tests.fixtures.executors import Scripted, When
+from tests.simulation.broker import Broker, DirectoryDoor, LogDoor, SimulatedProducer
+from tests.simulation.source import CatalogDoor, LookDoor, Postgres, ServerDoor, Walsender, tables
+from tests.simulation.world import KeyReads, Looks, Opens, World, edge
+
+CONFIG: Final = Config(
+    name="shop",
+    source=SourceSettings(dsn=Secret(""), tables=("public.*", "!public.t3"), slot="cdc_shop", publication="cdc_shop"),
+    kafka=Kafka(bootstrap="broker:9092", partitions=2, replication_factor=1, allow_unreplicated=True),
+    snapshot=Snapshot(mode="never"),
+)
+_TABLES: Final = tables()
+_LOOK_S: Final = 2.0
+_BACKOFF_S: Final = 2.0
+
+
+class OpenStream(ReplicationStream, Session, Protocol):
+    """What a start has of the stream, and the pipeline after it."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """What is the same for every process of a history. `private`: every producer has an id of its own (a mutant)."""
+
+    world: World
+    postgres: Postgres
+    broker: Broker
+    caps: Caps
+    when: When
+    private: bool = False
+
+
+class Life:
+    """One process, from its start to its death or its stop. It starts over by itself as `cdc.daemon.Daemon` has it.
+
+    Attributes:
+        dead: it was killed.
+        again_s: it waits until then.
+        stopped: what a person must look at, when it has ended with that.
+    """
+
+    def __init__(self, weather: Weather) -> None:
+        self.weather = weather
+        self.dead = False
+        self.stopped: TailraceError | None = None
+        self.stream: Walsender | None = None
+        self.producer: SimulatedProducer | None = None
+        self.pipeline: Pipeline | None = None
+        self.looks_in_vain = 0
+        self.again_s = 0.0
+        self._made: KafkaPublisher | None = None
+        self._watch: CatalogWatch | None = None
+        self._looked_s = 0.0
+        self._look = cast(
+            "Connection",  # of its statements the watch uses no others
+            edge(Looks, LookDoor(weather.postgres), weather.world, self),
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.dead or self.stopped is not None
+
+    def die(self) -> None:
+        """See `tests.simulation.world.Process`."""
+        self.dead = True
+        if self.stream is not None:
+            self.stream.orphan()
+        if self.producer is not None:
+            self.producer.abandon()
+
+    def step(self) -> None:
+        """One step of the pipeline, or a start. Raises Crash when it was killed on the way."""
+        try:
+            if self.pipeline is None:
+                self._start()
+            else:
+                self._go_on(self.pipeline)
+        except TailraceError as error:
+            self._failed(error)
+
+    def _go_on(self, pipeline: Pipeline) -> None:
+        """As `cdc.startup.protocol.RunningCapture.run`, which tells a zombie from a transaction that timed out."""
+        try:
+            pipeline.step()
+        except ProducerFenced as error:
+            held = self.weather.postgres.holder()
+            if held is not None and held is self.stream:
+                raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
+            raise
+
+    def _failed(self, error: TailraceError) -> None:
+        """Close everything, in the order of `cdc.startup.protocol._start`."""
+        world, publisher = self.weather.world, self._made
+        if publisher is not None:
+            if publisher._submitted is not None and world.dice.random() < 0.5:
+                world.seen["commit done while all is closed"] += 1
+                publisher._submitted.done.exception()  # the thread has it, and closing waits for the thread
+            publisher.close()
+        if self.stream is not None:
+            self.stream.close()
+        self.pipeline = self.stream = self.producer = self._watch = self._made = None
+        world.seen[f"ends with {type(error).__name__}"] += 1
+        if error.retry != "timed":
+            self.stopped = error
+        else:
+            self.again_s = world.clock.now_s + _BACKOFF_S
+
+    def _start(self) -> None:
+        weather, world = self.weather, self.weather.world
+        clock: Clock = edge(Clock, world.clock, world, self)
+        reader = edge(TopicReader, LogDoor(weather.broker), world, self)
+        admin = edge(TopicDirectory, DirectoryDoor(weather.broker), world, self)
+        source = Source(
+            cast("Connection", None),  # nobody asks it: what a start asks is asked of ServerDoor
+            SourceIdentity("1", weather.postgres.timeline, False, "d", 1, 180000),
+            _TABLES,
+        )
+        neighbours = Neighbours(
+            server=edge(SourceServer, ServerDoor(weather.postgres), world, self),
+            reader=reader,
+            admin=admin,
+            stream=edge(Opens, self, world, self).open,
+            publisher=lambda epoch: self._publisher(clock, epoch),
+            clock=clock,
+        )
+        try:
+            claim = claim_log(CONFIG, source, neighbours)
+        except SlotHeld:
+            world.seen["slot held"] += 1
+            if self.producer is not None and self.producer.is_newest:
+                world.violate("P6", "who did not get the slot has fenced somebody")
+            raise
+        self._run(claim, clock, reader, Accounts(CONFIG, admin, reader, claim.publisher.ledger, claim.restored))
+
+    def open(self, at: Lsn) -> OpenStream:
+        """See `tests.simulation.world.Opens`."""
+        self.stream = self.weather.postgres.stream(at)
+        return cast(
+            "OpenStream",  # the edge has the stream's own attributes as well
+            edge(ReplicationStream, self.stream, self.weather.world, self),
+        )
+
+    def _publisher(self, clock: Clock, epoch: int) -> KafkaPublisher:
+        weather = self.weather
+        self.producer = SimulatedProducer(weather.broker, private=weather.private)
+        producer: Producer = edge(Producer, self.producer, weather.world, self)
+        self._made = KafkaPublisher("shop", producer, clock, epoch=epoch, executor=Scripted(weather.when))
+        return self._made
+
+    def _run(self, claim: Claim[OpenStream], clock: Clock, reader: TopicReader, accounts: Accounts) -> None:
+        """Step 6, and the pipeline (`cdc.startup.protocol._start`)."""
+        publisher, epoch, holes, observer = claim.publisher, claim.epoch, Holes(), NotingObserver()
+        watched = Watched(
+            slot=CONFIG.slot,
+            publication=CONFIG.publication,
+            publication_oid=claim.publication.oid,
+            tables={table.oid: (table.table, claim.publication.tables.get(table.oid, 0)) for table in _TABLES},
+        )
+        self._watch = CatalogWatch(
+            Secret(""), watched, clock, period_s=_LOOK_S, seen=lambda _: None, failed=lambda: None
+        )
+        self._watch._look(self._look)
+        accounts.open_all([*claim.data, schema_topic(CONFIG.name)])
+        catalog = edge(Catalog, CatalogDoor(self.weather.postgres), self.weather.world, self)
+        forms = recorded_forms(reader, CONFIG.name)
+        planner = TablePlanner(CONFIG, "d", catalog, accounts.open_topic, epoch=epoch, forms=forms, holes=holes)
+        publisher.introduce(claim.identity, claim.restored.since_lsn)
+        publisher.write([], planner.introduce(_TABLES, claim.publication.columns, claim.position.end_lsn))
+        publisher.commit(claim.position, self.verified())  # 6
+        reads = edge(KeyReads, self, self.weather.world, self)
+        reselect = Reselector(
+            reads.read, holes, clock, threading.Event(), observer=observer, healthy=self.verified, owe=lambda _: False
+        )
+        self.pipeline = Pipeline(
+            Parts(
+                stream=claim.session,
+                publisher=publisher,
+                assembler=Assembler(
+                    claim.position, epoch=epoch, caps=self.weather.caps, on_truncate="delete", side=no_side_topics()
+                ),
+                planner=planner,
+                live_keys=SpooledKeys(lambda: nullcontext(reader), publisher.ledger),
+                reselect=reselect,
+                observer=observer,
+                clock=clock,
+                verified=self.verified,
+                batch_age_max_s=1.0,
+            )
+        )
+
+    def verified(self) -> Lsn:
+        """What the catalog watch has covered; it looks as often as its thread would."""
+        watch, now_s = self._watch, self.weather.world.clock.now_s
+        assert watch is not None
+        if watch.failure is None and now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            try:
+                watch._look(self._look)
+            except TailraceError as error:
+                watch.failure = error
+        return watch.verified()
+
+    def read(self, asks: Sequence[Ask], xids: frozenset[int]) -> list[Answer]:
+        """Every row is there; it becomes visible after so many looks."""
+        assert self.producer is not None
+        if self.producer.open:
+            self.weather.world.violate("P12", "a Kafka transaction is open while rows are read by key")
+        self.weather.postgres.reachable()
+        if self.looks_in_vain > 0:
+            self.looks_in_vain -= 1
+            self.weather.world.seen["row not visible yet"] += 1
+            raise NotYet(SourceUnreachable("not visible yet"))
+        return [
+            Answer(ask.columns, {at: (b"later",) * len(ask.columns) for at, _ in enumerate(ask.keys)}) for ask in asks
+        ]

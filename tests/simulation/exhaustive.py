@@ -1,0 +1,118 @@
+"""One short history, with one fault at each call of an edge in turn: nothing is left to chance (fault table, row C4).
+
+The history has a row whose large value is read again, a transaction that is spread over several of Kafka's, a changed
+key and a TRUNCATE; then PostgreSQL restarts, so that there is a second start, with something to read. Before the fault
+every run is the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.property.histories import Step
+from tests.simulation.capture import Life
+from tests.simulation.history import History
+from tests.simulation.world import Process, Violation, never_fails
+
+Act = Callable[[Process, str], None]
+
+_TRANSACTIONS: Final = (
+    (Step("I", 1, 1, 1), Step("H", 1, 1, 1), Step("I", 2, 1, 4)),
+    tuple(Step("U", 1 + number % 2, 1, number) for number in range(9)),
+    (Step("K", 1, 1, 1), Step("D", 2, 1, 4)),
+    (Step("I", 1, 1, 7), Step("T", 1), Step("I", 1, 1, 8)),
+)
+
+_AFTERWARDS: Final = ((Step("U", 1, 1, 8), Step("H", 2, 1, 5)), (Step("I", 2, 1, 6),))
+_STEPS_MAX: Final = 60
+
+
+class Short(History):
+    """See the top of the file. Nobody does anything but the one process and who comes after it."""
+
+    def __init__(self) -> None:
+        super().__init__(0, dice=random.Random(0))
+
+    def _play(self) -> None:
+        self.spawn()
+        while self.postgres.publication_oid == 0 or not self.postgres.slot_there:
+            self.step()
+        for steps in _TRANSACTIONS:
+            self.postgres.commit(steps, gap=0, size=2)
+        for _ in range(_STEPS_MAX):
+            if self.referee.complete:
+                break
+            self.step()
+        self.postgres.restart(crashed=False)
+        for steps in _AFTERWARDS:
+            self.postgres.commit(steps, gap=0, size=2)
+
+    def take_over(self, process: Process, label: str) -> None:
+        """An act: the process is frozen until another one has taken over and published everything; then it wakes up."""
+        assert isinstance(process, Life)
+        self.frozen.append(process)
+        self.postgres.hang_up()
+        self.postgres.commit((Step("I", 1, 1, 9),), gap=1, size=2)
+        self.spawn()
+        for _ in range(_STEPS_MAX):
+            if self.referee.complete:
+                break
+            self.step()
+        self.frozen.remove(process)
+
+    def overtake(self, process: Process, label: str) -> None:
+        """An act: as `take_over`, but the other one dies of it."""
+        self.take_over(process, label)
+        for other in [life for life in self.lives if life is not process]:
+            other.die()
+            self.lives.remove(other)
+            self.spawn()
+        self.postgres.hang_up()
+
+    def produce_late(self, late: str) -> Act:
+        """An act: the next request of that kind times out, see `tests.simulation.broker.SimulatedProducer`."""
+
+        def act(process: Process, label: str) -> None:
+            assert isinstance(process, Life)
+            assert process.producer is not None
+            process.producer.late, process.producer.lazy = late, late == "lost"
+
+        return act
+
+
+def points() -> list[str]:
+    """The label of every point of the history without a fault, in order."""
+    history = Short()
+    history.world.trace = []
+    result = history.run()
+    if result.violation is not None:
+        raise result.violation
+    return history.world.trace
+
+
+def faults(label: str) -> list[str]:
+    """What can go wrong at a point."""
+    call, _, side = label.partition("/")
+    found = ["kill", "take_over", "overtake"]
+    if not never_fails(call):
+        found.append("fail")
+    if side == "before":
+        found += {"Producer.commit": ["end", "unknown"], "Producer.produce_all": ["produce", "lost"]}.get(call, [])
+    return found
+
+
+def run_all() -> Iterator[tuple[int, str, str, Violation | None]]:
+    """(number of the point, its label, the fault, what it broke) of every fault at every point."""
+    for number, label in enumerate(points(), 1):
+        for fault in faults(label):
+            history = Short()
+            acts: dict[str, Act] = {
+                "kill": history.world.kill,
+                "fail": history.world.fail,
+                "take_over": history.take_over,
+                "overtake": history.overtake,
+            }
+            history.world.script[number] = acts.get(fault) or history.produce_late(fault)
+            yield number, label, fault, history.run().violation

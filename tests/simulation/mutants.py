@@ -1,0 +1,227 @@
+"""Capture with one clause of its design taken away. Each must be found wrong by the simulation, by a named obligation.
+
+A mutant patches the real code, not the world around it; where the clause is one of the edge itself (who is fenced), the
+edge of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from cdc.capture import assembler
+from cdc.encode.envelope import stamp
+from cdc.errors import InvariantError
+from cdc.lsn import Lsn
+from cdc.model.event import Stamp, StreamPosition, TopicBuffer
+from cdc.model.progress import SchemaRecord
+from cdc.pipeline import Pipeline
+from cdc.progress import restore as restoring
+from cdc.progress.restore import Restored, restore
+from cdc.publish.publisher import KafkaPublisher
+from cdc.startup import claim
+from cdc.wire import pgoutput
+from tests.simulation.broker import SimulatedProducer
+from tests.simulation.capture import Life, OpenStream
+from tests.simulation.source import Walsender
+
+Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+"""Takes the clause away; the patch is taken back by who made it."""
+
+
+def ack_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL may forget what is handed to Kafka, committed or not."""
+    submit = Pipeline._submit
+
+    def early(self: Pipeline, position: StreamPosition) -> None:
+        self._parts.stream.confirm(min(position.end_lsn, self._parts.verified()))
+        submit(self, position)
+
+    patch.setattr(Pipeline, "_submit", early)
+
+
+def skip_the_sentinel(patch: pytest.MonkeyPatch) -> None:
+    """What is read right after the fence is believed."""
+
+    def read(config: Any, reader: Any, publisher: KafkaPublisher, clock: Any) -> Restored:
+        return restore(reader, config.name)
+
+    patch.setattr(claim, "read_behind_sentinel", read)
+
+
+def believe_any_cut_index(patch: pytest.MonkeyPatch) -> None:
+    """What is read of the cut index after the sentinel is believed, whatever progress says."""
+    patch.setattr(restoring, "_place", lambda _: restoring._NOWHERE)
+
+
+def skip_fencing(patch: pytest.MonkeyPatch) -> None:
+    """Every start has a transactional id of its own."""
+    made = Life._publisher
+
+    def private(self: Life, clock: Any, epoch: int) -> KafkaPublisher:
+        self.weather.private = True
+        return made(self, clock, epoch)
+
+    patch.setattr(Life, "_publisher", private)
+
+
+def no_rotation(patch: pytest.MonkeyPatch) -> None:
+    """A producer whose request timed out goes on."""
+    patch.setattr(KafkaPublisher, "worn", None)
+    # The producer itself refuses, too: `cdc.kafka.producer.TransactionalProducer.begin`.
+    patch.setattr(SimulatedProducer, "suspicious", property(lambda _: None, lambda *_: None), raising=False)
+
+
+def drop_every_1000th_event(patch: pytest.MonkeyPatch) -> None:
+    """One record in a thousand does not reach Kafka."""
+    count, write = 0, KafkaPublisher.write
+
+    def leaky(self: KafkaPublisher, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
+        nonlocal count
+        for buffer in buffers:
+            for records in buffer.partitions:
+                count += len(records)
+                if records and count >= 1000:
+                    count = 0
+                    records.pop()
+        write(self, buffers, schemas)
+
+    patch.setattr(KafkaPublisher, "write", leaky)
+
+
+def ack_start_of_the_last_transaction(patch: pytest.MonkeyPatch) -> None:
+    """What is acknowledged is where the last commit record starts, not where it ends."""
+    confirm = Pipeline._confirm
+
+    def short(self: Pipeline) -> None:
+        position = self._parts.assembler.position
+        if self._durable == position.end_lsn and position.commit_lsn and not position.next_ordinal:
+            self._durable = position.commit_lsn
+        confirm(self)
+
+    patch.setattr(Pipeline, "_confirm", short)
+
+
+def store_start_of_the_last_transaction(patch: pytest.MonkeyPatch) -> None:
+    """The position is where the last commit record starts, not where it ends."""
+    commit = assembler.Assembler._commit
+
+    def short(self: assembler.Assembler, message: pgoutput.Commit) -> None:
+        commit(self, message)
+        if self.position.commit_lsn == message.commit_lsn:
+            self.position = StreamPosition(message.commit_lsn, message.commit_lsn)
+
+    patch.setattr(assembler.Assembler, "_commit", short)
+
+
+def skip_at_end_lsn(patch: pytest.MonkeyPatch) -> None:
+    """The skip rule with `<=`."""
+    begin = assembler.Assembler._begin
+
+    def loose(self: assembler.Assembler, message: pgoutput.Begin) -> None:
+        begin(self, message)
+        if message.commit_lsn == self._start.end_lsn and not self._start.next_ordinal:
+            self._skip_below = assembler._SKIP_ALL
+
+    patch.setattr(assembler.Assembler, "_begin", loose)
+
+
+def skip_nothing(patch: pytest.MonkeyPatch) -> None:
+    """No skip rule: whatever PostgreSQL sends again is published again."""
+    begin = assembler.Assembler._begin
+
+    def all_of_it(self: assembler.Assembler, message: pgoutput.Begin) -> None:
+        begin(self, message)
+        self._skip_below = 0
+
+    patch.setattr(assembler.Assembler, "_begin", all_of_it)
+
+
+def init_transactions_before_the_slot(patch: pytest.MonkeyPatch) -> None:
+    """A start fences before it has the slot."""
+    opened = Life.open
+
+    def late(self: Life, at: Lsn) -> OpenStream:
+        self._publisher(self.weather.world.clock, 1).fence()
+        return opened(self, at)
+
+    patch.setattr(Life, "open", late)
+
+
+def refuse_to_confirm_more_than_was_received(patch: pytest.MonkeyPatch) -> None:
+    """A log that is ahead of the stream, as after a take-over, is taken for a mistake."""
+    confirm = Walsender.confirm
+
+    def strict(self: Walsender, lsn: Lsn) -> None:
+        if lsn > self.received:
+            raise InvariantError("confirms more than it received")
+        confirm(self, lsn)
+
+    patch.setattr(Walsender, "confirm", strict)
+
+
+def trust_the_slot(patch: pytest.MonkeyPatch) -> None:
+    """Where the slot stands is not compared with the log."""
+    patch.setattr(claim, "check_identity", lambda *_: None)
+
+
+def ack_what_nobody_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """The catalog watch is not asked."""
+    patch.setattr(Life, "verified", lambda _: Lsn(1 << 60))
+
+
+def keepalive_moves_on_inside_a_spread_transaction(patch: pytest.MonkeyPatch) -> None:
+    """A keepalive between two parts of a source transaction forgets how far it was."""
+
+    def moved(self: assembler.Assembler, frame: bytes) -> bool:
+        wal_end = Lsn(int.from_bytes(frame[1:9], "big"))
+        if self._open is None and wal_end >= self.position.end_lsn:
+            self.position = StreamPosition(wal_end, self.position.commit_lsn)
+        return False
+
+    patch.setattr(assembler.Assembler, "_keepalive", moved)
+
+
+def bytes_that_depend_on_the_start(patch: pytest.MonkeyPatch) -> None:
+    """A stamp has something of this process in it."""
+    starts = 0
+    start = Life._start
+
+    def stamped(begin: pgoutput.Begin, epoch: int) -> Stamp:
+        return stamp(replace(begin, commit_us=begin.commit_us + starts * 1000), epoch)
+
+    def counted(self: Life) -> None:
+        nonlocal starts
+        starts += 1
+        start(self)
+
+    patch.setattr(Life, "_start", counted)
+
+    patch.setattr(assembler, "make_stamp", stamped)
+
+
+MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
+    mutant.__name__: (mutant, obligation)
+    for mutant, obligation in (
+        (ack_before_commit, "P2"),
+        (skip_the_sentinel, "P4"),
+        (believe_any_cut_index, "G8"),
+        (skip_fencing, "P6"),
+        (no_rotation, "P1"),
+        (drop_every_1000th_event, "P3"),
+        (ack_start_of_the_last_transaction, "P12"),
+        (store_start_of_the_last_transaction, "P1"),
+        (skip_at_end_lsn, "P3"),
+        (skip_nothing, "P4"),
+        (init_transactions_before_the_slot, "P6"),
+        (refuse_to_confirm_more_than_was_received, "P11"),
+        (trust_the_slot, "P3"),
+        (ack_what_nobody_looked_at, "P11"),
+        (keepalive_moves_on_inside_a_spread_transaction, "P4"),
+        (bytes_that_depend_on_the_start, "P8"),
+    )
+}
+"""Each with the obligation by which it is found."""
