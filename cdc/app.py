@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -179,6 +180,7 @@ class _Leaving:
         self._timer: threading.Timer | None = None
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(signal.SIGINT, self._handle)
+        atexit.register(_heed_no_more)
 
     def ask(self) -> None:
         """As a first signal; nothing when there was one."""
@@ -206,6 +208,12 @@ class _Leaving:
         log.get().warning("stop_deadline_passed", seconds=self._deadline_s)
         self.last()
         os._exit(EXIT_OK)
+
+
+def _heed_no_more() -> None:
+    """The interpreter, while it ends, gives signals back to the system, where they end us with another exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _ask_at_eof(leaving: _Leaving) -> None:
