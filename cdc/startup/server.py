@@ -37,6 +37,9 @@ class SourceServer(Protocol):
     def wal_end(self) -> Lsn:
         """Where the next WAL record goes."""
 
+    def timeline(self) -> int:
+        """The timeline it is on now."""
+
     def history(self, timeline: int) -> list[Switch]:
         """Where the timelines before this one were left."""
 
@@ -73,6 +76,10 @@ class PostgresServer:
     def wal_end(self) -> Lsn:
         """See `SourceServer.wal_end`."""
         return catalog.current_wal(self._sql)
+
+    def timeline(self) -> int:
+        """See `SourceServer.timeline`."""
+        return catalog.source_identity(self._sql).timeline
 
     def history(self, timeline: int) -> list[Switch]:
         """See `SourceServer.history`."""

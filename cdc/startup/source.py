@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc.config.settings import Config
-from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused
+from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused, SourceUnreachable
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
@@ -118,6 +118,8 @@ def _refuse_other_source(
                 command=REPAIR,
                 field=field,
             )
+    if now.timeline < server.timeline():
+        raise SourceUnreachable("a standby was promoted while this start looked at the source")
     end_lsn = position.end_lsn if position is not None else Lsn(0)
     follow_promotion(server.history, recorded=recorded.timeline, now=now.timeline, end_lsn=end_lsn)
 

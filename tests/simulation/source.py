@@ -254,6 +254,10 @@ class ServerDoor:
         self.postgres.reachable()
         return Lsn(self.postgres.wal_end)
 
+    def timeline(self) -> int:
+        self.postgres.reachable()
+        return self.postgres.timeline
+
     def history(self, timeline: int) -> list[Switch]:
         self.postgres.reachable()
         return [switch for switch in self.postgres.switches if switch.timeline < timeline]
