@@ -32,7 +32,7 @@ demo-capture: setup ## the same without Spark, under two minutes
 after = $(if $(LANES),$1,setup)
 
 test: setup ## everything CI runs, in two lanes
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=line LANES=2 quick spark e2e faults integration contract
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=line LANES=2 quick spark integration faults contract e2e
 
 quick: static unit property ## without servers
 slow: integration faults ## capture on real servers
@@ -49,19 +49,19 @@ unit: $(call after,static) ## under 10 s, no network
 property: $(call after,unit) ## Hypothesis, derandomised
 	$(PYTEST) tests/property
 
-contract: $(call after,integration) ## our edges against a real broker and database
+contract: $(call after,faults) ## our edges against a real broker and database
 	$(PYTEST) tests/contract
 
-integration: setup ## capture on real servers
+integration: $(call after,spark) ## capture on real servers
 	$(PYTEST) tests/integration
 
 spark: $(call after,property) ## the lake: cuts, mirrors, histories, views
 	$(PYTEST) tests/spark
 
-e2e: $(call after,spark) ## what the documents show, as shown
+e2e: $(call after,contract) ## what the documents show, as shown
 	$(PYTEST) tests/e2e
 
-faults: $(call after,e2e) ## what must survive: kills, restarts, stalls
+faults: setup ## what must survive: kills, restarts, stalls
 	$(PYTEST) tests/faults
 
 bench: setup ## speed and memory against pg_recvlogical, printed as JSON
