@@ -72,6 +72,21 @@ UNREACHABLE: Final = frozenset(
         "LISTENER_NOT_FOUND",
     }
 )
+# The broker's idea of the transaction is not ours, whoever is right: a new producer reads back what came of it.
+ASTRAY: Final = frozenset(
+    {
+        "INVALID_TXN_STATE",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "UNKNOWN_PRODUCER_ID",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "DUPLICATE_SEQUENCE_NUMBER",
+        "TRANSACTION_ABORTABLE",
+        "_INCONSISTENT",
+        "_GAPLESS_GUARANTEE",
+        "_PURGE_QUEUE",
+        "_PURGE_INFLIGHT",
+    }
+)
 MISUSED: Final = frozenset({"_STATE", "_CONFLICT", "_PREV_IN_PROGRESS", "_INVALID_ARG", "_NOT_CONFIGURED"})
 REFUSED: Final = {
     "_AUTHENTICATION": "check kafka.options.sasl.mechanism, sasl.username and sasl.password",
@@ -173,7 +188,7 @@ def translate(
         return _make(BrokerRefused, message, facts, hint=REFUSED[name])
     if name in MISSING or name in MISNAMED or name in TRUNCATED:
         return _make(TopicMismatch, message, facts, hint=_topic_hint(name))
-    if uncertain or kafka_error.fatal() or kafka_error.txn_requires_abort():
+    if uncertain or name in ASTRAY or kafka_error.fatal() or kafka_error.txn_requires_abort():
         return _make(OutcomeUnknown, message, facts)
     if name in UNREACHABLE or kafka_error.retriable():
         return unreachable(doing, kafka_error, events, servers=servers, **facts)

@@ -56,9 +56,9 @@ TABLE: list[tuple[str, type[TailraceError], type[TailraceError]]] = [
     ("_MSG_TIMED_OUT", BrokerUnreachable, OutcomeUnknown),
     ("NOT_ENOUGH_REPLICAS", BrokerUnreachable, OutcomeUnknown),
     ("COORDINATOR_NOT_AVAILABLE", BrokerUnreachable, OutcomeUnknown),
-    ("_INCONSISTENT", BrokerRefused, OutcomeUnknown),
-    ("INVALID_TXN_STATE", BrokerRefused, OutcomeUnknown),
-    ("OUT_OF_ORDER_SEQUENCE_NUMBER", BrokerRefused, OutcomeUnknown),
+    ("_INCONSISTENT", OutcomeUnknown, OutcomeUnknown),
+    ("INVALID_TXN_STATE", OutcomeUnknown, OutcomeUnknown),
+    ("OUT_OF_ORDER_SEQUENCE_NUMBER", OutcomeUnknown, OutcomeUnknown),
     ("_STATE", InvariantError, OutcomeUnknown),
     ("_CONFLICT", InvariantError, OutcomeUnknown),
 ]
@@ -89,7 +89,7 @@ def test_an_error_that_may_be_retried_is_a_matter_of_time() -> None:
 def test_every_name_in_the_tables_is_one_of_the_client() -> None:
     tables = (
         *(errors.FENCED, errors.MISSING, errors.MISNAMED, errors.TOO_LARGE, errors.TRUNCATED, errors.UNREACHABLE),
-        *(errors.MISUSED, errors.REFUSED.keys()),
+        *(errors.ASTRAY, errors.MISUSED, errors.REFUSED.keys()),
     )
 
     assert {name for table in tables for name in table} <= set(NAMES)
