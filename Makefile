@@ -8,7 +8,7 @@ READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate
+.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane slow-lane
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,11 +28,17 @@ demo: setup ## a live database, captured exactly once, with a Spark view, and th
 demo-capture: setup ## the same without Spark, under two minutes
 	@$(BIN)/python -m cdc.demo --capture-only
 
-# In `make test` each tier of a lane waits for the one before it; alone it needs the environment only.
-after = $(if $(LANES),$1,setup)
+# Two lanes of about the same length. A tier that fails does not keep the tiers behind it from running: one run tells all.
+LANES := quick-lane slow-lane
+quick-lane: TIERS := static unit property spark integration
+slow-lane: TIERS := faults contract e2e
 
 test: setup ## everything CI runs, in two lanes
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=line LANES=2 quick spark integration faults contract e2e
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=line $(LANES)
+
+$(LANES):
+	@failed=; for tier in $(TIERS); do $(MAKE) --no-print-directory $$tier || failed="$$failed $$tier"; done; \
+		test -z "$$failed" || { echo "$@: failed:$$failed"; exit 1; }
 
 quick: static unit property ## without servers
 slow: integration faults ## capture on real servers
@@ -43,22 +49,22 @@ static: setup ## ruff, mypy, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(call after,static) ## under 10 s, no network
+unit: setup ## under 10 s, no network
 	$(PYTEST) tests/unit tests/tidy
 
-property: $(call after,unit) ## Hypothesis, derandomised
+property: setup ## Hypothesis, derandomised
 	$(PYTEST) tests/property
 
-contract: $(call after,faults) ## our edges against a real broker and database
+contract: setup ## our edges against a real broker and database
 	$(PYTEST) tests/contract
 
-integration: $(call after,spark) ## capture on real servers
+integration: setup ## capture on real servers
 	$(PYTEST) tests/integration
 
-spark: $(call after,property) ## the lake: cuts, mirrors, histories, views
+spark: setup ## the lake: cuts, mirrors, histories, views
 	$(PYTEST) tests/spark
 
-e2e: $(call after,contract) ## what the documents show, as shown
+e2e: setup ## what the documents show, as shown
 	$(PYTEST) tests/e2e
 
 faults: setup ## what must survive: kills, restarts, stalls
@@ -116,7 +122,7 @@ fuzz: setup ## every property with new seeds, decoders among them, for ten minut
 
 lock: ## renew constraints.txt and the readers' (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--extra capture --extra avro --extra outbox --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
+		--extra capture --extra avro --extra outbox --extra search --extra cache --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		tests/readers/requirements.in -o tests/readers/requirements.txt

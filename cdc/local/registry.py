@@ -130,7 +130,8 @@ class Registry:
             # It cannot be turned off in a built program; left alone it listens on every address.
             "quarkus.management.host": LOOPBACK,
             "quarkus.management.port": str(ports["management"]),
-            "apicurio.datasource.url": f"jdbc:h2:file:{self.home / 'data' / 'registry'}",
+            # By default H2 writes a commit to its file up to 500 ms later: a kill would take back ids that are in use.
+            "apicurio.datasource.url": f"jdbc:h2:file:{self.home / 'data' / 'registry'};WRITE_DELAY=0",
             "apicurio.datasource.jdbc.initial-size": "2",
             "apicurio.datasource.jdbc.min-size": "2",
             **self.options.settings,
