@@ -18,6 +18,7 @@ from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
+from cdc.config.sinks import lake_of, lakes
 from cdc.daemon import Daemon
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
@@ -62,7 +63,7 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     status = Status(config.name, clock, metrics)
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
-        looks = {name: sink_look(settings) for name, settings in config.sinks.items()}
+        looks = {name: sink_look(settings) for name, settings in lakes(config).items()}
         _serve(config.http.listen, (status, metrics), looks, clock, closing)
         if sinks is not None:
             supervisor = closing.enter_context(Supervisor(config.sinks, sinks, clock))
@@ -72,17 +73,6 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         closing.callback(guard.close)
         closing.callback(leaving.is_over)
         Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
-
-
-def sink_settings(config: Config, name: str) -> Warehouse:
-    """The section of a sink. Raises UsageError with what there is."""
-    if name not in config.sinks:
-        known = ", ".join(sorted(config.sinks))
-        raise UsageError(
-            f"there is no sink {name!r} in the configuration",
-            hint=f"it has {known}" if known else "add a table [sinks.NAME]",
-        )
-    return config.sinks[name]
 
 
 def sink_look(settings: Warehouse) -> Look:
@@ -103,7 +93,7 @@ def verify_sink(
     config: Config, name: str, tables: Sequence[str], progress: Progress
 ) -> tuple[Manifest, list[MirrorReport]]:
     """Compare a sink with the topics, as of the cut it is at; also says which cut that is."""
-    settings = sink_settings(config, name)
+    settings = lake_of(config, name)
     from sinks.warehouse.start import verify
 
     return verify(config, settings, tables, machine=Machine.here(), progress=progress)
@@ -118,7 +108,7 @@ def run_sink(
     signal too: the sink ends with whoever holds the other side.
     """
     config = _with_master(config, name, master)
-    settings = sink_settings(config, name)
+    settings = lake_of(config, name)
     from sinks.warehouse.start import start as start_lake
 
     clock, daemon_metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
@@ -142,7 +132,7 @@ def run_sink(
 
 
 def _with_master(config: Config, name: str, master: str | None) -> Config:
-    settings = sink_settings(config, name)
+    settings = lake_of(config, name)
     if master is None:
         return config
     return structs.replace(config, sinks={**config.sinks, name: structs.replace(settings, master=master)})

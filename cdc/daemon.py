@@ -21,6 +21,7 @@ from cdc.errors import (
     PoisonedStream,
     RegistryError,
     SinkError,
+    SinkUnreachable,
     SlotHeld,
     SpoolFailed,
     TailraceError,
@@ -171,6 +172,8 @@ def _reason(error: TailraceError) -> str:
         return "machine"
     if isinstance(error, RegistryError):
         return "registry"
+    if isinstance(error, SinkUnreachable):
+        return "store"
     return "lake" if isinstance(error, SinkError) else "source"
 
 

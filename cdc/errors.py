@@ -33,6 +33,7 @@
     |  |- SinkGap                 what it must read is gone from the log: GAP
     |  |- SinkStale               it belongs to another history of the log: STALE
     |  |- SinkUnfit               a value or a setting does not fit what is kept: MISCONFIGURED
+    |  |- SinkUnreachable        its store does not answer, or has no room now: wait and retry
     |  |- SinkBehind              it does not reach an LSN in time               exit 1
     |  |- ViewRefused             a view's SQL cannot be run as a view: MISCONFIGURED
     |  |- LakeDamaged             files of the lake are not as we left them: MISCONFIGURED
@@ -314,6 +315,14 @@ class SinkUnfit(SinkError):
     """A value does not fit its column, or a setting contradicts what the sink holds."""
 
     state = "MISCONFIGURED"
+
+
+class SinkUnreachable(SinkError):
+    """The store a sink writes to does not answer, or takes nothing now; what was asked of it may be done or not."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
 
 
 class SinkBehind(SinkError):

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.options import config_file, configuration
+from cdc.config.sinks import lakes
 from cdc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def place(config_path: Path | None, lake_path: str | None) -> Place:
 
     if lake_path is not None:
         return Place(Location.of(lake_path, _options_of(config_path, lake_path)), None)
-    sinks = configuration(config_path).sinks
+    sinks = lakes(configuration(config_path))
     if len(sinks) != 1:
         what = f"the configuration has {len(sinks)} warehouse sinks: {', '.join(sorted(sinks))}" if sinks else ""
         raise UsageError(
@@ -66,7 +67,7 @@ def _options_of(config_path: Path | None, lake_path: str) -> dict[str, str]:
     """Those of the sink that has its lake there; none, and the environment counts, when no sink has."""
     if "://" not in lake_path or not config_file(config_path).exists():
         return {}
-    for sink in configuration(config_path).sinks.values():
+    for sink in lakes(configuration(config_path)).values():
         if sink.path.rstrip("/") == lake_path.rstrip("/"):
             return {name: value.reveal() for name, value in sink.storage.items()}
     return {}

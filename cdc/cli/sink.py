@@ -52,13 +52,14 @@ def run_command(name: str, master: str | None, json_logs: bool, until_eof: bool,
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
     """Show the sinks of the configuration and how far each is."""
+    from cdc.config.sinks import lakes
     from cdc.lsn import Lsn
     from sinks.warehouse.location import Location
     from sinks.warehouse.manifest import ManifestStore
 
     config = configuration(config_path)
     found = []
-    for name, settings in sorted(config.sinks.items()):
+    for name, settings in sorted(lakes(config).items()):
         current = ManifestStore(Location.configured(settings)).current()
         found.append(
             {

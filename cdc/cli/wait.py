@@ -22,14 +22,15 @@ def command(sink: str, lsn_text: str, timeout_s: float, config_path: Path | None
 
     Exit code 0 when it does, 1 when the time is up. GET /sinks/SINK/wait?lsn=LSN of the daemon does the same.
     """
-    from cdc.app import sink_look, sink_settings
+    from cdc.app import sink_look
     from cdc.clock import SystemClock
+    from cdc.config.sinks import lake_of
     from cdc.errors import EXIT_OK, SinkBehind
     from cdc.reach import await_reach, is_at, wanted_lsn
 
     config = configuration(config_path)
     lsn = wanted_lsn(lsn_text)
-    look, clock = sink_look(sink_settings(config, sink)), SystemClock()
+    look, clock = sink_look(lake_of(config, sink)), SystemClock()
     began_s = clock.monotonic_s()
     reach = await_reach(look, lsn, timeout_s, clock, threading.Event())
     waited_s = clock.monotonic_s() - began_s

@@ -232,7 +232,9 @@ def _check(config: Config, where: str) -> None:
             raise ConfigError(
                 f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
             )
-        _check_place(where, sink, config.sinks[sink])
+        settings = config.sinks[sink]
+        if isinstance(settings, Warehouse):
+            _check_place(where, sink, settings)
     _check_format(config, where)
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):

@@ -5,7 +5,7 @@ Frozen; built once by `cdc.config.load`; hand on the section a part needs, not t
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -389,6 +389,59 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     ] = ""
 
 
+class Applied(Section, frozen=True, kw_only=True):
+    """What sinks that apply one key at a time have in common (`sinks/runner.py`)."""
+
+    tables: Annotated[
+        tuple[str, ...], Meta(description="captured tables to keep: shell patterns as in source.tables")
+    ] = ("*.*",)
+    options: Annotated[
+        dict[str, Secret],
+        Meta(description="options of the store's client; secrets also as <option>_file or from the environment"),
+    ] = {}
+    parallel: Annotated[
+        int, Meta(ge=1, le=64, description="requests under way at a time; a key is in one of them only")
+    ] = 4
+    request_records: Annotated[int, Meta(ge=1, le=100_000, description="keys in one request, at most")] = 2_000
+    request_bytes: Annotated[
+        int, Meta(ge=1024, le=1 << 30, description="bytes of values in one request; a larger value goes alone")
+    ] = 5 << 20
+    on_refused: Annotated[
+        Literal["park", "stop"],
+        Meta(description="a record the store will never take: park it as a dead letter, or stop"),
+    ] = "park"
+    parked_keys_max: Annotated[
+        int, Meta(ge=0, le=10_000_000, description="keys that may be parked in a partition before it stops")
+    ] = 10_000
+    listen: Annotated[
+        str, Meta(description="host:port of the sink's own /livez /readyz /metrics /status; empty: none")
+    ] = ""
+
+
+class Search(Applied, frozen=True, kw_only=True, tag_field="kind", tag="search"):
+    """A sink of kind `search`: an OpenSearch index for each table."""
+
+    url: Annotated[
+        str, Meta(pattern=r"^https?://[^/@\s]+/?$", description="address without a password, as http://localhost:9200")
+    ]
+
+
+class Cache(Applied, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
+    """A sink of kind `cache`: keys in Redis or Valkey."""
+
+    url: Annotated[
+        str,
+        Meta(pattern=r"^rediss?://[^/@\s]+(/\d+)?$", description="address without a password, as redis://localhost/0"),
+    ]
+    mode: Annotated[
+        Literal["value", "hash", "invalidate"],
+        Meta(description="a row as JSON text, as a hash of its columns, or only taken away when it changes"),
+    ] = "value"
+
+
+Sink: TypeAlias = Warehouse | Search | Cache
+
+
 class Config(Section, frozen=True):
     """cdc.toml as a whole."""
 
@@ -409,7 +462,7 @@ class Config(Section, frozen=True):
     ddl: Ddl = Ddl()
     audit: Audit = Audit()
     http: Http = Http()
-    sinks: Annotated[dict[str, Warehouse], Meta(description="one table each: [sinks.lake]")] = {}
+    sinks: Annotated[dict[str, Sink], Meta(description="one table each: [sinks.lake]")] = {}
 
     @property
     def slot(self) -> str:

@@ -17,6 +17,7 @@ from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock
 from cdc.config.settings import Config, Warehouse
+from cdc.config.sinks import lake_of
 from cdc.errors import LakeDamaged, LakeUnready
 from cdc.kafka.consumer import LogReader
 from cdc.telemetry import log
@@ -49,7 +50,7 @@ def start(
 ) -> LakeDriver:
     """A driver that has the lake to itself. Raises what forbids it, with everything closed again."""
     observer = observer or Unobserved()
-    settings = config.sinks[sink]
+    settings = lake_of(config, sink)
     location = Location.configured(settings)
     with ExitStack() as closing:
         if location.folder is not None:

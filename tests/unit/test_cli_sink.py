@@ -9,6 +9,7 @@ import pytest
 from cdc import app
 from cdc.artifacts.progress import Silent
 from cdc.config.load import load
+from cdc.config.sinks import lakes
 from cdc.errors import UsageError
 from sinks.warehouse import start
 
@@ -46,7 +47,7 @@ def test_master_of_the_command_line_is_for_the_sink_that_is_run(
     started: list[dict[str, str]] = []
 
     def note(config: Config, *_: object, **__: object) -> Any:
-        started.append({name: settings.master for name, settings in config.sinks.items()})
+        started.append({name: settings.master for name, settings in lakes(config).items()})
         raise UsageError("enough")
 
     monkeypatch.setattr(start, "start", note)

@@ -9,6 +9,7 @@ import pytest
 
 from cdc.config.load import load, parse
 from cdc.config.settings import Config
+from cdc.config.sinks import lake_of
 from cdc.errors import ConfigError
 
 _MINIMAL = """
@@ -174,8 +175,9 @@ def test_section_that_is_no_table_is_refused_also_with_an_environment(text: str)
 def test_sinks_are_tables_by_name() -> None:
     config = _config('[sinks.lake]\nkind = "warehouse"\npath = "lake/"\nhistory = ["public.orders"]\n')
 
-    assert config.sinks["lake"].path == "lake/"
-    assert config.sinks["lake"].tables == ("*.*",)
+    lake = lake_of(config, "lake")
+    assert lake.path == "lake/"
+    assert lake.tables == ("*.*",)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""Sinks of a configuration by name and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from cdc.config.settings import Config, Sink, Warehouse
+from cdc.errors import UsageError
+
+_S = TypeVar("_S")
+
+
+def sink_of(config: Config, name: str) -> Sink:
+    """The section of a sink. Raises UsageError with what there is."""
+    return _found(config.sinks, name, "sink")
+
+
+def lake_of(config: Config, name: str) -> Warehouse:
+    """The section of a sink of kind `warehouse`. Raises UsageError with what there is."""
+    return _found(lakes(config), name, "warehouse sink")
+
+
+def lakes(config: Config) -> dict[str, Warehouse]:
+    """The sinks of kind `warehouse`."""
+    return {name: sink for name, sink in config.sinks.items() if isinstance(sink, Warehouse)}
+
+
+def _found(sinks: Mapping[str, _S], name: str, what: str) -> _S:
+    if name not in sinks:
+        known = ", ".join(sorted(sinks))
+        raise UsageError(
+            f"there is no {what} {name!r} in the configuration",
+            hint=f"it has {known}" if known else "add a table [sinks.NAME]",
+        )
+    return sinks[name]

@@ -1,0 +1,147 @@
+"""What a sink of one key at a time is to its runner: search and cache (DESIGN section 8).
+
+A `Target` is what one kind of store can do. It is told what keys are to be, newest record of each key only, and says
+for each key what became of it. Whatever is repeated, reordered or done by two workers at once, it ends in the same
+state: each key carries the offset of the record it is as of, and a lower one never wins. So an offset is a version.
+It grows strictly per key, because a key never changes its partition, and it is the same on each replay.
+
+The lake is no `Target`: it takes whole cuts (`sinks/warehouse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from cdc.model.progress import SchemaRecord
+
+Place: TypeAlias = tuple[str, int]
+"""A partition of a topic."""
+
+
+class Topic(NamedTuple):
+    """A table's topic as a sink must find it again.
+
+    Attributes:
+        topic_id: Kafka's own; another one is another topic of the same name, whose offsets begin again.
+        table: ``schema.table``.
+        key: the key's columns.
+    """
+
+    topic: str
+    topic_id: str
+    partition_count: int
+    table: str
+    key: tuple[str, ...]
+
+
+class Change(NamedTuple):
+    """What a key is to be: its newest record among those that were folded.
+
+    Attributes:
+        offset: of that record, the version.
+        key: as the topic has it, a JSON object.
+        row: the row as a JSON object, bytes; None: the key is gone.
+        kept: columns whose value is not the event's own (`source.reselected`, `source.unchanged`): a store that holds
+            the key keeps what it has for them. Those of `unchanged` and `omitted` are not in `row` at all.
+        schema_id: of the row; "" for a key that is gone.
+        epoch, commit_lsn, ts_ms: of the event; ts_ms is its commit time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes
+    row: bytes | None
+    kept: tuple[str, ...]
+    schema_id: str
+    epoch: int
+    commit_lsn: int
+    ts_ms: int
+
+
+class Verdict(Enum):
+    """What became of a change. All but LATER are final."""
+
+    DONE = "the store holds it"
+    OVERTAKEN = "the store holds this or a newer record of the key"
+    LATER = "the store has no room for it now: ask again, of this key alone"
+    REFUSED = "the store will never take it: a dead letter"
+
+
+class Outcome(NamedTuple):
+    """The verdict on a change; `error` is a class of errors (``mapper_parsing_exception``), `reason` a text.
+
+    Neither has a row's value in it.
+    """
+
+    verdict: Verdict
+    error: str = ""
+    reason: str = ""
+
+
+class Held(NamedTuple):
+    """A key as a store has it, for comparison.
+
+    Attributes:
+        key: as the topic has it; None when the store has something there that was never written by us.
+        name: what the store calls it.
+        version: the offset it is as of.
+        content: equal to `Target.content` of the change it came from; None for a mark of a deleted key.
+    """
+
+    key: bytes | None
+    name: str
+    version: int
+    content: object
+
+
+class Target(Protocol):
+    """A store. `apply` is called by several threads at once, with disjoint keys; all else by one."""
+
+    def open(self, topics: Sequence[Topic]) -> None:
+        """Find or make what holds these topics; again after an assignment changed.
+
+        Raises SinkStale when it holds another history of the log, SinkUnfit when rights or settings do not fit,
+        SinkUnreachable.
+        """
+
+    def prepare(self, schema: SchemaRecord) -> None:
+        """Called before the first row of a schema. Raises SinkUnfit when the store cannot hold such rows."""
+
+    def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        """Make the keys what they are to be; outcomes in the same order.
+
+        What is DONE survives the store's crash as far as it promises; see `positions` for one that promises little.
+
+        Raises SinkUnreachable when nothing is known of any of them: the same changes come again. SinkStale, SinkUnfit.
+        """
+
+    def keep(self, positions: Mapping[Place, int]) -> None:
+        """Everything below these offsets is applied; a store that may lose writes notes it beside them."""
+
+    def positions(self) -> Mapping[Place, int] | None:
+        """What was kept last, asked at each assignment and after SinkUnreachable: what lies behind is applied again.
+
+        A place that is missing is read from its beginning. None: the store loses nothing it has acknowledged.
+        """
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        """Returns when readers see everything that was applied before this call."""
+
+    def content(self, change: Change) -> object:
+        """What `Held.content` is when the store holds this change."""
+
+    def held(self, topic: str) -> Iterator[Held]:
+        """Every key of a topic that the store has, in any order; marks of deleted keys may be among them."""
+
+    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
+        """These keys now; None for one that is not there."""
+
+    def remove(self, topic: str, held: Sequence[Held]) -> None:
+        """Take away what the topic does not have, unless it changed since it was looked at."""
+
+    def close(self) -> None:
+        """End the connections. May be called twice."""
