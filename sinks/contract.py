@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from cdc.model.progress import SchemaRecord
+    from cdc.progress.restore import LogRecord
 
 Place: TypeAlias = tuple[str, int]
 """A partition of a topic."""
@@ -145,3 +146,39 @@ class Target(Protocol):
 
     def close(self) -> None:
         """End the connections. May be called twice."""
+
+
+class Parked(NamedTuple):
+    """A key of which a record was refused, and everything of it that came after; `records` in log order."""
+
+    place: Place
+    key: bytes
+    records: Sequence[LogRecord]
+
+
+class DeadLetters(Protocol):
+    """Where the runner leaves records that the store will never take. A key stays behind its first one.
+
+    Called by the runner's own thread. What it was told is durable when a call returns, so offsets may be committed.
+    """
+
+    def assigned(self, places: Iterable[Place]) -> None:
+        """Learn which keys of these partitions are blocked; called before their first record. Others are forgotten.
+
+        Raises BrokerUnreachable, TopicMismatch.
+        """
+
+    def blocks(self, place: Place, key: bytes) -> bool:
+        """Whether a record of the key was parked, so that this one must be, too."""
+
+    def park(self, place: Place, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
+        """Block the key and keep the records, in this order.
+
+        Raises SinkUnfit when a partition has too many blocked keys, or `on_refused` is "stop"; BrokerUnreachable.
+        """
+
+    def retries(self) -> Sequence[Parked]:
+        """Keys that somebody wants tried again, or passed over (no records), of the partitions that are assigned."""
+
+    def settled(self, parked: Parked, outcome: Outcome) -> None:
+        """What became of a retry: DONE and OVERTAKEN unblock the key, REFUSED leaves it as it was."""
