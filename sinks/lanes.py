@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -252,11 +252,9 @@ class Lanes:
 class Pace:
     """How many keys a request has: half as many after the store was overloaded, slowly more again when it is not."""
 
-    def __init__(self, records_max: int, backoff: Callable[[int], float]) -> None:
-        """`backoff`: seconds of pause after so many attempts, from 1."""
+    def __init__(self, records_max: int) -> None:
         self._records_max = records_max
         self._now = records_max
-        self.backoff = backoff
 
     @property
     def records(self) -> int:
