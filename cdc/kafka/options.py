@@ -133,7 +133,7 @@ def consumer_options(kafka: Kafka, *, client_id: str, ahead_bytes: int = READ_QU
     }
 
 
-def sender_options(kafka: Kafka, *, timeout_s: float) -> ClientOptions:
+def sender_options(kafka: Kafka, *, timeout_s: float, message_bytes_max: int = 4 << 20) -> ClientOptions:
     """Options of a producer of single records; what is not delivered after `timeout_s` never will be."""
     return {
         **_common(kafka, client_id="tailrace-sender"),
@@ -142,7 +142,7 @@ def sender_options(kafka: Kafka, *, timeout_s: float) -> ClientOptions:
         "acks": "all",
         "linger.ms": "0",
         "message.timeout.ms": str(int(timeout_s * 1000)),
-        "message.max.bytes": str(record_bytes_max(4 << 20)),
+        "message.max.bytes": str(record_bytes_max(message_bytes_max)),
         **_fixed(kafka),
     }
 

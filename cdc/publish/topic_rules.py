@@ -35,11 +35,18 @@ class TopicKind(StrEnum):
     CUTS = "cuts"
     SCHEMA = "schema"
     SIGNALS = "signals"
+    SINK_STATE = "sink state"
 
     @property
     def single(self) -> bool:
         """Whether it has one partition, because its order as a whole counts."""
-        return self in {TopicKind.PROGRESS, TopicKind.CUTS, TopicKind.SCHEMA, TopicKind.SIGNALS}
+        return self in {
+            TopicKind.PROGRESS,
+            TopicKind.CUTS,
+            TopicKind.SCHEMA,
+            TopicKind.SIGNALS,
+            TopicKind.SINK_STATE,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +113,17 @@ def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicW
             {**_DELETED, "retention.ms": str(TOMBSTONE_MS), "max.message.bytes": str(CONTROL_BYTES_MAX)},
         ),
     ]
+
+
+def sink_state_want(topic: str, kafka: Kafka) -> TopicWant:
+    """``<name>.__blocked.<sink>``: what a sink keeps about itself, of which only the newest counts."""
+    configs = {
+        **_COMPACTED,
+        "min.compaction.lag.ms": "0",
+        "segment.bytes": str(PROGRESS_SEGMENT_BYTES),
+        "max.message.bytes": str(CONTROL_BYTES_MAX),
+    }
+    return _want(TopicKind.SINK_STATE, topic, kafka, configs)
 
 
 def check(
