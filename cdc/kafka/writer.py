@@ -96,7 +96,7 @@ class RecordWriter:
                     key,
                     partition,
                     on_delivery=lambda error, message: reported(index, error, message),
-                    headers=headers or [],
+                    headers=list(headers or ()),
                 )
 
             guarded(hand_over, lambda error, topic=topic: self._error(error, topic))  # type: ignore[misc]
