@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from cdc.errors import SinkUnfit
+from cdc.errors import BrokerUnreachable, SinkUnfit
 from cdc.progress.restore import LogRecord
 from sinks.blocked import Block, BlockedKeys, Wish, blocked_key, encode_block, encode_wish, parse_key, wish_key
 from sinks.contract import Change, Outcome, Parked, Verdict
@@ -286,3 +286,17 @@ def test_a_million_blocked_keys_take_less_than_350_mb() -> None:
     assert size / count < 350
     assert keys.get(PLACE, b'{"id":7}') == block
     assert encode_block(block).startswith(b'{"version":1,')
+
+
+def test_a_broker_that_does_not_take_a_letter_stops_the_partition_before_its_record() -> None:
+    broker, target = Broker(down=True), PickyTarget(["bad"])
+    worker = ParkingWorker(dead_letters(broker), target)
+
+    with pytest.raises(BrokerUnreachable):
+        worker.read(log())
+
+    assert worker.committed == 2
+    assert not worker.letters.blocks(PLACE, K1)
+    broker.down = False
+    worker.read(log())
+    assert [letter_of(one).record[2] for one in broker.letters] == [2, 4, 5]
