@@ -6,7 +6,7 @@ of dead letters. Whoever reads ignores what it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from cdc.config.settings import Config
@@ -52,28 +52,22 @@ class StateTopic:
 
     def load(self) -> dict[bytes, bytes]:
         """Everything that is kept now, by key; `new` goes on behind it."""
-        self._next = None
         kept: dict[bytes, bytes] = {}
-        for key, value in self.new():
+        for key, value in self.stream():
             if value is None:
                 kept.pop(key, None)
             else:
                 kept[key] = value
         return kept
 
+    def stream(self) -> Iterator[Entry]:
+        """All there is, oldest first, one at a time; exhaust it, and `new` goes on behind it."""
+        self._next = None
+        yield from self._read()
+
     def new(self) -> list[Entry]:
         """What was written since the last `load` or `new`, by anybody, oldest first; without either, all there is."""
-        place = (self.topic, _PARTITION)
-        low, high = self._reader.end_offsets([self.topic])[place]
-        start = low if self._next is None else max(low, self._next)
-        found = [
-            (record[4], record[5])
-            for batch in self._reader.read({place: start}, {place: high})
-            for record in batch
-            if record[4] is not None
-        ]
-        self._next = high
-        return found
+        return list(self._read())
 
     def put(self, entries: Sequence[Entry]) -> list[int]:
         """Write entries, in this order; they are durable when this returns, with these offsets."""
@@ -83,3 +77,11 @@ class StateTopic:
         """End the connections. May be called twice."""
         self._writer.close()
         self._reader.close()
+
+    def _read(self) -> Iterator[Entry]:
+        place = (self.topic, _PARTITION)
+        low, high = self._reader.end_offsets([self.topic])[place]
+        start = low if self._next is None else max(low, self._next)
+        for batch in self._reader.read({place: start}, {place: high}):
+            yield from ((record[4], record[5]) for record in batch if record[4] is not None)
+        self._next = high

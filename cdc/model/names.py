@@ -87,3 +87,8 @@ def sink_group(name: str, sink: str) -> str:
 def sink_state_topic(name: str, sink: str) -> str:
     """What a sink keeps about itself: blocked keys, and whether it is paused; compacted."""
     return f"{name}.__blocked.{sink}"
+
+
+def dead_letters_topic(name: str, sink: str) -> str:
+    """Records that the store of a sink would not take."""
+    return f"{name}.__dlq.{sink}"
