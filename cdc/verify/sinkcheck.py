@@ -108,7 +108,7 @@ class _Check:
         self._found.offsets = {partition: at for (_, partition), at in self._at.items()}
         suspects = list(self._scan())
         self._told("again", len(suspects))
-        for some in _slices(suspects, ROUND_KEYS):
+        for some in slices(suspects, ROUND_KEYS):
             self._settle(some)
         self._found.blocked = len(self._blocked)
         return self._found
@@ -131,7 +131,7 @@ class _Check:
         ends = self._ends()
         unknown: set[bytes] = set()
         suspects: set[bytes] = set()
-        for some in _slices(sides.target.held(self._topic.topic), LOOK_KEYS):
+        for some in slices(sides.target.held(self._topic.topic), LOOK_KEYS):
             mine = [one for one in some if one.key is not None and sides.sample.has(one.key)]
             known = self._latest.get([one.key for one in mine if one.key is not None])
             self._latest.see([one.key for one in mine if one.key is not None])
@@ -201,7 +201,7 @@ class _Check:
         blocked = {place: sides.blocked(place) for place in set(waiting.values())}
         sides.target.refresh([self._topic.topic])
         held: dict[bytes, Held | None] = {}
-        for some in _slices(keys, LOOK_KEYS):
+        for some in slices(keys, LOOK_KEYS):
             held.update(zip(some, sides.target.look(self._topic.topic, some), strict=True))
         ends = self._ends()
         known = self._latest.get(keys)
@@ -254,9 +254,9 @@ class _Check:
                 mend.append((newest, suspect.held))
             elif suspect.held is not None:
                 extra.append(suspect.held)
-        for some in _slices(extra, LOOK_KEYS):
+        for some in slices(extra, LOOK_KEYS):
             sides.target.remove(topic, some)
-        for pairs in _slices(mend, LOOK_KEYS):
+        for pairs in slices(mend, LOOK_KEYS):
             changes = [change for change, _ in pairs]
             outcomes = sides.target.apply(changes)
             again = [
@@ -290,7 +290,7 @@ def _shown(key: bytes) -> str:
     return key.decode(errors="replace")
 
 
-def _slices(of: Iterable[_T], count: int) -> Iterator[list[_T]]:
+def slices(of: Iterable[_T], count: int) -> Iterator[list[_T]]:
     """In lists of at most so many."""
     rest = iter(of)
     while some := list(islice(rest, count)):
