@@ -21,6 +21,7 @@ from cdc.model.names import dead_letters_topic, sink_state_topic, table_of
 from cdc.patterns import matches
 from cdc.reading import key_matches
 from sinks.blocked import Action, Block, BlockedKey, Wish, encode_wish, parse_block, parse_key, parse_wish, wish_key
+from sinks.contract import Place
 from sinks.letters import Letter, letter_of
 
 _LOOK_S: Final = 0.2  # between looks at what became of a wish
@@ -146,3 +147,36 @@ class DeadLetterView:
             return self._reader.last_records(self._state)
         except TopicMismatch:
             return {}
+
+
+class BlockedNow:
+    """Which keys of a partition are blocked now; reads on from look to look. Close it."""
+
+    def __init__(self, config: Config, sink: str) -> None:
+        """No connection is made yet."""
+        self._reader = LogReader(config.kafka, client_id="tailrace-dlq")
+        self._place = (sink_state_topic(config.name, sink), 0)
+        self._next = 0
+        self._keys: dict[Place, set[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def of(self, place: Place) -> frozenset[bytes]:
+        """Those of a partition; none when the sink never parked anything."""
+        try:
+            low, high = self._reader.end_offsets([self._place[0]])[self._place]
+        except TopicMismatch:
+            return frozenset()
+        for batch in self._reader.read({self._place: max(low, self._next)}, {self._place: high}):
+            for record in batch:
+                found = parse_key(record[4] or b"")
+                if found is not None and found[0] == "blocked":
+                    at, key = found[1]
+                    keys = self._keys.setdefault(at, set())
+                    (keys.discard if record[5] is None else keys.add)(key)
+        self._next = high
+        return frozenset(self._keys.get(place, ()))

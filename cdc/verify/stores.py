@@ -1,0 +1,127 @@
+"""Puts a comparison of a store with its topics together: search and cache."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from cdc.clock import Clock
+from cdc.config.settings import Applied, Config
+from cdc.deadletters import BlockedNow
+from cdc.errors import CutNotReached, TopicMismatch, UsageError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.committed import GroupOffsets
+from cdc.kafka.consumer import LogReader
+from cdc.model.names import schema_topic, sink_group
+from cdc.model.progress import SchemaRecord
+from cdc.patterns import matches
+from cdc.reading import tables as logged_tables
+from cdc.verify.findings import TableFindings
+from cdc.verify.latest import Sample
+from cdc.verify.sinkcheck import Sides, check_topic
+from sinks.contract import Change, Content, Target, Topic
+
+Told = Callable[[str, str, int], None]
+"""Table, what is done (``fold``, ``again``), and how many records or keys."""
+
+
+def verify_store(
+    config: Config,
+    sink: str,
+    target: Target,
+    patterns: Sequence[str],
+    *,
+    clock: Clock,
+    sample: Sample,
+    repair: bool,
+    told: Told = lambda _, __, ___: None,
+) -> list[TableFindings]:
+    """Compare each table of a sink with its topic. The sink may run meanwhile, here or elsewhere.
+
+    Raises UsageError when no table fits, CutNotReached when the sink never ran, and what Kafka and the store say.
+    """
+    settings = config.sinks[sink]
+    assert isinstance(settings, Applied)
+    refuse_other_formats(config)
+    with LogReader(config.kafka, client_id="tailrace-verify") as reader, BlockedNow(config, sink) as blocked:
+        topics = _topics(config, reader, [*settings.tables], patterns)
+        if not topics:
+            raise UsageError("no table of the sink fits", hint="--table takes patterns of schema.table")
+        places = [(topic.topic, partition) for topic in topics for partition in range(topic.partition_count)]
+        group = GroupOffsets(config.kafka, sink_group(config.name, sink))
+        if not group.committed(places):
+            raise CutNotReached(
+                f"sink {sink!r} has not applied anything yet", hint="let it run first", command=f"cdc sink run {sink}"
+            )
+        target.open(topics)
+        sides = Sides(
+            reader=reader,
+            target=target,
+            committed=group.committed,
+            blocked=blocked.of,
+            content=_Contents(reader, config.name, target).of,
+            clock=clock,
+            sample=sample,
+            repair=repair,
+        )
+        return [check_topic(sides, topic, lambda what, n, topic=topic: told(topic.table, what, n)) for topic in topics]  # type: ignore[misc]
+
+
+def refuse_other_formats(config: Config) -> None:
+    """Raises UsageError unless the topics have Debezium's JSON envelope."""
+    if config.encode.format != "json":
+        raise UsageError(
+            f'encode.format = "{config.encode.format}": the comparison folds envelopes in JSON',
+            hint='it is of captures with encode.format = "json"',
+        )
+
+
+def _topics(config: Config, reader: LogReader, sink: Sequence[str], patterns: Sequence[str]) -> list[Topic]:
+    wanted = [
+        table
+        for table in logged_tables(reader, config.name)
+        if table.key and matches(table.name, sink) and (not patterns or matches(table.name, patterns))
+    ]
+    facts = TopicAdmin(config.kafka, client_id="tailrace-verify").describe([table.topic for table in wanted])
+    return [
+        Topic(table.topic, found.topic_id, found.partition_count, table.name, table.key)
+        for table in wanted
+        if (found := facts[table.topic]) is not None
+    ]
+
+
+class _Contents:
+    """What the store would have of a change; it is told of each schema before the first row of it."""
+
+    def __init__(self, reader: LogReader, name: str, target: Target) -> None:
+        self._reader = reader
+        self._topic = schema_topic(name)
+        self._target = target
+        self._schemas: Mapping[tuple[str, str], SchemaRecord] = {}
+        self._prepared: set[tuple[str, str]] = set()
+
+    def of(self, change: Change) -> Content | None:
+        """See `Target.content`. Raises TopicMismatch for a row of a schema that nobody wrote."""
+        at = (change.topic, change.schema_id)
+        if change.row is not None and at not in self._prepared:
+            if at not in self._schemas:
+                self._schemas = self._read()
+            if at not in self._schemas:
+                raise TopicMismatch(
+                    f"a row of {change.topic} names schema {change.schema_id}, which {self._topic} does not have",
+                    hint="somebody removed the record, or made the topic again",
+                    topic=change.topic,
+                )
+            self._target.prepare(self._schemas[at])
+            self._prepared.add(at)
+        return self._target.content(change)
+
+    def _read(self) -> dict[tuple[str, str], SchemaRecord]:
+        found: dict[tuple[str, str], SchemaRecord] = {}
+        for _, value in self._reader.last_records(self._topic).values():
+            with contextlib.suppress(msgspec.MsgspecError):
+                record = msgspec.json.decode(value, type=SchemaRecord)
+                found[(record.topic, record.schema_id)] = record
+        return found
