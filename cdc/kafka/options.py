@@ -133,7 +133,19 @@ def consumer_options(kafka: Kafka, *, client_id: str, ahead_bytes: int = READ_QU
     }
 
 
-def sender_options(kafka: Kafka, *, timeout_s: float) -> ClientOptions:
+def group_options(kafka: Kafka, *, group: str, instance: str, ahead_bytes: int) -> ClientOptions:
+    """Options of a member of a consumer group, which commits what it is told to and assigns cooperatively."""
+    given = consumer_options(kafka, client_id=f"{group}.{instance}" if instance else group, ahead_bytes=ahead_bytes)
+    given["group.id"] = group
+    if instance:
+        given["group.instance.id"] = instance
+    if given.get("group.protocol", "classic") == "consumer":
+        return given  # the broker assigns, and has the timeouts (KIP-848)
+    # A member hears by its heartbeat that the group is dealt anew, twice each time; a second is a third of the default.
+    return {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": "1000", **given}
+
+
+def sender_options(kafka: Kafka, *, timeout_s: float, message_bytes_max: int = 4 << 20) -> ClientOptions:
     """Options of a producer of single records; what is not delivered after `timeout_s` never will be."""
     return {
         **_common(kafka, client_id="tailrace-sender"),
@@ -142,7 +154,7 @@ def sender_options(kafka: Kafka, *, timeout_s: float) -> ClientOptions:
         "acks": "all",
         "linger.ms": "0",
         "message.timeout.ms": str(int(timeout_s * 1000)),
-        "message.max.bytes": str(record_bytes_max(4 << 20)),
+        "message.max.bytes": str(record_bytes_max(message_bytes_max)),
         **_fixed(kafka),
     }
 

@@ -77,3 +77,18 @@ def heartbeat_topic(name: str) -> str:
 def schema_topic(name: str) -> str:
     """Every schema a row was ever encoded with; compacted."""
     return f"{name}.__schema"
+
+
+def sink_group(name: str, sink: str) -> str:
+    """The consumer group of a sink; also its transactional id, where it has one."""
+    return f"{name}.sink.{sink}"
+
+
+def sink_state_topic(name: str, sink: str) -> str:
+    """What a sink keeps about itself: blocked keys, and whether it is paused; compacted."""
+    return f"{name}.__blocked.{sink}"
+
+
+def dead_letters_topic(name: str, sink: str) -> str:
+    """Records that the store of a sink would not take."""
+    return f"{name}.__dlq.{sink}"

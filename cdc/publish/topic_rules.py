@@ -23,6 +23,8 @@ CUTS_RETENTION_MS: Final = TOMBSTONE_MS + DAY_MS  # longer than any tombstone th
 SEGMENT_MS: Final = HOUR_MS  # compaction never touches the active segment
 CONTROL_BYTES_MAX: Final = 4 << 20  # a progress record of 20,000 topics, at 130 bytes each for id and partition count
 PROGRESS_SEGMENT_BYTES: Final = 8 << 20  # all of it is read at each start; not below max.message.bytes
+DEAD_LETTERS_MS: Final = 90 * DAY_MS  # for so long somebody may take to mend what a store refuses
+DEAD_LETTER_BYTES: Final = 64 << 10  # room for headers beside a record of the largest size
 REPLICATION_MIN: Final = 3  # with acks=all and min.insync.replicas=2, one broker can be lost without losing a record
 
 
@@ -35,11 +37,20 @@ class TopicKind(StrEnum):
     CUTS = "cuts"
     SCHEMA = "schema"
     SIGNALS = "signals"
+    SINK_STATE = "sink state"
+    DEAD_LETTERS = "dead letters"
 
     @property
     def single(self) -> bool:
         """Whether it has one partition, because its order as a whole counts."""
-        return self in {TopicKind.PROGRESS, TopicKind.CUTS, TopicKind.SCHEMA, TopicKind.SIGNALS}
+        return self in {
+            TopicKind.PROGRESS,
+            TopicKind.CUTS,
+            TopicKind.SCHEMA,
+            TopicKind.SIGNALS,
+            TopicKind.SINK_STATE,
+            TopicKind.DEAD_LETTERS,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +117,24 @@ def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicW
             {**_DELETED, "retention.ms": str(TOMBSTONE_MS), "max.message.bytes": str(CONTROL_BYTES_MAX)},
         ),
     ]
+
+
+def sink_state_want(topic: str, kafka: Kafka) -> TopicWant:
+    """``<name>.__blocked.<sink>``: what a sink keeps about itself, of which only the newest counts."""
+    configs = {
+        **_COMPACTED,
+        "min.compaction.lag.ms": "0",
+        "segment.bytes": str(PROGRESS_SEGMENT_BYTES),
+        "max.message.bytes": str(CONTROL_BYTES_MAX),
+    }
+    return _want(TopicKind.SINK_STATE, topic, kafka, configs)
+
+
+def dead_letters_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
+    """``<name>.__dlq.<sink>``: records as they were, so none is too large for it."""
+    size = str(message_bytes_max(row_bytes_max) + DEAD_LETTER_BYTES)
+    configs = {**_DELETED, "retention.ms": str(DEAD_LETTERS_MS), "retention.bytes": "-1", "max.message.bytes": size}
+    return _want(TopicKind.DEAD_LETTERS, topic, kafka, configs)
 
 
 def check(

@@ -1,0 +1,92 @@
+"""What a consumer group has committed and who its members are, asked by somebody who is none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from cdc.config.settings import Kafka
+from cdc.errors import TailraceError
+from cdc.kafka import options
+from cdc.kafka.errors import attempt, construct, of, translate
+from cdc.kafka.events import ClientEvents
+from cdc.kafka.facts import TopicPartition as Place
+from cdc.kafka.group import Committed
+
+ASK_S: Final = 15.0
+_NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND", "COORDINATOR_NOT_AVAILABLE"})
+
+
+class GroupAdmin:
+    """Asks about groups. One client, which connects when it is first asked. Raises BrokerUnreachable, BrokerRefused."""
+
+    def __init__(self, kafka: Kafka, *, client_id: str = "tailrace-groups") -> None:
+        self._events = ClientEvents()
+        self._servers = kafka.bootstrap
+        config: dict[str, Any] = {
+            **options.admin_options(kafka, client_id=client_id),
+            "error_cb": self._events.on_error,
+            "logger": self._events,
+        }
+        self._client = construct(lambda: AdminClient(config), kafka.options)
+
+    def committed(self, group: str) -> dict[Place, Committed]:
+        """Of each partition that has an offset; empty for a group nobody ever was in."""
+        doing = f"read the offsets of group {group}"
+        found = self._result(
+            doing,
+            lambda: self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=ASK_S
+            )[group].result(ASK_S),
+        )
+        offsets = found.topic_partitions if found is not None else []
+        for one in offsets:
+            if one.error is not None:
+                raise self._error(one.error, doing)
+        return {
+            (one.topic, one.partition): Committed(one.offset, one.metadata or "") for one in offsets if one.offset >= 0
+        }
+
+    def alter(self, group: str, offsets: Mapping[Place, Committed]) -> None:
+        """Write offsets of a group without members; with members the broker refuses."""
+        wanted = [TopicPartition(*place, one.offset, one.metadata) for place, one in offsets.items()]
+        doing = f"write the offsets of group {group}"
+        answer = self._result(
+            doing,
+            lambda: self._client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ASK_S
+            )[group].result(ASK_S),
+        )
+        for one in answer.topic_partitions if answer is not None else []:
+            if one.error is not None:
+                raise self._error(one.error, doing)
+
+    def members(self, group: str) -> set[str]:
+        """Ids of those that are in a group now."""
+        found = self._result(
+            f"ask who is in group {group}",
+            lambda: self._client.describe_consumer_groups([group], request_timeout=ASK_S)[group].result(ASK_S),
+        )
+        return set() if found is None else {member.member_id for member in found.members}
+
+    def _result(self, doing: str, ask: Any) -> Any:
+        """The answer; None when there is no such group."""
+        answer, error = attempt(ask)
+        kafka_error = of(error)
+        if kafka_error is not None and kafka_error.name() in _NO_GROUP:
+            return None
+        if error is not None:
+            raise self._error(error, doing)
+        return answer
+
+    def _error(self, error: object, doing: str) -> TailraceError:
+        attempt(lambda: self._client.poll(0))
+        return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers)
+
+
+def committed_offsets(kafka: Kafka, group: str) -> dict[Place, Committed]:
+    """As `GroupAdmin.committed`, once."""
+    return GroupAdmin(kafka).committed(group)

@@ -1,0 +1,87 @@
+"""Whether a sink is paused, and who has heard of it: records in the sink's state topic, so that it lasts.
+
+``{"control":"pause"}`` -> ``{"pause":id}`` is the wish; it is gone when somebody resumes.
+``{"control":"paused","member":m}`` -> ``{"pause":id}`` says that a worker applies nothing and has committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from sinks.statetopic import Entry
+
+PAUSE_KEY: Final = b'{"control":"pause"}'
+
+
+class StateEntries(Protocol):
+    """What is needed of `sinks.statetopic.StateTopic`."""
+
+    def load(self) -> dict[bytes, bytes]:
+        """Everything that is kept now; `new` goes on behind it."""
+
+    def new(self) -> list[Entry]:
+        """What was written since."""
+
+    def put(self, entries: list[Entry]) -> list[int]:
+        """Write entries durably."""
+
+
+def paused_key(member: str) -> bytes:
+    """Key of what a worker says."""
+    return json.dumps({"control": "paused", "member": member}, separators=(",", ":")).encode()
+
+
+def pause_value(pause: str) -> bytes:
+    """Value of both."""
+    return json.dumps({"pause": pause}, separators=(",", ":")).encode()
+
+
+def pause_of(value: bytes | None) -> str | None:
+    """Which pause a value is of."""
+    if value is None:
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return None
+    return str(found["pause"]) if isinstance(found, dict) and "pause" in found else None
+
+
+def heard(entries: Iterable[tuple[bytes, bytes | None]], pause: str) -> set[str]:
+    """Members that say they are paused by this pause."""
+    members: set[str] = set()
+    for key, value in entries:
+        name = json.loads(key)
+        if isinstance(name, dict) and name.get("control") == "paused" and pause_of(value) == pause:
+            members.add(str(name["member"]))
+    return members
+
+
+class Control:
+    """A worker's side. One thread."""
+
+    def __init__(self, state: StateEntries) -> None:
+        self._state = state
+        self._pause = pause_of(state.load().get(PAUSE_KEY))
+        self._said: bytes | None = None
+
+    def look(self) -> str | None:
+        """Which pause holds now; None: none. Raises BrokerUnreachable."""
+        for key, value in self._state.new():
+            if key == PAUSE_KEY:
+                self._pause = pause_of(value)
+        return self._pause
+
+    def say_paused(self, member: str) -> None:
+        """This worker applies nothing, and what it applied is committed."""
+        if self._pause is not None:
+            self._said = paused_key(member)
+            self._state.put([(self._said, pause_value(self._pause))])
+
+    def say_running(self) -> None:
+        """It goes on, or ends."""
+        if self._said is not None:
+            self._state.put([(self._said, None)])
+            self._said = None

@@ -1,0 +1,95 @@
+"""How a parked record lies in the topic of dead letters: as it was, our headers before its own. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cdc.errors import SinkUnfit
+from cdc.model.event import Headers
+from cdc.progress.restore import LogRecord
+from sinks.contract import Place
+
+REASON_MAX: Final = 1000  # characters of what a store says; it may say a lot
+PREFIX: Final = "__dlq."
+
+_NAMES: Final = tuple(
+    PREFIX + name
+    for name in ("topic", "partition", "offset", "timestamp_ms", "position", "error", "reason", "parked_at_ms")
+)
+BEHIND: Final = "blocked"
+"""The error of a letter whose own record nobody has tried: one of its key before it was refused."""
+
+
+class _Source(msgspec.Struct, frozen=True):
+    epoch: int
+    commit_lsn: int
+    ordinal: int
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    source: _Source
+
+
+class Letter(NamedTuple):
+    """A dead letter.
+
+    Attributes:
+        at: its offset in the topic of dead letters.
+        record: the record as it was in its own topic.
+        position: ``epoch/commit_lsn/ordinal`` of the event; empty for a tombstone.
+        error: class of the refusal; ``blocked`` when a record of the key before it was refused.
+        reason: what the store said.
+        parked_at_ms: by the worker's clock.
+    """
+
+    at: int
+    record: LogRecord
+    position: str
+    error: str
+    reason: str
+    parked_at_ms: int
+
+    @property
+    def place(self) -> Place:
+        """The partition it came from."""
+        return self.record[0], self.record[1]
+
+
+def headers_of(record: LogRecord, error: str, reason: str, parked_at_ms: int) -> Headers:
+    """Headers of the letter of a record."""
+    topic, partition, offset, timestamp_ms, _, value, headers = record
+    texts = (topic, partition, offset, timestamp_ms, _position(value), error, reason[:REASON_MAX], parked_at_ms)
+    ours = [(name, str(text).encode()) for name, text in zip(_NAMES, texts, strict=True)]
+    return [*ours, *(headers or [])]
+
+
+def letter_of(found: LogRecord) -> Letter:
+    """Read a record of the topic of dead letters. Raises SinkUnfit for one that is none."""
+    where, _, at, _, key, value, headers = found
+    ours, theirs = (headers or [])[: len(_NAMES)], (headers or [])[len(_NAMES) :]
+    try:
+        said = dict(ours)
+        topic, partition, offset, timestamp_ms, position, error, reason, parked_at_ms = (
+            said[name].decode() for name in _NAMES
+        )
+        record = (topic, int(partition), int(offset), int(timestamp_ms), key, value, theirs or None)
+        return Letter(at, record, position, error, reason, int(parked_at_ms))
+    except (KeyError, ValueError):
+        raise SinkUnfit(
+            f"record {at} of {where} is no dead letter",
+            hint="another program writes to the topic, or another version of Tailrace did",
+            topic=where,
+            offset=at,
+        ) from None
+
+
+def _position(value: bytes | None) -> str:
+    if value is None:
+        return ""
+    try:
+        source = msgspec.json.decode(value, type=_Envelope).source
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return f"{source.epoch}/{source.commit_lsn}/{source.ordinal}"

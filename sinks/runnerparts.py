@@ -1,0 +1,68 @@
+"""What a runner is made of: contracts of what it needs around it, so that tests stand in for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from cdc.clock import Clock
+from cdc.config.settings import Applied
+from cdc.kafka.facts import TopicFacts
+from cdc.kafka.group import Polled
+from sinks.contract import DeadLetters, Place, Target
+from sinks.lanes import Bounds
+from sinks.marks import Why
+from sinks.observer import RunnerObserver, Unobserved
+from sinks.schemabook import SchemaSource
+
+Starts: TypeAlias = Callable[[Sequence[Place]], Mapping[Place, int]]
+"""Where partitions are read from that nobody has committed; one that is missing from its beginning."""
+
+
+class Group(Protocol):
+    """What the runner needs of `cdc.kafka.group.GroupConsumer`."""
+
+    @property
+    def member(self) -> str: ...  # noqa: D102
+    def subscribe(self, topics: Iterable[str]) -> None: ...  # noqa: D102
+    def poll(self, wait_s: float) -> Polled: ...  # noqa: D102
+    def commit(self, positions: Mapping[Place, tuple[int, str]]) -> bool: ...  # noqa: D102
+    def pause(self, places: Iterable[Place]) -> None: ...  # noqa: D102
+    def resume(self, places: Iterable[Place]) -> None: ...  # noqa: D102
+    def seek(self, place: Place, offset: int) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
+class Wishes(Protocol):
+    """What the runner needs of `sinks.control.Control`."""
+
+    def look(self) -> str | None: ...  # noqa: D102
+    def say_paused(self, member: str) -> None: ...  # noqa: D102
+    def say_running(self) -> None: ...  # noqa: D102
+
+
+class Directory(Protocol):
+    """What the runner needs of `cdc.kafka.admin.TopicAdmin`."""
+
+    def describe(self, topics: Iterable[str]) -> Mapping[str, TopicFacts | None]:
+        """Facts of each topic, None for one that is not there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunnerParts:
+    """What a runner is made of. `closing` closes what was opened for it."""
+
+    why: Why
+    settings: Applied
+    target: Target
+    letters: DeadLetters
+    directory: Directory
+    schemas: SchemaSource
+    control: Wishes
+    clock: Clock
+    observer: RunnerObserver = field(default_factory=Unobserved)
+    starts: Starts | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+    closing: ExitStack = field(default_factory=ExitStack)
