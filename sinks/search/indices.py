@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from cdc.errors import SinkStale, SinkUnfit
 from sinks.contract import Topic
@@ -86,6 +87,13 @@ class Indices:
 
         Raises SinkUnfit when something else has the alias, SinkStale when it is of another topic of the same name.
         """
+        found = self.behind(topic)
+        if found is not None:
+            self._check(found, topic)
+        return found
+
+    def behind(self, topic: Topic) -> Index | None:
+        """As `live`, whatever topic the index is of."""
         alias = self.alias(topic.table)
         found = self._described(alias)
         if not found:
@@ -97,8 +105,12 @@ class Indices:
                 sink=self.sink,
                 table=topic.table,
             )
-        self._check(found[0], topic)
         return found[0]
+
+    def is_behind(self, topic: Topic, index: str) -> bool:
+        """Whether the alias is on that index."""
+        found = self.behind(topic)
+        return found is not None and found.name == index
 
     def generations(self, topic: Topic) -> list[Index]:
         """Every index of ours for a table, the oldest first; also those of a topic that is gone."""
@@ -143,9 +155,12 @@ class Indices:
             table=table,
         )
 
-    def put_meta(self, index: Index, meta: Meta) -> None:
-        """Note what an index is from now on."""
-        self.client.ask("PUT", f"/{index.name}/_mapping", {"_meta": {_OURS: meta}})
+    def mark(self, topic: Topic, index: str, *, retired_ms: int) -> None:
+        """Note since when an index is not written to; 0: it is."""
+        for found in self.generations(topic):
+            if found.name == index:
+                meta = structs.replace(found.meta, retired_ms=retired_ms)
+                self.client.ask("PUT", f"/{index}/_mapping", {"_meta": {_OURS: meta}})
 
     def put_settings(self, index: str, settings: Mapping[str, Any]) -> None:
         """Change settings that can be changed while the index is open."""
@@ -170,13 +185,11 @@ class Indices:
         else:
             self.put_settings(index, {"blocks.write": None})
 
-    def swap(self, old: Index, new: str, topic: Topic) -> None:
-        """Put the alias from one index on another one, in one step."""
+    def swap(self, topic: Topic, old: str | None, new: str) -> None:
+        """Put the alias from one index, if there is one, on another one, in one step."""
         alias = self.alias(topic.table)
-        actions = [
-            {"remove": {"index": old.name, "alias": alias}},
-            {"add": {"index": new, "alias": alias, "is_write_index": True}},
-        ]
+        actions: list[dict[str, Any]] = [{"remove": {"index": old, "alias": alias}}] if old else []
+        actions.append({"add": {"index": new, "alias": alias, "is_write_index": True}})
         self.client.ask("POST", "/_aliases", {"actions": actions})
 
     def delete(self, index: str) -> None:

@@ -207,9 +207,7 @@ def test_column_that_came_while_the_index_was_replaced_is_in_the_new_one(
     indices.block(old, closed=True)
     (stuck,) = target.apply([c._replace(schema_id="new") for c in changes(book_with({"id": 1, "extra": "x"}).records)])
     assert (stuck.verdict, stuck.error) == (Verdict.LATER, "cluster_block_exception")
-    live_index = indices.live(TABLE)
-    assert live_index is not None
-    indices.swap(live_index, indices.name(TABLE, 2), TABLE)
+    indices.swap(TABLE, old, indices.name(TABLE, 2))
 
     (outcome,) = target.apply(
         [c._replace(schema_id="new") for c in changes(book_with({"id": 1, "extra": "x"}).records)]
