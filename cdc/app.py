@@ -18,7 +18,7 @@ from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
-from cdc.config.sinks import lake_of, lakes
+from cdc.config.sinks import applied_of, lake_of, lakes
 from cdc.daemon import Daemon
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
@@ -27,6 +27,8 @@ from cdc.startup.protocol import start
 from cdc.startup.walguard import WalGuard
 from cdc.supervisor import Launch, Supervisor
 from cdc.telemetry import log
+from cdc.telemetry.appliedmetrics import AppliedMetrics
+from cdc.telemetry.appliedstatus import AppliedStatus
 from cdc.telemetry.metrics import Metrics, SinkMetrics
 from cdc.telemetry.sinkstatus import SinkStatus
 from cdc.telemetry.status import Status
@@ -34,6 +36,7 @@ from cdc.web.server import Rendered, Reported, WebServer
 from cdc.web.wait import WaitRoute
 
 if TYPE_CHECKING:
+    from cdc.appliers import Replay
     from sinks.warehouse.manifest import Manifest
     from sinks.warehouse.verifying import MirrorReport
 
@@ -102,7 +105,7 @@ def verify_sink(
 def run_sink(
     config: Config, name: str, progress: Progress, *, master: str | None = None, until_eof: bool = False
 ) -> None:
-    """Run a sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
+    """Run a warehouse sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
 
     `master` is a Spark master in place of the configured one. With `until_eof` the end of the standard input is a
     signal too: the sink ends with whoever holds the other side.
@@ -124,6 +127,33 @@ def run_sink(
         closing.callback(leaving.is_over)
         Daemon(
             lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
+            daemon_status,
+            daemon_metrics,
+            clock,
+            what="sink",
+        ).run(stop)
+
+
+def run_applied(
+    config: Config, name: str, *, until_eof: bool = False, replay: Replay | None = None, instance: str = ""
+) -> None:
+    """As `run_sink`, for a sink that applies one key at a time. `instance`: its name in the group over restarts."""
+    from cdc.appliers import replayed, start_applied
+
+    config, name = replayed(config, name, replay)
+    settings = applied_of(config, name)
+    clock, daemon_metrics, stop = SystemClock(), Metrics(), threading.Event()
+    daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
+    metrics = AppliedMetrics(daemon_metrics)
+    status = AppliedStatus(daemon_status, metrics, clock)
+    leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    if until_eof:
+        threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
+    with ExitStack() as closing:
+        _serve(settings.listen, (status, metrics), {}, clock, closing, f"sinks.{name}.listen")
+        closing.callback(leaving.is_over)
+        Daemon(
+            lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),
             daemon_status,
             daemon_metrics,
             clock,

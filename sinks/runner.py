@@ -125,12 +125,15 @@ class SinkRunner:
         topics = self._topics({topic for topic, _ in (*places, *self._partitions)})
         parts.target.open([topic for topic, _ in topics.values()])
         parts.letters.assigned([*self._partitions, *places])
+        parts.places.reload()
         kept = parts.target.positions()
         unknown = [place for place, begin in places.items() if begin.committed is None]
         first = parts.starts(unknown) if parts.starts is not None and unknown else {}
         starts: dict[Place, int] = {}
         for place, begin in places.items():
             topic, facts = topics[place[0]]
+            if begin.committed is None:
+                parts.places.check(place, topic.topic_id, parts.why)
             window, now_s = window_of(facts.configs), parts.clock.wall_s()
             start = start_offset(place, begin, topic.topic_id, window, now_s, parts.why, first.get(place))
             if kept is not None and begin.committed is not None:
@@ -378,6 +381,7 @@ class SinkRunner:
         if self._committed(marked, now_s):
             for place, offset in positions.items():
                 among[place].committed, among[place].committed_s = offset, now_s
+            self._parts.places.committed({place: among[place].topic.topic_id for place in positions})
             self._tell_lag(at_s)
 
     def _committed(self, marked: Mapping[Place, tuple[int, str]], now_s: float) -> bool:

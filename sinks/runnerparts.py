@@ -43,6 +43,14 @@ class Wishes(Protocol):
     def say_running(self) -> None: ...  # noqa: D102
 
 
+class Places(Protocol):
+    """What the runner needs of `sinks.readplaces.ReadPlaces`."""
+
+    def reload(self) -> None: ...  # noqa: D102
+    def check(self, place: Place, topic_id: str, why: Why) -> None: ...  # noqa: D102
+    def committed(self, places: Mapping[Place, str]) -> None: ...  # noqa: D102
+
+
 class Directory(Protocol):
     """What the runner needs of `cdc.kafka.admin.TopicAdmin`."""
 
@@ -61,6 +69,7 @@ class RunnerParts:
     directory: Directory
     schemas: SchemaSource
     control: Wishes
+    places: Places
     clock: Clock
     observer: RunnerObserver = field(default_factory=Unobserved)
     starts: Starts | None = None

@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
-from cdc.cli import output
+from cdc.cli import output, sinkstate
 from cdc.cli.lastword import run_logged
 from cdc.cli.options import config_option, configuration, json_option
+from cdc.cli.sinkstate import seen, sink_table
+from cdc.cli.tail import FROM
+from cdc.config.load import SINK_NAME
+from cdc.config.settings import Applied
+from cdc.config.sinks import sink_of
+from cdc.errors import UsageError
+
+if TYPE_CHECKING:
+    from cdc.appliers import Replay
 
 
 @click.group("sink")
 def group() -> None:
-    """What is kept in step with the log: lake tables."""
+    """What is kept in step with the log: search indexes, caches, lake tables."""
 
 
 @group.command("run")
 @click.argument("name")
 @click.option("--master", metavar="URL", help="Spark master in place of the configured one: local[4], spark://...")
+@click.option("--from", "start", help=f"Search and cache, with --as: where to begin: {FROM}.")
+@click.option("--as", "as_name", metavar="NAME2", help="Search and cache: into a target of its own of this name.")
+@click.option("--instance", default="", help="Search and cache: a name in the group that stays over restarts.")
 @click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End as by SIGTERM at the end of the standard input.")
 @config_option
-def run_command(name: str, master: str | None, json_logs: bool, until_eof: bool, config_path: Path | None) -> int:
+def run_command(
+    name: str,
+    *,
+    master: str | None,
+    start: str | None,
+    as_name: str | None,
+    instance: str,
+    json_logs: bool,
+    until_eof: bool,
+    config_path: Path | None,
+) -> int:
     """Keep the sink NAME in step with the log until stopped.
 
-    SIGTERM and Ctrl-C end it behind the cut under way; being killed at any moment loses nothing either.
+    Several processes of one search or cache sink share its partitions. SIGTERM and Ctrl-C end it in order, what is
+    under way finished first; being killed at any moment loses nothing either.
+
+    --from with --as replays history into another target, beside the first and without disturbing it: with the
+    settings of NAME, under the name NAME2. It goes on where it was when it is started again.
     """
     from cdc.telemetry import log
 
@@ -37,14 +62,45 @@ def run_command(name: str, master: str | None, json_logs: bool, until_eof: bool,
 
     def work() -> None:
         config = configuration(config_path)
+        if isinstance(sink_of(config, name), Applied):
+            from cdc.app import run_applied
+
+            _refuse(master is not None, "--master is for a warehouse")
+            replay = replay_of(start, as_name)
+            run_applied(config, name, until_eof=until_eof, replay=replay, instance=instance)
+            return
         from cdc.app import run_sink
         from cdc.cli.localprogress import Bars
 
+        _refuse(bool(start or as_name or instance), "--from, --as and --instance are for search and cache")
         with Bars() as told:
             run_sink(config, name, told, master=master, until_eof=until_eof)
 
-    with log.bound(sink=name):
+    with log.bound(sink=as_name or name):
         return run_logged(work, "sink_stopped", as_json=as_json)
+
+
+def replay_of(start: str | None, name: str | None) -> Replay | None:
+    """What --from and --as mean together. Raises UsageError when one of them is missing."""
+    from cdc.appliers import Replay
+    from cdc.cli.tail import parse_start
+
+    if start is None and name is None:
+        return None
+    if start is None or name is None:
+        raise UsageError(
+            "--from and --as come together: another place in the log is for another target",
+            hint="a sink itself always goes on where it is",
+            command="cdc sink run NAME --from beginning --as NAME2",
+        )
+    if SINK_NAME.fullmatch(name) is None:
+        raise UsageError(f"--as {name!r}: a name has lower-case letters, digits and underscores, 40 at most")
+    return Replay(parse_start(start), name)
+
+
+def _refuse(wrong: bool, message: str) -> None:
+    if wrong:
+        raise UsageError(message, command="cdc sink run --help")
 
 
 @group.command("list")
@@ -52,38 +108,15 @@ def run_command(name: str, master: str | None, json_logs: bool, until_eof: bool,
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
     """Show the sinks of the configuration and how far each is."""
-    from cdc.config.sinks import lakes
-    from cdc.lsn import Lsn
-    from sinks.warehouse.location import Location
-    from sinks.warehouse.manifest import ManifestStore
-
-    config = configuration(config_path)
-    found = []
-    for name, settings in sorted(lakes(config).items()):
-        current = ManifestStore(Location.configured(settings)).current()
-        found.append(
-            {
-                "name": name,
-                "kind": "warehouse",
-                "path": settings.path,
-                "cut": current.cut if current else 0,
-                "lsn": str(Lsn(current.end_lsn)) if current else None,
-                "published_at": _time(current.committed_at_us) if current else None,
-                "tables": len(current.tables) if current else 0,
-                "views": len(current.views) if current else 0,
-            }
-        )
+    found = seen(configuration(config_path))
     if as_json:
         output.show_json({"sinks": found})
         return
     if not found:
         output.note("the configuration has no sinks; add a table [sinks.NAME]")
         return
-    table = output.table("sink", "kind", "path", "cut", "LSN", "published", "tables", "views", right=["cut", "tables"])
-    for sink in found:
-        table.add_row(*(Text("-" if value is None else str(value)) for value in sink.values()))
-    output.show_table(table)
+    output.show_table(sink_table(found))
 
 
-def _time(us: int) -> str:
-    return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")
+for _command in sinkstate.COMMANDS:
+    group.add_command(_command)

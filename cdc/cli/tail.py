@@ -31,14 +31,14 @@ _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot read"
 _AGO: Final = re.compile(r"(\d{1,9})\s*(s|m|min|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _TABLES_SHOWN_MAX: Final = 20
-_FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m), or offset:TOPIC:PARTITION:N"
+FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m), or offset:TOPIC:PARTITION:N"
 
 
 @click.command("tail")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--op", "ops", help="Only these operations: c, u, d, r, separated by commas.")
 @click.option("--key", help="""Only this key, as JSON: '{"id": 7}', or the value alone for a key of one column.""")
-@click.option("--from", "start", default="now", show_default=True, help=f"Where to start: {_FROM}.")
+@click.option("--from", "start", default="now", show_default=True, help=f"Where to start: {FROM}.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many events.")
 @click.option("-f/ ", "--follow/--no-follow", default=True, help="Wait for more at the end (the default), or stop.")
 @click.option("--topic", "with_topic", is_flag=True, help="Show topic, partition and offset too.")
@@ -103,7 +103,7 @@ def parse_start(text: str) -> Start:
             return AtTime(int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000))
         except (ValueError, OverflowError):
             pass
-    raise UsageError(f"--from {text!r} is no place in the log", hint=f"it is {_FROM}", command="cdc tail --help")
+    raise UsageError(f"--from {text!r} is no place in the log", hint=f"it is {FROM}", command="cdc tail --help")
 
 
 def parse_ops(text: str | None) -> frozenset[str]:

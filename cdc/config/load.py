@@ -28,7 +28,7 @@ _PORT_MAX: Final = 65535
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
 _FEW: Final = 12  # keys that fit into a hint
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
-_SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_OPTIONS: Final = frozenset(
     {"bootstrap.servers", "transactional.id", "enable.idempotence", "acks", "isolation.level"}
 )
@@ -228,7 +228,7 @@ def _check(config: Config, where: str) -> None:
             f"{where}: capture.heartbeat_query has no interval", hint="set capture.heartbeat_interval_s, as 10"
         )
     for sink in config.sinks:
-        if _SINK_NAME.fullmatch(sink) is None:
+        if SINK_NAME.fullmatch(sink) is None:
             raise ConfigError(
                 f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from cdc.config.settings import Config, Sink, Warehouse
+from cdc.config.settings import Applied, Config, Sink, Warehouse
 from cdc.errors import UsageError
 
 _S = TypeVar("_S")
@@ -19,6 +19,17 @@ def sink_of(config: Config, name: str) -> Sink:
 def lake_of(config: Config, name: str) -> Warehouse:
     """The section of a sink of kind `warehouse`. Raises UsageError with what there is."""
     return _found(lakes(config), name, "warehouse sink")
+
+
+def applied_of(config: Config, name: str) -> Applied:
+    """The section of a sink that applies one key at a time. Raises UsageError for another kind."""
+    settings = sink_of(config, name)
+    if not isinstance(settings, Applied):
+        raise UsageError(
+            f"sink {name!r} is a warehouse, which takes whole cuts: this is for search and cache",
+            hint="end its process to pause it; nothing is lost by that",
+        )
+    return settings
 
 
 def lakes(config: Config) -> dict[str, Warehouse]:

@@ -31,6 +31,7 @@ BATCH_RECORDS_MAX: Final = 2_000
 ASK_S: Final = 30.0  # for offsets while an assignment begins
 CLOSE_S: Final = 10.0
 _SEEK_AGAIN_S: Final = 0.05
+_ASK_AGAIN_S: Final = 0.1
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 # The group went on without us: what we would have committed is done again by whoever has the partition now.
@@ -254,11 +255,17 @@ class GroupConsumer:
     def _offsets(self, consumer: Consumer, places: Sequence[Place], which: int) -> dict[Place, int]:
         doing = "read offsets"
         asked = [TopicPartition(*place, which) for place in places]
-        answer = self._call(doing, lambda: consumer.offsets_for_times(asked, ASK_S))
-        for one in answer:
-            if one.error is not None:
-                raise self._error(one.error, doing, topic=one.topic)
-        return {(one.topic, one.partition): one.offset for one in answer}
+        ends_s = self._clock.monotonic_s() + ASK_S
+        while True:
+            answer, error = attempt(lambda: consumer.offsets_for_times(asked, ASK_S))
+            errors = [error] if error is not None else [one.error for one in answer or [] if one.error is not None]
+            if not errors:
+                return {(one.topic, one.partition): one.offset for one in answer or []}
+            raised = self._error(errors[0], doing)
+            # A new partition has no leader yet, or an old one has another than this client knows.
+            if not isinstance(raised, BrokerUnreachable) or self._clock.monotonic_s() > ends_s:
+                raise raised
+            self._clock.wait(threading.Event(), _ASK_AGAIN_S)
 
     def _take(self, message: Message, polled: Polled) -> None:
         error = message.error()

@@ -64,6 +64,13 @@ class GroupAdmin:
             if one.error is not None:
                 raise self._error(one.error, doing)
 
+    def delete(self, group: str) -> None:
+        """Have the broker forget a group without members; nothing when there is none."""
+        self._result(
+            f"delete group {group}",
+            lambda: self._client.delete_consumer_groups([group], request_timeout=ASK_S)[group].result(ASK_S),
+        )
+
     def members(self, group: str) -> set[str]:
         """Ids of those that are in a group now."""
         found = self._result(

@@ -1,0 +1,132 @@
+"""Puts a sink of one key at a time together: its store by kind, the group, the runner, and where a replay begins.
+
+Part of the composition root beside `cdc.app`: it names concrete classes. A store's package is imported only when a
+sink of its kind is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, cast
+
+from msgspec import structs
+
+from cdc.clock import Clock
+from cdc.config.settings import Applied, Cache, Config, Search
+from cdc.config.sinks import applied_of
+from cdc.cuts import place_before
+from cdc.errors import UsageError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
+from cdc.kafka.group import GroupConsumer
+from cdc.model.names import sink_group
+from cdc.reading import AtLsn, AtOffset, AtTime, Beginning, Now, Start
+from sinks.contract import Place, Target
+from sinks.control import Control
+from sinks.marks import Why
+from sinks.observer import RunnerObserver
+from sinks.parking import dead_letters
+from sinks.readplaces import ReadPlaces
+from sinks.runner import SinkRunner
+from sinks.runnerparts import RunnerParts, Starts
+from sinks.schemabook import SchemaBook
+from sinks.statetopic import StateTopic
+
+_KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.start", Cache: "sinks.cache.start"}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Another target under another name, from a place in the log on."""
+
+    start: Start
+    name: str
+
+
+def replayed(config: Config, name: str, replay: Replay | None) -> tuple[Config, str]:
+    """The configuration in which the sink has the replay's name. Raises UsageError for one that is taken."""
+    if replay is None:
+        return config, name
+    if replay.name in config.sinks:
+        raise UsageError(
+            f"--as {replay.name!r} is a sink of the configuration",
+            hint="name one that is not there: it has its own place",
+        )
+    return structs.replace(config, sinks={**config.sinks, replay.name: applied_of(config, name)}), replay.name
+
+
+def target_of(config: Config, name: str, settings: Applied) -> Target:
+    """The store of a sink, not yet asked for anything."""
+    module = import_module(_KINDS[type(settings)])
+    return cast("Target", module.target(config, name, settings))  # each of them has one, of exactly this form
+
+
+def start_applied(
+    config: Config,
+    name: str,
+    clock: Clock,
+    *,
+    observer: RunnerObserver,
+    replay: Replay | None = None,
+    instance: str = "",
+    target: Target | None = None,
+) -> SinkRunner:
+    """A runner that has joined its group. Raises what forbids it, with everything closed again."""
+    settings, group = applied_of(config, name), sink_group(config.name, name)
+    with ExitStack() as closing:
+        reader = closing.enter_context(LogReader(config.kafka, client_id=f"{group}.reader"))
+        schemas = SchemaBook(reader, config.name, settings.tables, clock)
+        schemas.look()
+        state = StateTopic(config, name)
+        closing.callback(state.close)
+        state_of_places = StateTopic(config, name)
+        closing.callback(state_of_places.close)
+        letters = dead_letters(config, name, settings, clock)
+        closing.callback(letters.close)
+        store = target or target_of(config, name, settings)
+        closing.callback(store.close)
+        runner = SinkRunner(
+            RunnerParts(
+                why=Why(name, group),
+                settings=settings,
+                target=store,
+                letters=letters,
+                directory=TopicAdmin(config.kafka, client_id=f"{group}.admin"),
+                schemas=schemas,
+                control=Control(state),
+                places=ReadPlaces(state_of_places),
+                clock=clock,
+                observer=observer,
+                starts=None if replay is None else starts_of(reader, config.name, replay.start),
+                closing=closing.pop_all(),
+            )
+        )
+        runner.join(GroupConsumer(config.kafka, group, runner, instance=instance, clock=clock))
+        return runner
+    raise AssertionError("unreachable")
+
+
+def starts_of(reader: LogReader, name: str, start: Start) -> Starts:
+    """Where a replay begins, for partitions that its group has not committed."""
+
+    def starts(places: Sequence[Place]) -> Mapping[Place, int]:
+        match start:
+            case AtLsn(lsn):
+                found = place_before(reader, name, lsn)
+                return {} if found is None else found.offsets
+            case AtTime(timestamp_ms):
+                at = reader.offsets_for_time(places, timestamp_ms)
+                ends = reader.end_offsets({topic for topic, _ in places})
+                return {place: ends[place][1] if offset is None else offset for place, offset in at.items()}
+            case AtOffset(partition, offset):
+                return {partition: offset}
+            case Now():
+                ends = reader.end_offsets({topic for topic, _ in places})
+                return {place: ends[place][1] for place in places}
+            case Beginning():
+                return {}
+
+    return starts

@@ -1,0 +1,137 @@
+"""`cdc sink status`, `pause` and `resume`: how far sinks are, and whether they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.options import config_option, configuration, json_option
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config, Warehouse
+
+_COLUMNS: Final = {
+    "name": "sink",
+    "kind": "kind",
+    "state": "state",
+    "members": "workers",
+    "lsn": "LSN",
+    "lag_records": "behind",
+    "lag_seconds": "seconds",
+    "cut": "cut",
+    "published_at": "published",
+}
+
+
+@click.command("status")
+@click.argument("name", required=False)
+@config_option
+@json_option
+def status_command(name: str | None, config_path: Path | None, as_json: bool) -> None:
+    """Show how far the sink NAME is, or each of them: LSN, offsets and seconds behind, and who is at work.
+
+    Asks Kafka, or the lake, and no process of the sink: it works while they are down, and from any machine.
+    """
+    from cdc.config.sinks import sink_of
+
+    config = configuration(config_path)
+    if name is not None:
+        sink_of(config, name)
+    found = [one for one in seen(config) if name in (None, one["name"])]
+    if as_json:
+        output.show_json({"sinks": found} if name is None else found[0])
+    elif found:
+        output.show_table(sink_table(found))
+    else:
+        output.note("the configuration has no sinks; add a table [sinks.NAME]")
+
+
+@click.command("pause")
+@click.argument("name")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds.")
+@config_option
+@json_option
+def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json: bool) -> None:
+    """Have the sink NAME apply nothing, over restarts too, until `cdc sink resume`.
+
+    Returns when each of its processes has committed what it applied and says that it stands still.
+    """
+    from cdc.clock import SystemClock
+    from cdc.config.sinks import applied_of
+    from cdc.sinkpause import pause_sink
+
+    config = configuration(config_path)
+    applied_of(config, name)
+    workers = pause_sink(config, name, SystemClock(), timeout_s=timeout_s)
+    if as_json:
+        output.show_json({"sink": name, "paused": True, "workers": workers})
+    else:
+        output.done(f"{name} is paused; {workers} workers have stopped")
+
+
+@click.command("resume")
+@click.argument("name")
+@config_option
+@json_option
+def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
+    """Have a paused sink go on where it was."""
+    from cdc.config.sinks import applied_of
+    from cdc.sinkpause import resume_sink
+
+    config = configuration(config_path)
+    applied_of(config, name)
+    was_paused = resume_sink(config, name)
+    if as_json:
+        output.show_json({"sink": name, "paused": False, "was_paused": was_paused})
+    else:
+        output.done(f"{name} goes on" if was_paused else f"{name} was not paused")
+
+
+COMMANDS: Final = (status_command, pause_command, resume_command)
+
+
+def seen(config: Config) -> list[dict[str, Any]]:
+    """Every sink of the configuration, as documents."""
+    from cdc.clock import SystemClock
+    from cdc.sinkview import looked
+
+    with output.waiting("looking"):
+        return looked(config, SystemClock(), _lake)
+
+
+def sink_table(found: Sequence[dict[str, Any]]) -> Table:
+    """For people: the columns that any of these has."""
+    columns = [key for key in _COLUMNS if any(key in one for one in found)]
+    titles = [_COLUMNS[key] for key in columns]
+    right = [_COLUMNS[key] for key in columns if key in {"members", "lag_records", "lag_seconds", "cut"}]
+    table = output.table(*titles, right=right)
+    for one in found:
+        table.add_row(*(Text("-" if one.get(key) is None else str(one[key])) for key in columns))
+    return table
+
+
+def _lake(settings: Warehouse) -> dict[str, Any]:
+    from cdc.lsn import Lsn
+    from sinks.warehouse.location import Location
+    from sinks.warehouse.manifest import ManifestStore
+
+    current = ManifestStore(Location.configured(settings)).current()
+    return {
+        "path": settings.path,
+        "cut": current.cut if current else 0,
+        "lsn": str(Lsn(current.end_lsn)) if current else None,
+        "published_at": _time(current.committed_at_us) if current else None,
+        "tables": len(current.tables) if current else 0,
+        "views": len(current.views) if current else 0,
+    }
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")

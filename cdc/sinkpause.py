@@ -1,0 +1,58 @@
+"""Pauses a sink and has it go on: a record in its state topic that outlives every process."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Final
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import SinkBehind
+from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.model.names import sink_group
+from sinks.control import PAUSE_KEY, heard, pause_of, pause_value
+from sinks.statetopic import StateTopic
+
+_LOOK_S: Final = 0.2
+
+
+def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float) -> int:
+    """Returns when every worker of the sink has committed and applies nothing; how many there are.
+
+    A sink that is paused already stays so. Raises SinkBehind when workers do not say so in time; the wish holds.
+    """
+    state, group = StateTopic(config, sink), sink_group(config.name, sink)
+    admin = GroupAdmin(config.kafka)
+    try:
+        kept = state.load()
+        pause = pause_of(kept.get(PAUSE_KEY)) or secrets.token_hex(8)
+        if PAUSE_KEY not in kept:
+            state.put([(PAUSE_KEY, pause_value(pause))])
+        ends_s = clock.monotonic_s() + timeout_s
+        while True:
+            members = admin.members(group)
+            missing = members - heard(state.load().items(), pause)
+            if not missing:
+                return len(members)
+            if clock.monotonic_s() > ends_s:
+                raise SinkBehind(
+                    f"{len(missing)} of {len(members)} workers of {sink!r} have not stopped after {timeout_s:.0f} s",
+                    hint="the wish holds: they stop as soon as they hear of it; see their logs",
+                    command=f"cdc sink status {sink}",
+                )
+            clock.wait(threading.Event(), _LOOK_S)
+    finally:
+        state.close()
+
+
+def resume_sink(config: Config, sink: str) -> bool:
+    """Have it go on; False when it was not paused. Workers hear of it within a second."""
+    state = StateTopic(config, sink)
+    try:
+        if PAUSE_KEY not in state.load():
+            return False
+        state.put([(PAUSE_KEY, None)])
+        return True
+    finally:
+        state.close()

@@ -1,0 +1,159 @@
+"""A look at sinks from outside: how far the group of each is, who is in it, whether it is paused. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdc.clock import Clock
+from cdc.config.settings import Applied, Config, Warehouse
+from cdc.errors import TopicMismatch
+from cdc.kafka.consumer import LogReader
+from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.lsn import Lsn
+from cdc.model.names import cuts_topic, sink_group, sink_state_topic
+from cdc.model.progress import Cut
+from cdc.progress.records import decode
+from sinks.contract import Place
+from sinks.control import PAUSE_KEY, pause_of
+from sinks.schemabook import SchemaBook
+
+_CUTS: Final = 4096  # offsets of the cut index that are looked through: a full map comes every 1,000 records
+_TIMES: Final = 8  # partitions whose next record is read to tell its age
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedView:
+    """What is seen of a sink that applies one key at a time.
+
+    Attributes:
+        members: processes in its group now.
+        positions: what is committed, of the partitions that it keeps.
+        lag_records: offsets to the ends, control records among them; partitions never committed from their beginning.
+        lag_seconds: age of the oldest record that is not applied; None while nothing is committed.
+        lsn: everything that committed before it is applied; None: unknown, or nothing yet.
+    """
+
+    members: int
+    positions: Mapping[Place, int]
+    lag_records: int
+    lag_seconds: float | None
+    lsn: Lsn | None
+    paused: bool
+
+    @property
+    def state(self) -> str:
+        """RUNNING, CATCHING_UP, PAUSED or STOPPED, as far as it shows from outside."""
+        if self.paused:
+            return "PAUSED"
+        if not self.members:
+            return "STOPPED"
+        return "CATCHING_UP" if self.lag_seconds is None or self.lag_seconds > _BEHIND_S else "RUNNING"
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "state": self.state,
+            "members": self.members,
+            "partitions": len(self.positions),
+            "lag_records": self.lag_records,
+            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 1),
+            "lsn": None if self.lsn is None else str(self.lsn),
+            "paused": self.paused,
+        }
+
+
+_BEHIND_S: Final = 30.0
+
+
+class SinkViewer:
+    """Looks at sinks. Close it. Raises BrokerUnreachable, BrokerRefused, TopicMismatch when capture never ran."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._reader = LogReader(config.kafka, client_id="tailrace-sinks")
+        self._groups = GroupAdmin(config.kafka)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._reader.close()
+
+    def applied(self, name: str, settings: Applied) -> AppliedView:
+        """A sink that applies one key at a time."""
+        book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock)
+        book.look()
+        group = sink_group(self._config.name, name)
+        topics = book.tables()
+        ends = self._reader.end_offsets(topics) if topics else {}
+        committed = {place: one.offset for place, one in self._groups.committed(group).items() if place in ends}
+        at = {place: committed.get(place, low) for place, (low, _) in ends.items()}
+        behind = {place: offset for place, offset in at.items() if offset < ends[place][1]}
+        return AppliedView(
+            members=len(self._groups.members(group)),
+            positions=committed,
+            lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
+            lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
+            lsn=self._lsn(committed, topics),
+            paused=self._paused(name),
+        )
+
+    def _age_s(self, behind: Mapping[Place, int], ends: Mapping[Place, tuple[int, int]]) -> float:
+        """Of the oldest record that is not applied, among those that are most behind."""
+        most = sorted(behind, key=lambda place: behind[place] - ends[place][1])[:_TIMES]
+        oldest_ms = None
+        for place in most:
+            for batch in self._reader.read({place: behind[place]}, {place: ends[place][1]}):
+                found_ms = batch[0][3]
+                oldest_ms = found_ms if oldest_ms is None else min(oldest_ms, found_ms)
+                break
+        return 0.0 if oldest_ms is None else max(0.0, self._clock.wall_s() - oldest_ms / 1000)
+
+    def _lsn(self, positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
+        place = (cuts_topic(self._config.name), 0)
+        low, high = self._reader.end_offsets([place[0]])[place]
+        batches = self._reader.read({place: max(low, high - _CUTS)}, {place: high})
+        cuts = [decode(record[5], Cut, place[0]) for batch in batches for record in batch if record[5] is not None]
+        return reached_lsn(cuts, positions, topics)
+
+    def _paused(self, name: str) -> bool:
+        topic = sink_state_topic(self._config.name, name)
+        try:
+            found = self._reader.last_records(topic, keys=[PAUSE_KEY])
+        except TopicMismatch:
+            return False
+        return PAUSE_KEY in found and pause_of(found[PAUSE_KEY][1]) is not None
+
+
+def reached_lsn(cuts: Collection[Cut], positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
+    """The LSN of the newest cut whose records in these topics all lie below the positions."""
+    offsets: dict[Place, int] = {}
+    begun, found = False, None
+    for cut in cuts:
+        begun = begun or cut.full
+        for text, account in cut.changed.items():
+            topic, _, partition = text.rpartition("-")
+            if topic in topics:
+                offsets[topic, int(partition)] = account[0]
+        if begun and cut.next_ordinal == 0 and all(positions.get(at, 0) >= offset for at, offset in offsets.items()):
+            found = Lsn(cut.end_lsn)
+    return found
+
+
+def looked(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every sink of the configuration, by name; `lake` says what is seen of one that takes whole cuts."""
+    found: list[dict[str, Any]] = []
+    viewer: SinkViewer | None = None
+    try:
+        for name, settings in sorted(config.sinks.items()):
+            if isinstance(settings, Warehouse):
+                found.append({"name": name, "kind": "warehouse", **lake(settings)})
+                continue
+            viewer = viewer or SinkViewer(config, clock)
+            kind = str(type(settings).__struct_config__.tag)
+            found.append({"name": name, "kind": kind, **viewer.applied(name, settings).document()})
+    finally:
+        if viewer is not None:
+            viewer.close()
+    return found
