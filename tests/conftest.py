@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = [
     "tests.fixtures.servers",
     "tests.fixtures.objectstore",
+    "tests.fixtures.caches",
     "tests.fixtures.daemon",
     "tests.fixtures.pair",
     "tests.fixtures.seed",

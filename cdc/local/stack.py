@@ -25,6 +25,7 @@ from cdc.local.kafka import Kafka
 from cdc.local.postgres import Postgres
 from cdc.local.registry import Registry
 from cdc.local.server import Description, Server, ServerOptions, StopMode
+from cdc.local.valkey import Valkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ _KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = 
     "postgres": Postgres,
     "kafka": Kafka,
     "registry": Registry,
+    "valkey": Valkey,
 }
 SERVERS: Final = tuple(_KINDS)
 ORDINARY: Final = ("postgres", "kafka")
@@ -112,6 +114,11 @@ class Stack:
     def registry(self) -> Registry:
         """The schema registry; raises LocalError when the stack was made without one."""
         return self._server("registry", Registry)
+
+    @property
+    def valkey(self) -> Valkey:
+        """The Valkey server; raises LocalError when the stack was made without one."""
+        return self._server("valkey", Valkey)
 
     def up(self, progress: Progress | None = None) -> list[Description]:
         """Start what does not run and wait until all answer; what runs is left as it is.
