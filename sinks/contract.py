@@ -90,13 +90,18 @@ class Held(NamedTuple):
         key: as the topic has it; None when the store has something there that was never written by us.
         name: what the store calls it.
         version: the offset it is as of.
-        content: equal to `Target.content` of the change it came from; None for a mark of a deleted key.
+        content: values by column, equal to `Target.content` of the change it came from but for the columns that were
+            kept; None for a mark of a deleted key.
     """
 
     key: bytes | None
     name: str
     version: int
-    content: object
+    content: Content | None
+
+
+Content: TypeAlias = Mapping[str, object]
+"""What a store has of a row, by column: all of it, or as much as its mode stores."""
 
 
 class Target(Protocol):
@@ -132,8 +137,8 @@ class Target(Protocol):
     def refresh(self, topics: Iterable[str]) -> None:
         """Returns when readers see everything that was applied before this call."""
 
-    def content(self, change: Change) -> object:
-        """What `Held.content` is when the store holds this change."""
+    def content(self, change: Change) -> Content | None:
+        """What `Held.content` is when the store holds this change; columns of `Change.kept` are not to be compared."""
 
     def held(self, topic: str) -> Iterator[Held]:
         """Every key of a topic that the store has, in any order; marks of deleted keys may be among them."""

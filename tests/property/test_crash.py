@@ -36,7 +36,7 @@ from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
-from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
+from cdc.model.progress import Cut, Progress, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.pipeline import Parts, Pipeline
 from cdc.progress.records import decode
@@ -48,6 +48,7 @@ from cdc.replication.reselect import Reselector
 from tests.fixtures import pgoutput as server
 from tests.fixtures.capture import NotingObserver, ScriptedStream
 from tests.fixtures.executors import Scripted, When
+from tests.fixtures.identities import identity
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Source, Step, Transaction
@@ -55,18 +56,7 @@ from tests.property.histories import FIRST_LSN, LEFT_OUT, Source, Step, Transact
 _TOPICS = {"shop.public.t1": 2, "shop.public.t2": 3}
 _TRANSACTIONS = "shop.transaction"
 _HEARTBEATS = "shop.heartbeat"
-_IDENTITY = Identity(
-    system_identifier="1",
-    timeline=1,
-    database="d",
-    database_oid=1,
-    slot="s",
-    publication="p",
-    publication_oid=1,
-    server_version=180000,
-    partitions=_TOPICS,
-    topic_ids={},
-)
+_IDENTITY = identity(_TOPICS)
 
 _STEPS = [Step(kind, oid, shape, key) for kind in "IUHDT" for oid in (1, 2, 3) for shape in (1, 2) for key in range(4)]
 _EXAMPLES = 150 if settings().derandomize else 4000  # of 30 steps; 25 ms each

@@ -16,28 +16,18 @@ from xxhash import xxh3_64_intdigest
 from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
-from cdc.model.progress import Cut, Identity
+from cdc.model.progress import Cut
 from cdc.progress.records import decode
 from cdc.progress.restore import restore
 from cdc.publish.ledger import Partition
 from cdc.publish.publisher import KafkaPublisher
 from tests.fixtures.executors import Scripted
+from tests.fixtures.identities import identity
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.memory_log import MemoryLog, MemoryProducer, Stored
 
 _TOPICS = {"shop.public.a": 2, "shop.public.b": 1}
-_IDENTITY = Identity(
-    system_identifier="1",
-    timeline=1,
-    database="d",
-    database_oid=1,
-    slot="s",
-    publication="p",
-    publication_oid=1,
-    server_version=180000,
-    partitions=_TOPICS,
-    topic_ids={},
-)
+_IDENTITY = identity(_TOPICS)
 
 records = st.tuples(st.one_of(st.none(), st.binary(max_size=3)), st.one_of(st.none(), st.binary(max_size=3)), st.none())
 writes = st.lists(

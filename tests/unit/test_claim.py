@@ -8,11 +8,12 @@ import pytest
 
 from cdc.errors import SourceDiverged
 from cdc.lsn import Lsn
-from cdc.model.progress import Identity, Progress
+from cdc.model.progress import Progress
 from cdc.progress.restore import Restored
 from cdc.replication.slot import SlotFacts
 from cdc.startup.server import SourceServer
 from cdc.startup.source import check_identity
+from tests.fixtures.identities import identity
 from tests.simulation.exhaustive import Short, points
 from tests.simulation.history import quiet
 from tests.simulation.source import Postgres, ServerDoor
@@ -57,26 +58,15 @@ def test_sentinel_overwritten_by_another_start_is_fencing_and_no_damage() -> Non
 
 @pytest.mark.parametrize("wal_end", [1000, 1029])
 def test_copy_that_has_not_the_transaction_of_which_the_log_has_a_part_is_refused(wal_end: int) -> None:
-    identity = Identity(
-        system_identifier="1",
-        timeline=1,
-        database="d",
-        database_oid=1,
-        slot="s",
-        publication="p",
-        publication_oid=1,
-        server_version=180000,
-        partitions={},
-        topic_ids={},
-    )
-    restored = Restored(Progress(epoch=1, end_lsn=1000, commit_lsn=1029, next_ordinal=3), identity, {}, Lsn(0), None)
+    progress = Progress(epoch=1, end_lsn=1000, commit_lsn=1029, next_ordinal=3)
+    restored = Restored(progress, identity(), {}, Lsn(0), None)
     position = restored.position
     assert position is not None
     slot = SlotFacts(name="s", confirmed_flush_lsn=Lsn(1000))
 
     with pytest.raises(SourceDiverged):
-        check_identity(_server(wal_end), restored, identity, slot, position)
-    check_identity(_server(1030), restored, identity, slot, position)
+        check_identity(_server(wal_end), restored, identity(), slot, position)
+    check_identity(_server(1030), restored, identity(), slot, position)
 
 
 def _server(wal_end: int) -> SourceServer:

@@ -7,23 +7,13 @@ import pytest
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
-from cdc.model.progress import Cut, Identity, Progress
+from cdc.model.progress import Cut, Progress
 from cdc.progress.records import encode, identity_key, progress_key, sentinel_key
 from cdc.progress.restore import restore
+from tests.fixtures.identities import identity
 from tests.fixtures.memory_log import MemoryLog
 
-_IDENTITY = Identity(
-    system_identifier="1",
-    timeline=1,
-    database="shop",
-    database_oid=1,
-    slot="cdc_shop",
-    publication="cdc_shop",
-    publication_oid=2,
-    server_version=180006,
-    partitions={},
-    topic_ids={},
-)
+_IDENTITY = identity()
 _PROGRESS, _CUTS = ("shop.__progress", 0), ("shop.__cuts", 0)
 
 
