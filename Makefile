@@ -90,19 +90,13 @@ FAULTS_LONG := $(addprefix tests/faults/test_,kill.py failpoints.py outage.py re
 	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py) \
 	tests/integration/test_capture_transactions.py
 
-snapshot-sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
-	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
-
-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
+snapshot-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
 	TAILRACE_SNAPSHOT_ROWS=5000000 TAILRACE_SNAPSHOT_KILLS=20 $(PYTEST) -s tests/faults/test_snapshot_large.py
 
 add-table: setup ## 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
 	TAILRACE_SCHEDULES=200 $(PYTEST) tests/integration/test_add_table.py
 
-lake-sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
-	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
-
-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
+lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
 majors: setup ## capture and its faults on PostgreSQL 15, 16 and 17

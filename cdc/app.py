@@ -18,11 +18,11 @@ from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
-from cdc.config.sinks import applied_of, lake_of, lakes
+from cdc.config.sinks import applied_of, lake_of, sink_of
 from cdc.daemon import Daemon
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
-from cdc.reach import Look, Reach
+from cdc.reach import Look, Reach, Sight
 from cdc.startup.protocol import start
 from cdc.startup.walguard import WalGuard
 from cdc.supervisor import Launch, Supervisor
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from sinks.warehouse.verifying import MirrorReport
 
 _SAME_SIGNAL_S: Final = 1.0  # process managers signal the process and its group: that is one wish, not two
+
+_CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
+_CUTS_AHEAD_BYTES: Final = 4 << 20
 
 STOP_DEADLINE_S: Final = 15.0
 """From SIGTERM until we leave whatever a broker or server keeps us waiting for. Leaving at any moment is safe."""
@@ -66,8 +69,8 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     status = Status(config.name, clock, metrics)
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
-        looks = {name: sink_look(settings) for name, settings in lakes(config).items()}
-        _serve(config.http.listen, (status, metrics), looks, clock, closing)
+        sights = {name: sink_sight(config, name, closing) for name in config.sinks}
+        _serve(config.http.listen, (status, metrics), sights, clock, closing)
         if sinks is not None:
             supervisor = closing.enter_context(Supervisor(config.sinks, sinks, clock))
             leaving.last = supervisor.close
@@ -76,6 +79,30 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         closing.callback(guard.close)
         closing.callback(leaving.is_over)
         Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
+
+
+def sink_sight(config: Config, name: str, closing: ExitStack) -> Sight:
+    """What is asked of a sink by who waits for it, until `closing`. Raises UsageError with what sinks there are."""
+    settings = sink_of(config, name)
+    if isinstance(settings, Warehouse):
+        return Sight(sink_look(settings))
+    from cdc.kafka.consumer import LogReader
+    from cdc.kafka.groups import GroupOffsets
+    from sinks.reach import SinkReach
+
+    def reader() -> LogReader:
+        client_id = f"tailrace-wait-{config.name}-{name}"
+        return LogReader(config.kafka, client_id=client_id, ahead_bytes=_CUTS_AHEAD_BYTES, poll_s=_CUTS_POLL_S)
+
+    group = f"{config.name}.sink.{name}"
+    reach = SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group))
+    closing.callback(reach.close)
+
+    def look() -> Reach | None:
+        found = reach()
+        return None if found is None else Reach(found.cut, found.end_lsn)
+
+    return Sight(look)
 
 
 def sink_look(settings: Warehouse) -> Look:
@@ -150,7 +177,8 @@ def run_applied(
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
-        _serve(settings.listen, (status, metrics), {}, clock, closing, f"sinks.{name}.listen")
+        sights = {name: sink_sight(config, name, closing)}
+        _serve(settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen")
         closing.callback(leaving.is_over)
         Daemon(
             lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),
@@ -171,7 +199,7 @@ def _with_master(config: Config, name: str, master: str | None) -> Config:
 def _serve(
     listen: str,
     report: tuple[Reported, Rendered],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, Look | Sight],
     clock: Clock,
     closing: ExitStack,
     setting: str = "http.listen",

@@ -35,6 +35,7 @@
     |  |- SinkUnfit               a value or a setting does not fit what is kept: MISCONFIGURED
     |  |- SinkUnreachable        its store does not answer, or has no room now: wait and retry
     |  |- SinkBehind              it does not reach an LSN in time               exit 1
+    |  |- KeyBlocked              a record of a key was refused, so its newest is not there
     |  |- ViewRefused             a view's SQL cannot be run as a view: MISCONFIGURED
     |  |- LakeDamaged             files of the lake are not as we left them: MISCONFIGURED
     |  `- LakeUnready             storage, Java or Spark are not there: wait and retry
@@ -330,6 +331,10 @@ class SinkBehind(SinkError):
 
     retry = "timed"
     exit_code = EXIT_FAILED
+
+
+class KeyBlocked(SinkError):
+    """The store refused a record of a key: what it has of it is older, until the dead letter is settled."""
 
 
 class ViewRefused(SinkError):

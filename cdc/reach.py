@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
+
 from cdc.clock import Clock
-from cdc.errors import UsageError
+from cdc.errors import KeyBlocked, UsageError
 from cdc.lsn import Lsn
 
 LOOK_EVERY_S: Final = 0.05
@@ -32,12 +34,51 @@ Look: TypeAlias = Callable[[], Reach | None]
 """How far a sink is now; None before its first cut. Raises SinkError when that cannot be told."""
 
 
+def _nothing() -> None:
+    """Readers of most stores see what is written at once."""
+
+
+def _never(key: bytes) -> bool:  # noqa: ARG001 - the signature of the hook
+    """Without dead letters no key is blocked."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is asked of a sink by who waits for it.
+
+    Attributes:
+        look: how far it is.
+        settle: returns when readers see everything that was applied before the call (`sinks.contract.Target.refresh`).
+        blocked: whether a record of this key was refused, so that the sink does not have its newest.
+    """
+
+    look: Look
+    settle: Callable[[], None] = _nothing
+    blocked: Callable[[bytes], bool] = _never
+
+
 def wanted_lsn(text: str) -> Lsn:
     """The LSN somebody waits for, as pg_current_wal_insert_lsn() says it. Raises UsageError."""
     try:
         return Lsn.parse(text).before_header()
     except ValueError as error:
         raise UsageError(f"{text!r} is no LSN", hint="as 0/1B014F8") from error
+
+
+def wanted_key(text: str) -> bytes:
+    """A key as topics have it: a JSON object of the key's columns, in their order. Raises UsageError."""
+    try:
+        columns = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        values = {name: _compact(bytes(value)) for name, value in columns.items()}
+    except msgspec.MsgspecError:
+        raise UsageError("the key is no JSON object", hint="""as '{"id":7}', the key of the record""") from None
+    return msgspec.json.encode(values)
+
+
+def _compact(value: bytes) -> msgspec.Raw:
+    """Numbers keep their digits."""
+    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(value)) if value[:1] == b'"' else value)
 
 
 def is_at(reach: Reach | None, lsn: Lsn) -> bool:
@@ -53,6 +94,47 @@ def await_reach(look: Look, lsn: Lsn, timeout_s: float, clock: Clock, stop: thre
         left_s = ends_s - clock.monotonic_s()
         if is_at(reach, lsn) or left_s <= 0 or clock.wait(stop, min(LOOK_EVERY_S, left_s)):
             return reach
+
+
+def await_sight(
+    sight: Sight, wanted: tuple[Lsn, bytes | None], timeout_s: float, clock: Clock, stop: threading.Event
+) -> Reach | None:
+    """As `await_reach`, for an LSN and maybe a key; readers see what is reached when this returns.
+
+    Raises KeyBlocked, and what the functions of `sight` raise.
+    """
+    lsn, key = wanted
+    reach = await_reach(sight.look, lsn, timeout_s, clock, stop)
+    if is_at(reach, lsn):
+        # Asked only now: who parks a record says so before he goes on.
+        if key is not None and sight.blocked(key):
+            raise KeyBlocked(
+                "a record of this key was refused by the store, so the sink has an older one",
+                hint="see why, then have it tried again or passed over",
+                command="cdc dlq list",
+            )
+        sight.settle()
+    return reach
+
+
+class SharedSettle:
+    """`Sight.settle` for many at once: what one began after another had asked does for both. Thread-safe."""
+
+    def __init__(self, settle: Callable[[], None], clock: Clock) -> None:
+        self._settle = settle
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._began_s: float | None = None
+
+    def __call__(self) -> None:
+        """See `Sight`."""
+        asked_s = self._clock.monotonic_s()
+        with self._lock:
+            if self._began_s is not None and self._began_s > asked_s:
+                return
+            began_s = self._clock.monotonic_s()
+            self._settle()
+            self._began_s = began_s
 
 
 class SharedLook:

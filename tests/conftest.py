@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.fixtures.servers",
     "tests.fixtures.search",
     "tests.fixtures.objectstore",
+    "tests.fixtures.caches",
     "tests.fixtures.daemon",
     "tests.fixtures.pair",
     "tests.fixtures.seed",

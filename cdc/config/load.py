@@ -65,6 +65,8 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     for sink, table in _table(raw, "sinks").items():
         if isinstance(table, dict) and "kind" not in table:
             raise ConfigError(f"{where}: sinks.{sink}.kind is missing; it has no default", hint='kind = "warehouse"')
+        if isinstance(table, dict) and table.get("kind") in {"search", "cache"}:
+            _sink_options(table, sink, environ)
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
     except msgspec.ValidationError as error:
@@ -145,6 +147,17 @@ def _options(options: dict[str, Any], where: str) -> dict[str, str]:
         if where == "registry.options" and key == "url":
             raise ConfigError("registry.options.url stands in the wrong place", hint="registry.url has it")
     return flat
+
+
+def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) -> None:
+    """As `_options`, for the client of a sink's store: TAILRACE_SINK_<SINK>_OPTION_<OPTION>, words joined by `_`."""
+    prefix = f"{_PREFIX}SINK_{sink}_OPTION_".upper()
+    given = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
+    there = table.get("options", {})
+    if given and isinstance(there, dict):
+        table["options"] = there = {**there, **given}
+    if isinstance(there, dict) and there:
+        table["options"] = _options(there, f"sinks.{sink}.options")
 
 
 def _unreadable(error: OSError | UnicodeDecodeError) -> str:

@@ -397,7 +397,10 @@ class Applied(Section, frozen=True, kw_only=True):
     ] = ("*.*",)
     options: Annotated[
         dict[str, Secret],
-        Meta(description="options of the store's client; secrets also as <option>_file or from the environment"),
+        Meta(
+            description="options of the store's client; `<option>_file` reads it from a file, "
+            "TAILRACE_SINK_<SINK>_OPTION_<OPTION> from the environment"
+        ),
     ] = {}
     parallel: Annotated[
         int, Meta(ge=1, le=64, description="requests under way at a time; a key is in one of them only")
@@ -467,6 +470,18 @@ class Cache(Applied, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
         Literal["value", "hash", "invalidate"],
         Meta(description="a row as JSON text, as a hash of its columns, or only taken away when it changes"),
     ] = "value"
+    keys: Annotated[
+        dict[str, str], Meta(description='pattern of schema.table -> key template, as {"public.t" = "t:{id}"}')
+    ] = {}
+    ttl_s: Annotated[
+        float, Meta(ge=0, le=1e9, description="seconds a row stays after its last change; 0: for good")
+    ] = 0
+    tombstone_s: Annotated[
+        float, Meta(ge=60, le=1e9, description="seconds the version of a deleted row stays: longer than any replay")
+    ] = 691_200
+    evictable: Annotated[bool, Meta(description="rows may be missing: the store may evict keys when it is full")] = (
+        False
+    )
 
 
 Sink: TypeAlias = Warehouse | Search | Cache

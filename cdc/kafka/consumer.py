@@ -43,11 +43,16 @@ class LogReader:
         client_id: str = "tailrace-reader",
         clock: Clock | None = None,
         ahead_bytes: int = options.READ_QUEUE_BYTES,
+        poll_s: float = POLL_S,
     ) -> None:
-        """No connection is made yet; `ahead_bytes` are fetched ahead. Raises ConfigError for options nobody takes."""
+        """No connection is made yet; `ahead_bytes` are fetched ahead, and a read waits `poll_s` for the next record.
+
+        Raises ConfigError for options nobody takes.
+        """
         self._clock = clock or SystemClock()
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
+        self._poll_s = poll_s
         config: dict[str, object] = {
             **options.consumer_options(kafka, client_id=client_id, ahead_bytes=ahead_bytes),
             "error_cb": self._events.on_error,
@@ -194,7 +199,7 @@ class LogReader:
     def _messages(self) -> list[Message]:
         """What there is; `consume` alone would wait until it has as many as asked for."""
         doing = "read records"
-        first = self._call(doing, lambda: self._consumer.poll(POLL_S))
+        first = self._call(doing, lambda: self._consumer.poll(self._poll_s))
         if first is None:
             return []
         return [first, *self._call(doing, lambda: self._consumer.consume(BATCH_RECORDS_MAX - 1, 0))]

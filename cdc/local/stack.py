@@ -26,6 +26,7 @@ from cdc.local.opensearch import OpenSearch
 from cdc.local.postgres import Postgres
 from cdc.local.registry import Registry
 from cdc.local.server import Description, Server, ServerOptions, StopMode
+from cdc.local.valkey import Valkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ _KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = 
     "kafka": Kafka,
     "registry": Registry,
     "opensearch": OpenSearch,
+    "valkey": Valkey,
 }
 SERVERS: Final = tuple(_KINDS)
 ORDINARY: Final = ("postgres", "kafka")
@@ -119,6 +121,11 @@ class Stack:
     def opensearch(self) -> OpenSearch:
         """The OpenSearch node; raises LocalError when the stack was made without one."""
         return self._server("opensearch", OpenSearch)
+
+    @property
+    def valkey(self) -> Valkey:
+        """The Valkey server; raises LocalError when the stack was made without one."""
+        return self._server("valkey", Valkey)
 
     def up(self, progress: Progress | None = None) -> list[Description]:
         """Start what does not run and wait until all answer; what runs is left as it is.

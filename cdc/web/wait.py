@@ -1,4 +1,4 @@
-"""/sinks/<sink>/wait?lsn=X/Y&timeout_s=10: a program reads its own writes without asking the lake itself.
+"""/sinks/<sink>/wait?lsn=X/Y&timeout_s=10: a program reads its own writes without asking the sink itself.
 
 A request that waits costs a thread and a wakeup every 50 ms; the sink is looked at for all of them together.
 """
@@ -15,9 +15,9 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from cdc.clock import Clock
-from cdc.errors import SinkError, UsageError
+from cdc.errors import BrokerError, KeyBlocked, SinkError, UsageError
 from cdc.lsn import Lsn
-from cdc.reach import Look, Reach, SharedLook, await_reach, is_at, wanted_lsn
+from cdc.reach import Look, Reach, SharedLook, SharedSettle, Sight, await_sight, is_at, wanted_key, wanted_lsn
 
 TIMEOUT_DEFAULT_S: Final = 10.0
 TIMEOUT_MAX_S: Final = 60.0
@@ -41,8 +41,8 @@ class Answer:
 class WaitRoute:
     """Answers for the sinks it is given. Thread-safe; `answer` blocks for at most TIMEOUT_MAX_S."""
 
-    def __init__(self, looks: Mapping[str, Look], clock: Clock) -> None:
-        self._looks = {name: SharedLook(look, clock) for name, look in looks.items()}
+    def __init__(self, looks: Mapping[str, Look | Sight], clock: Clock) -> None:
+        self._looks = {name: shared(look, clock) for name, look in looks.items()}
         self._clock = clock
         self._places = threading.BoundedSemaphore(WAITING_MAX)
         self._closing = threading.Event()
@@ -61,19 +61,21 @@ class WaitRoute:
             there = f"there are {known}" if known else "there are none"
             return _error(HTTPStatus.NOT_FOUND, f"there is no sink {sink!r} here; {there}")
         try:
-            asked, lsn, timeout_s = _parsed(query)
+            asked, wanted, timeout_s = _parsed(query)
         except UsageError as error:
             return _error(HTTPStatus.BAD_REQUEST, f"{error.message}; {error.hint}")
         if not self._places.acquire(blocking=False):
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests wait already; try again")
         began_s = self._clock.monotonic_s()
         try:
-            reach = await_reach(look, lsn, timeout_s, self._clock, self._closing)
-        except SinkError as error:
+            reach = await_sight(look, wanted, timeout_s, self._clock, self._closing)
+        except KeyBlocked as error:
+            return _error(HTTPStatus.CONFLICT, error.message)
+        except (SinkError, BrokerError) as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
         finally:
             self._places.release()
-        code = HTTPStatus.OK if is_at(reach, lsn) else HTTPStatus.GATEWAY_TIMEOUT
+        code = HTTPStatus.OK if is_at(reach, wanted[0]) else HTTPStatus.GATEWAY_TIMEOUT
         if code is not HTTPStatus.OK and self._closing.is_set():
             code = HTTPStatus.SERVICE_UNAVAILABLE
         return Answer(code, _document(sink, asked, reach, self._clock.monotonic_s() - began_s))
@@ -83,8 +85,14 @@ class WaitRoute:
         self._closing.set()
 
 
-def _parsed(query: str) -> tuple[str, Lsn, float]:
-    """The LSN as it was asked for and as it is waited for, and for how long. Raises UsageError."""
+def shared(look: Look | Sight, clock: Clock) -> Sight:
+    """The same for many at once."""
+    sight = look if isinstance(look, Sight) else Sight(look)
+    return Sight(SharedLook(sight.look, clock), SharedSettle(sight.settle, clock), sight.blocked)
+
+
+def _parsed(query: str) -> tuple[str, tuple[Lsn, bytes | None], float]:
+    """The LSN as it was asked for, LSN and key as they are waited for, and for how long. Raises UsageError."""
     try:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     except ValueError as error:
@@ -99,7 +107,8 @@ def _parsed(query: str) -> tuple[str, Lsn, float]:
         timeout_s = math.nan
     if not 0 <= timeout_s <= TIMEOUT_MAX_S:
         raise UsageError(f"timeout_s is {text!r}", hint=f"it takes 0 to {TIMEOUT_MAX_S:.0f}; ask again after that")
-    return fields["lsn"][-1], lsn, timeout_s
+    key = wanted_key(fields["key"][-1]) if "key" in fields else None
+    return fields["lsn"][-1], (lsn, key), timeout_s
 
 
 def _document(sink: str, asked: str, reach: Reach | None, waited_s: float) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def test_data_and_addresses_are_kept_until_they_are_wiped(name: str) -> None:
     assert not stack.home.exists()
 
 
-@pytest.mark.parametrize("server", ["postgres", "kafka", "registry", "opensearch"])
+@pytest.mark.parametrize("server", ["postgres", "kafka", "registry", "opensearch", "valkey"])
 def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: str) -> None:
     before = servers(cdc_local("up", server, "--stack", name, "--fast-start", "--json"))[server]
     processes = family([before["pid"]])
@@ -161,6 +161,24 @@ def test_a_registry_comes_only_when_it_is_named_and_keeps_its_ids(name: str) -> 
     other.close()
     assert len(listening) == 2
     assert {address.rpartition(":")[0].removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+def test_valkey_comes_only_when_it_is_named_on_loopback_and_an_orderly_end_loses_nothing(name: str) -> None:
+    assert "valkey" not in servers(cdc_local("status", "--stack", name, "--json"))
+    shown = servers(cdc_local("up", "valkey", "--stack", name, "--json"))["valkey"]
+    listening = _listening(shown["pid"])
+    with socket.create_connection(("127.0.0.1", shown["ports"]["valkey"])) as connection:
+        connection.sendall(b"SET k v\r\n")
+        assert connection.recv(100) == b"+OK\r\n"
+
+    cdc_local("down", "valkey", "--stack", name)
+    again = servers(cdc_local("up", "valkey", "--stack", name, "--json"))["valkey"]
+
+    assert again["exports"] == {"TAILRACE_CACHE_URL": shown["address"]}
+    with socket.create_connection(("127.0.0.1", again["ports"]["valkey"])) as connection:
+        connection.sendall(b"GET k\r\n")
+        assert connection.recv(100) == b"$1\r\nv\r\n"
+    assert {address.rpartition(":")[0] for address in listening} == {"127.0.0.1"}
 
 
 def _listening(pid: int) -> set[str]:

@@ -115,6 +115,22 @@ def test_option_file_and_option_environment_give_the_secret(tmp_path: Path) -> N
     assert found == {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": "hunter2"}
 
 
+def test_options_of_a_sinks_store_come_from_files_and_the_environment_too(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2\n")
+    sink = '[sinks.c]\nkind = "cache"\nurl = "redis://localhost/0"\n'
+    file = f'{sink}[sinks.c.options]\nusername = "u"\npassword_file = "{tmp_path}/password"\n'
+
+    of_file = parse(_text() + file, {})
+    of_environment = parse(_text() + sink, {"TAILRACE_SINK_C_OPTION_SENTINEL_PASSWORD": "hunter3"})
+
+    found = [
+        {name: secret.reveal() for name, secret in config.sinks["c"].options.items()}  # type: ignore[union-attr]
+        for config in (of_file, of_environment)
+    ]
+    assert found == [{"username": "u", "password": "hunter2"}, {"sentinel_password": "hunter3"}]
+    assert "hunter" not in f"{of_file!r} {of_environment!r}"
+
+
 @pytest.mark.parametrize(
     "option", ["bootstrap.servers", "transactional.id", "enable.idempotence", "acks", "isolation.level"]
 )

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from cdc.clock import SystemClock
-from cdc.errors import LakeDamaged
+from cdc.errors import BrokerUnreachable, LakeDamaged
 from cdc.lsn import Lsn
-from cdc.reach import LOOK_EVERY_S, Reach, SharedLook, await_reach, wanted_lsn
+from cdc.reach import LOOK_EVERY_S, Reach, SharedLook, SharedSettle, Sight, await_reach, wanted_key, wanted_lsn
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status
 from cdc.web.server import WebServer
@@ -137,6 +137,89 @@ def test_waiting_never_sleeps_longer_than_is_left() -> None:
     await_reach(Lake(1), Lsn(2), LOOK_EVERY_S * 1.5, clock, threading.Event())
 
     assert clock.now_s - began_s == pytest.approx(LOOK_EVERY_S * 1.5)
+
+
+def test_readers_see_what_is_reached_before_the_answer_and_only_then_are_they_made_to() -> None:
+    lake, settled = Lake(0x100), []
+    route = WaitRoute({"search": Sight(lake, settle=lambda: settled.append(lake.looks))}, ManualClock())
+
+    behind = route.answer("search", "lsn=0/101&timeout_s=0")
+    assert (behind.code, settled) == (504, [])
+    reached = route.answer("search", "lsn=0/100")
+
+    assert (reached.code, settled) == (200, [lake.looks])
+
+
+def test_key_that_is_blocked_is_an_error_of_its_own_once_the_sink_is_there() -> None:
+    asked_for: list[bytes] = []
+
+    def blocked(key: bytes) -> bool:
+        asked_for.append(key)
+        return key == b'{"id":7}'
+
+    route = WaitRoute({"search": Sight(Lake(0x100), blocked=blocked)}, ManualClock())
+    answers = [
+        route.answer("search", f"lsn=0/{lsn}&timeout_s=0{key}").code.value
+        for lsn, key in (("100", "&key=%7B%22id%22: 7%7D"), ("100", '&key={"id":8}'), ("101", '&key={"id":7}'))
+    ]
+
+    assert answers == [409, 200, 504]
+    assert asked_for == [b'{"id":7}', b'{"id":8}']
+
+
+@pytest.mark.parametrize("key", ["", "7", "[1]", '{"id":', "nonsense"])
+def test_key_that_is_no_object_is_refused(key: str) -> None:
+    code, document = asked(Lake(0x100), f"lsn=0/100&key={quote(key)}")
+
+    assert (code, "no JSON object" in document["error"]) == (400, True)
+
+
+def test_key_is_taken_as_topics_have_it_whatever_blanks_it_came_with() -> None:
+    assert wanted_key(' { "id" : 18446744073709551616 , "t" : "a b\\u00e9" } ') == (
+        b'{"id":18446744073709551616,"t":"a b\xc3\xa9"}'
+    )
+
+
+def test_broker_that_is_away_is_unavailable_and_says_so() -> None:
+    def away() -> Reach | None:
+        raise BrokerUnreachable("no broker answers")
+
+    found = WaitRoute({"cache": away}, ManualClock()).answer("cache", "lsn=0/1")
+
+    assert (found.code, found.document["error"]) == (503, "no broker answers")
+
+
+class CountedClock(SystemClock):
+    """How often it was asked for the time."""
+
+    asked = 0
+
+    def monotonic_s(self) -> float:
+        self.asked += 1
+        return super().monotonic_s()
+
+
+def test_one_settling_does_for_all_who_had_asked_before_it_began() -> None:
+    began, free, clock = threading.Event(), threading.Event(), CountedClock()
+    count: list[int] = []
+
+    def settle() -> None:
+        count.append(1)
+        began.set()
+        free.wait(10)
+
+    shared = SharedSettle(settle, clock)
+    threads = [threading.Thread(target=shared) for _ in range(5)]
+    threads[0].start()
+    began.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    until(lambda: clock.asked == 6, "all of them have asked")
+    free.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert len(count) == 2
 
 
 class Web:

@@ -1,0 +1,120 @@
+"""For applications: read your own writes. Wait until a sink holds what a transaction of yours has committed.
+
+    from cdc.client import Waiter, written_lsn
+
+    waiter = Waiter("cdc.toml")                 # once in a process; threads may share it
+    ...
+    connection.commit()
+    waiter.wait("cache", written_lsn(connection), timeout_s=2)
+
+It asks Kafka and the sink's store, no process of ours; of cdc.toml it needs `name`, `[kafka]` and the sink. The daemon
+answers the same question over HTTP, for applications that are not written in Python.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from cdc.app import sink_sight
+from cdc.clock import Clock, SystemClock
+from cdc.config.load import load
+from cdc.config.settings import Config
+from cdc.errors import SinkBehind
+from cdc.reach import Sight, await_sight, is_at, wanted_key, wanted_lsn
+from cdc.web.wait import shared
+
+TIMEOUT_S: Final = 10.0
+
+
+class Connection(Protocol):
+    """What is needed of a connection to PostgreSQL: any of DB-API, as psycopg's."""
+
+    def cursor(self) -> Any:
+        """A cursor."""
+
+    def commit(self) -> None:
+        """End the transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a sink holds: every transaction that committed before `lsn`, as of the cut with this number."""
+
+    lsn: str
+    cut: int
+    waited_s: float
+
+
+class Waiter:
+    """Waits for the sinks of a configuration. Thread-safe; however many wait, a sink is looked at for all of them."""
+
+    def __init__(self, config: Config | Path | str = "cdc.toml", *, clock: Clock | None = None) -> None:
+        """Connections are made when a sink is first waited for. Raises ConfigError."""
+        self._config = config if isinstance(config, Config) else load(Path(config), os.environ)
+        self._clock = clock or SystemClock()
+        self._sights: dict[str, Sight] = {}
+        self._lock = threading.Lock()
+        self._closing = ExitStack()
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait(self, sink: str, lsn: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> Held:
+        """Return when readers of `sink` see every transaction that committed before `lsn` (``0/1B60CC8``).
+
+        With `key`, a JSON object as the topic's keys are, also that its newest row is what they see. Raises SinkBehind
+        when the time is up, KeyBlocked when a record of the key was refused, UsageError for what is no sink, LSN or
+        key, BrokerUnreachable and SinkUnreachable when that cannot be told now.
+        """
+        wanted = wanted_lsn(lsn), None if key is None else wanted_key(key)
+        began_s = self._clock.monotonic_s()
+        reach = await_sight(self._sight(sink), wanted, timeout_s, self._clock, self._stop)
+        waited_s = self._clock.monotonic_s() - began_s
+        if reach is None or not is_at(reach, wanted[0]):
+            at = reach.end_lsn if reach else "an LSN further back than is looked"
+            raise SinkBehind(
+                f"sink {sink!r} is at {at} and not at {wanted[0]} after {waited_s:.0f} s",
+                hint="do capture and the sink run?",
+                command="cdc status",
+                lsn=wanted[0],
+            )
+        return Held(str(reach.end_lsn), reach.cut, waited_s)
+
+    def close(self) -> None:
+        """Let go whoever waits, and end the connections. May be called twice."""
+        self._stop.set()
+        with self._lock:
+            self._closing.close()
+
+    def _sight(self, sink: str) -> Sight:
+        with self._lock:
+            if sink not in self._sights:
+                self._sights[sink] = shared(sink_sight(self._config, sink, self._closing), self._clock)
+            return self._sights[sink]
+
+
+def written_lsn(connection: Connection) -> str:
+    """The LSN to wait for, right after a COMMIT: everything that was committed until now lies before it.
+
+    It reads in a transaction of its own, which it ends.
+    """
+    cursor = connection.cursor()
+    try:
+        cursor.execute("select pg_current_wal_insert_lsn()::text")
+        (lsn,) = cursor.fetchone()
+    finally:
+        cursor.close()
+    connection.commit()
+    return str(lsn)

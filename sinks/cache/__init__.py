@@ -1,0 +1,1 @@
+"""Keys in Redis or Valkey, kept in step with the log: ``[sinks.NAME] kind = "cache"``. The only importer of `redis`."""

@@ -1,0 +1,166 @@
+"""What runs inside the store, so that comparing a version and writing behind it are one step. Pure text.
+
+A mark is ``<version><flag><tag><key>``: the offset as 19 digits, because numbers in Lua are doubles and texts of one
+width compare as numbers do; ``r`` (a row), ``d`` (deleted) or ``i`` (a row that is not stored); six digits of the
+topic's id, since another topic's offsets mean nothing here; and the key as the topic has it.
+
+Each script takes many keys, their arguments packed (MessagePack) because a client spends most of its time on writing
+arguments one by one, and answers with a letter for each: ``D`` done, ``O`` overtaken, ``S`` of another topic. In
+a chunk that writes rows the first write is one that a full store refuses, and whether it is full is asked then: so a
+chunk is refused whole. Deletes go in chunks of their own, since freeing memory is never refused.
+https://redis.io/docs/latest/develop/programmability/eval-intro/ (script flags, absence of them).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STATE: Final = 26
+"""Bytes of a mark in front of the key: version, flag and tag."""
+
+_JUDGE: Final = """
+local function judge(mark, new)
+  local old = redis.call('GETRANGE', mark, 0, 25)
+  if #old ~= 26 then return 'new' end
+  if string.sub(old, 21, 26) ~= string.sub(new, 21, 26) then return 'S' end
+  local a, b = string.sub(old, 1, 19), string.sub(new, 1, 19)
+  if a > b then return 'O' end
+  if a == b and string.sub(old, 20, 20) == string.sub(new, 20, 20) then return 'same' end
+  return 'new'
+end
+local function put(key, value, ttl)
+  if ttl == '0' then redis.call('SET', key, value) else redis.call('SET', key, value, 'PX', ttl) end
+end
+local out = {}
+"""
+
+GONE: Final = (
+    _JUDGE
+    + """
+-- KEYS: row, mark, row, mark, ...; ARGV: time to live of marks in ms, and packed a mark each
+local packed = cmsgpack.unpack(ARGV[2])
+for i = 1, #KEYS / 2 do
+  local new = packed[i]
+  local verdict = judge(KEYS[2 * i], new)
+  if verdict == 'new' then
+    redis.call('DEL', KEYS[2 * i - 1])
+    put(KEYS[2 * i], new, ARGV[1])
+    verdict = 'D'
+  elseif verdict == 'same' then
+    verdict = 'O'
+  end
+  out[i] = verdict
+end
+return table.concat(out)
+"""
+)
+"""Takes rows away: deletes, and everything in mode `invalidate`."""
+
+VALUES: Final = (
+    _JUDGE
+    + """
+-- ARGV: time to live of rows and of their marks, and packed a mark and a value each
+local packed = cmsgpack.unpack(ARGV[3])
+for i = 1, #KEYS / 2 do
+  local key, mark, new, value = KEYS[2 * i - 1], KEYS[2 * i], packed[2 * i - 1], packed[2 * i]
+  local verdict = judge(mark, new)
+  if verdict == 'same' and redis.call('GET', key) == value then
+    verdict = 'O'
+  elseif verdict == 'new' or verdict == 'same' then
+    put(mark, new, ARGV[2])
+    put(key, value, ARGV[1])
+    verdict = 'D'
+  end
+  out[i] = verdict
+end
+return table.concat(out)
+"""
+)
+"""Rows as one value each. The same version again mends a value that is gone or was altered."""
+
+SWAP: Final = (
+    _JUDGE
+    + """
+-- ARGV: time to live of a row and of its mark, the mark that was seen, the new one, and a value, or none
+local old = redis.call('GETRANGE', KEYS[2], 0, 25)
+if old ~= ARGV[3] then return 'A' end
+put(KEYS[2], ARGV[4], ARGV[2])
+if #ARGV == 5 then put(KEYS[1], ARGV[5], ARGV[1]) else redis.call('DEL', KEYS[1]) end
+return 'D'
+"""
+)
+"""One row that was completed from what the store had; ``A``: it has changed since, so again."""
+
+HASHES: Final = (
+    _JUDGE
+    + """
+-- ARGV: time to live of rows and of their marks, whether incomplete rows are left out; and packed for each row its
+-- mark, names and values of its fields, the kept columns, and how many of those it has no value for
+local function equal(key, fields)
+  if redis.call('HLEN', key) * 2 ~= #fields then return false end
+  for j = 1, #fields, 2 do
+    if redis.call('HGET', key, fields[j]) ~= fields[j + 1] then return false end
+  end
+  return true
+end
+local packed = cmsgpack.unpack(ARGV[4])
+for i = 1, #KEYS / 2 do
+  local key, mark, at = KEYS[2 * i - 1], KEYS[2 * i], 4 * i - 3
+  local new, fields, kept, u = packed[at], packed[at + 1], packed[at + 2], packed[at + 3]
+  local k = #kept
+  local verdict, there = judge(mark, new), redis.call('EXISTS', key) == 1
+  if verdict == 'same' and (there and k > 0 or not there and u > 0 or there and equal(key, fields)) then
+    verdict = 'O'
+  elseif verdict == 'new' or verdict == 'same' then
+    put(mark, new, ARGV[2])
+    local values = there and k > 0 and redis.call('HMGET', key, unpack(kept)) or {}
+    if there then redis.call('DEL', key) end
+    if there or u == 0 or ARGV[3] == '0' then
+      redis.call('HSET', key, unpack(fields))
+      for j = 1, k do
+        if there and values[j] then redis.call('HSET', key, kept[j], values[j])
+        elseif there then redis.call('HDEL', key, kept[j]) end
+      end
+      if ARGV[1] ~= '0' then redis.call('PEXPIRE', key, ARGV[1]) end
+    end
+    verdict = 'D'
+  end
+  out[i] = verdict
+end
+return table.concat(out)
+"""
+)
+"""Rows as hashes. A kept column keeps the value, or the lack of one, that the store has."""
+
+REMOVE: Final = (
+    _JUDGE
+    + """
+-- ARGV: time to live of marks, then for each the mark that was seen, or nothing, and the one that stays
+for i = 1, #KEYS / 2 do
+  local seen, stays = ARGV[2 * i], ARGV[2 * i + 1]
+  if string.sub(redis.call('GETRANGE', KEYS[2 * i], 0, 25), 1, 19) == seen then
+    redis.call('DEL', KEYS[2 * i - 1])
+    if stays ~= '' then put(KEYS[2 * i], stays, ARGV[1]) end
+  end
+end
+return ''
+"""
+)
+"""Takes away what nothing was written over since it was looked at; a version stays behind."""
+
+KEEP: Final = """
+-- KEYS: where positions are; ARGV: the store's life, then for each place its name, what is there, and what is to be
+local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
+local life = string.match(server, 'run_id:(%x+)') .. ' ' .. string.match(replication, 'master_replid:(%x+)')
+if life ~= ARGV[1] then return 'L' end
+for i = 2, #ARGV, 3 do
+  local now = redis.call('HGET', KEYS[1], ARGV[i])
+  if ARGV[i + 1] ~= '' and (not now or now < ARGV[i + 1]) then return 'L' end
+end
+for i = 2, #ARGV, 3 do
+  local now = redis.call('HGET', KEYS[1], ARGV[i])
+  if not now or now < ARGV[i + 2] then redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2]) end
+end
+return 'D'
+"""
+"""Notes positions, unless the store has lost writes since they were asked for: ``L``."""
