@@ -66,9 +66,7 @@ def test_a_row_is_held_against_what_the_log_said_to_its_snapshot(
         ({"id": 1, "v": 2}, known(1, 5, b'{"id":1}', omitted=("v",)), None),
     ],
 )
-def test_rows_and_events_that_differ_are_named_by_kind(
-    row: Row | None, state: Known | None, wanted: Kind | None
-) -> None:
+def test_rows_and_events_that_differ_are_named(row: Row | None, state: Known | None, wanted: Kind | None) -> None:
     assert differs(row, state) is wanted
 
 
