@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     "tests.fixtures.servers",
+    "tests.fixtures.search",
     "tests.fixtures.objectstore",
     "tests.fixtures.daemon",
     "tests.fixtures.pair",

@@ -23,7 +23,10 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One pinned file of a Maven repository."""
+    """One pinned file of a Maven repository.
+
+    `folder` says where it lies in the server's program, as ``lib`` or ``modules/reindex``.
+    """
 
     sha256: str
     size_bytes: int
@@ -32,6 +35,7 @@ class Artifact:
     version: str
     classifier: str = ""
     packaging: str = "jar"
+    folder: str = ""
 
     @property
     def file_name(self) -> str:
@@ -84,11 +88,11 @@ def version_of(artifacts: Iterable[Artifact], artifact: str) -> str:
 def _parse_line(fields: list[str]) -> Artifact | None:
     if len(fields) != 4:
         return None
-    sha256, size, coordinate, _folder = fields
+    sha256, size, coordinate, folder = fields
     coordinate, _, packaging = coordinate.partition("@")
     parts = coordinate.split(":")
     shaped = _SHA256.fullmatch(sha256) and size.isascii() and size.isdigit() and len(parts) in {3, 4}
-    if not shaped or not all(_PART.fullmatch(part) for part in (*parts, packaging or "jar")):
+    if not shaped or not all(_PART.fullmatch(part) for part in (*parts, packaging or "jar", *folder.split("/"))):
         return None
     classifier = parts[3] if len(parts) == 4 else ""
-    return Artifact(sha256, int(size), parts[0], parts[1], parts[2], classifier, packaging or "jar")
+    return Artifact(sha256, int(size), parts[0], parts[1], parts[2], classifier, packaging or "jar", folder)

@@ -53,6 +53,11 @@ def group() -> None:
     "--registry-port", type=click.IntRange(1, 65535), help="Port of the registry; default: the last one, or a free one."
 )
 @click.option(
+    "--opensearch-port",
+    type=click.IntRange(1, 65535),
+    help="Port of OpenSearch; default: the last one, or a free one.",
+)
+@click.option(
     "--pg-version",
     type=click.Choice(MAJORS),
     help="Major of PostgreSQL; default: that of the stack's data, for a new stack the newest. Older ones have no psql.",
@@ -68,6 +73,7 @@ def up(
     pg_port: int | None,
     kafka_port: int | None,
     registry_port: int | None,
+    opensearch_port: int | None,
     pg_version: str | None,
     kafka_heap: str | None,
     pg_set: tuple[str, ...],
@@ -77,13 +83,14 @@ def up(
 ) -> None:
     """Start the servers, or find those that run; the first time they are fetched.
 
-    Without names PostgreSQL and Kafka; `registry`, a schema registry for Avro, only when it is named. They run until
-    `cdc local down`. Their data is kept.
+    Without names PostgreSQL and Kafka; `registry`, a schema registry for Avro, and `opensearch` only when they are
+    named. They run until `cdc local down`. Their data is kept.
     """
     options = {
         "postgres": ServerOptions(pg_port, _settings(pg_set, "--pg-set"), fast_start, version=pg_version),
         "kafka": ServerOptions(kafka_port, _settings(kafka_set, "--kafka-set"), fast_start, kafka_heap),
         "registry": ServerOptions(registry_port, fast_start=fast_start),
+        "opensearch": ServerOptions(opensearch_port, fast_start=fast_start),
     }
     stack = Stack(stack_name, servers or ORDINARY, options=options)
     with Bars() as bars:

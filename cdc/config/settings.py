@@ -5,7 +5,7 @@ Frozen; built once by `cdc.config.load`; hand on the section a part needs, not t
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -424,6 +424,36 @@ class Search(Applied, frozen=True, kw_only=True, tag_field="kind", tag="search")
     url: Annotated[
         str, Meta(pattern=r"^https?://[^/@\s]+/?$", description="address without a password, as http://localhost:9200")
     ]
+    json: Annotated[
+        Literal["string", "object", "flat_object"],
+        Meta(
+            description="json and jsonb: text that is found as a whole; an object each of whose names becomes a field; "
+            "or one field for all of it. `fields` chooses for a column"
+        ),
+    ] = "string"
+    fields: Annotated[
+        dict[str, dict[str, dict[str, Any]]],
+        Meta(
+            description='table -> column -> field of the mapping in place of the generated one, as {"public.t" = '
+            '{name = {type = "text", analyzer = "english"}}}'
+        ),
+    ] = {}
+    index: Annotated[
+        dict[str, Any],
+        Meta(description="settings of indices we make, as number_of_shards, number_of_replicas, analysis"),
+    ] = {}
+    refresh_interval_s: Annotated[
+        float, Meta(ge=0.1, le=3600, description="seconds until searches see what was applied")
+    ] = 1.0
+    gc_deletes_s: Annotated[
+        int,
+        Meta(
+            ge=60,
+            le=604_800,
+            description="seconds for which an index remembers the version of a deleted document: above the longest "
+            "time for which a worker may be frozen and then go on, or what it holds brings the document back",
+        ),
+    ] = 3600
 
 
 class Cache(Applied, frozen=True, kw_only=True, tag_field="kind", tag="cache"):

@@ -22,6 +22,7 @@ from cdc.artifacts.progress import Silent
 from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
 from cdc.local.kafka import Kafka
+from cdc.local.opensearch import OpenSearch
 from cdc.local.postgres import Postgres
 from cdc.local.registry import Registry
 from cdc.local.server import Description, Server, ServerOptions, StopMode
@@ -40,6 +41,7 @@ _KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = 
     "postgres": Postgres,
     "kafka": Kafka,
     "registry": Registry,
+    "opensearch": OpenSearch,
 }
 SERVERS: Final = tuple(_KINDS)
 ORDINARY: Final = ("postgres", "kafka")
@@ -112,6 +114,11 @@ class Stack:
     def registry(self) -> Registry:
         """The schema registry; raises LocalError when the stack was made without one."""
         return self._server("registry", Registry)
+
+    @property
+    def opensearch(self) -> OpenSearch:
+        """The OpenSearch node; raises LocalError when the stack was made without one."""
+        return self._server("opensearch", OpenSearch)
 
     def up(self, progress: Progress | None = None) -> list[Description]:
         """Start what does not run and wait until all answer; what runs is left as it is.

@@ -123,7 +123,7 @@ def test_data_and_addresses_are_kept_until_they_are_wiped(name: str) -> None:
     assert not stack.home.exists()
 
 
-@pytest.mark.parametrize("server", ["postgres", "kafka", "registry"])
+@pytest.mark.parametrize("server", ["postgres", "kafka", "registry", "opensearch"])
 def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: str) -> None:
     before = servers(cdc_local("up", server, "--stack", name, "--fast-start", "--json"))[server]
     processes = family([before["pid"]])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import cdc.local
 from cdc.artifacts.lock import parse_lock, version_of
 from cdc.errors import LocalError
+from cdc.local.opensearchconf import descriptor
 
 SHA = "a" * 64
 
@@ -20,6 +21,19 @@ def test_the_packaged_lock_pins_kafka_and_names_no_registry() -> None:
 
     assert len(artifacts) == 46
     assert version_of(artifacts, "kafka_2.13") == "4.3.1"
+    assert "://" not in text
+
+
+def test_the_packaged_lock_pins_opensearch_with_its_modules_and_names_no_registry() -> None:
+    text = (Path(cdc.local.__file__).parent / "opensearch.lock").read_text()
+
+    artifacts = parse_lock(text, name="opensearch.lock")
+
+    assert version_of(artifacts, "opensearch") == "3.8.0"
+    folders = {artifact.folder for artifact in artifacts}
+    assert "lib" in folders
+    for folder in folders - {"lib"}:
+        assert "classname=org.opensearch." in descriptor(folder.removeprefix("modules/"), "3.8.0")
     assert "://" not in text
 
 
@@ -49,6 +63,7 @@ def test_a_coordinate_becomes_a_path_of_the_repository_layout() -> None:
         f"{SHA} 12 ../../etc:b:1 lib",
         f"{SHA} 12 a:b:.. lib",
         f"{SHA} 12 a:b/c:1 lib",
+        f"{SHA} 12 a:b:1 modules/../lib",
         f"{SHA} 12 a:b:1@../x lib",
         f"{SHA} 12 a:b:1 lib\n{SHA} 12 a:b:1 lib",
     ],

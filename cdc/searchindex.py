@@ -1,0 +1,156 @@
+"""Puts the rebuilding of search indices together: Kafka, OpenSearch, and the pause of the sink's workers.
+
+Part of the composition root beside `cdc.app`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cdc.config.settings import Config, Search
+from cdc.config.sinks import sink_of
+from cdc.errors import SinkBehind, SinkUnfit, UsageError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
+from cdc.model.names import schema_topic
+from cdc.model.progress import SchemaRecord
+from cdc.patterns import matches
+from cdc.sinkpause import pause_sink, resume_sink
+from cdc.telemetry import log
+from sinks.contract import Topic
+from sinks.control import PAUSE_KEY
+from sinks.marks import window_of
+from sinks.schemabook import SchemaBook
+from sinks.search.placebook import PlaceBook
+from sinks.search.rebuild import Swapped, Workshop, rebuild, roll_back
+from sinks.search.start import indices_of, shape_of
+from sinks.statetopic import StateTopic
+
+if TYPE_CHECKING:
+    from cdc.clock import Clock
+
+PAUSE_S: Final = 30.0
+"""For workers to stand still. Those that do not find the index closed and ask in vain, which is as safe."""
+_SLACK: Final = 0.8
+"""Of what a topic remembers: compaction is not punctual, and bringing an index up to date takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapping:
+    """Which tables of which sink; `accept_refused` as `Workshop` has it."""
+
+    config: Config
+    sink: str
+    tables: Sequence[str] = ()
+    accept_refused: bool = False
+
+
+def search_of(config: Config, sink: str) -> Search:
+    """The section of a search sink. Raises UsageError for another kind."""
+    settings = sink_of(config, sink)
+    if not isinstance(settings, Search):
+        raise UsageError(
+            f"sink {sink!r} is not of kind search",
+            hint="a cache is filled anew by emptying it and its group; a lake by a new path",
+        )
+    return settings
+
+
+def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
+    """Fill a new index for each table, one after the other."""
+    with _shop(what, clock) as (shop, tables):
+        for topic, _ in tables:
+            yield rebuild(shop, topic)
+
+
+def roll_back_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
+    """Bring back the index before, for each table."""
+    with _shop(what, clock) as (shop, tables):
+        for topic, remembers_ms in tables:
+            yield roll_back(shop, topic, remembers_ms=remembers_ms)
+
+
+@contextmanager
+def _shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[tuple[Topic, int]]]]:
+    config, settings = what.config, search_of(what.config, what.sink)
+    with ExitStack() as closing:
+        client_id = f"{config.name}.sink.{what.sink}.rebuild"
+        reader, other = (closing.enter_context(LogReader(config.kafka, client_id=client_id)) for _ in range(2))
+        tables = _tables(what, settings, SchemaBook(other, config.name, settings.tables, clock))
+        indices = indices_of(config.name, what.sink, settings)
+        closing.callback(indices.client.close)
+        yield (
+            Workshop(
+                indices=indices,
+                book=PlaceBook(indices.client, config.name, what.sink),
+                shape=shape_of(settings),
+                reader=reader,
+                schemas=_Schemas(other, config.name),
+                paused=lambda: _paused(config, what.sink, clock),
+                clock=clock,
+                accept_refused=what.accept_refused,
+                parallel=settings.parallel,
+                request_records=settings.request_records,
+            ),
+            tables,
+        )
+
+
+def _tables(what: Swapping, settings: Search, book: SchemaBook) -> list[tuple[Topic, int]]:
+    """Topics, and for how many ms each remembers deletes."""
+    book.look()
+    kept = {topic: record for topic, record in book.tables().items() if matches(record.table, settings.tables)}
+    missing = sorted(set(what.tables) - {record.table for record in kept.values()})
+    if missing or not kept:
+        there = ", ".join(sorted(record.table for record in kept.values())) or "none"
+        raise UsageError(f"sink {what.sink!r} keeps no table {', '.join(missing) or 'yet'}", hint=f"it keeps: {there}")
+    found = []
+    for topic, facts in TopicAdmin(what.config.kafka).describe(sorted(kept)).items():
+        record = kept[topic]
+        if what.tables and record.table not in what.tables:
+            continue
+        if facts is None:
+            raise SinkUnfit(f"there is no topic {topic!r}", hint="is capture of the table set up?", topic=topic)
+        remembers_s = window_of(facts.configs).delete_s
+        remembers_ms = (1 << 62) if remembers_s is None else int(remembers_s * 1000 * _SLACK)
+        place = Topic(topic, facts.topic_id, facts.partition_count, record.table, record.key)
+        found.append((place, remembers_ms))
+    return found
+
+
+@contextmanager
+def _paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
+    """Workers stand still, and go on afterwards unless somebody had paused them before."""
+    state = StateTopic(config, sink)
+    try:
+        was_paused = PAUSE_KEY in state.load()
+    finally:
+        state.close()
+    try:
+        try:
+            pause_sink(config, sink, clock, timeout_s=PAUSE_S)
+        except SinkBehind as error:
+            log.get().warning("search_workers_not_paused", sink=sink, reason=str(error))
+        yield
+    finally:
+        if not was_paused:
+            resume_sink(config, sink)
+
+
+class _Schemas:
+    """See `sinks.search.rebuild.Schemas`."""
+
+    def __init__(self, reader: LogReader, name: str) -> None:
+        self._reader = reader
+        self._topic = schema_topic(name)
+
+    def all(self, topic: str) -> Sequence[SchemaRecord]:
+        """See `Schemas`."""
+        found = self._reader.last_records(self._topic).values()
+        records = [(at, msgspec.json.decode(value, type=SchemaRecord)) for at, value in found]
+        return [record for _, record in sorted(records, key=lambda each: -each[0]) if record.topic == topic]

@@ -1,0 +1,1 @@
+"""Search: an OpenSearch index for each table, in step with its topic."""

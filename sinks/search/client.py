@@ -1,0 +1,197 @@
+"""The client of OpenSearch: the only file that knows opensearch-py, and what its errors mean for a sink.
+
+It repeats nothing by itself: who asks knows what may be asked again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import (
+    ConnectionError as NoConnection,
+)
+from opensearchpy.exceptions import (
+    ImproperlyConfigured,
+    OpenSearchException,
+    SerializationError,
+    SSLError,
+    TransportError,
+)
+
+from cdc.config.secret import Secret
+from cdc.errors import SinkUnfit, SinkUnreachable
+
+TIMEOUT_S: Final = 60.0
+"""For an answer. A bulk request of 5 MB takes well under a second; a node that collects garbage takes its time."""
+_NDJSON: Final = {"content-type": "application/x-ndjson"}
+_TEXTS: Final = ("ca_certs", "client_cert", "client_key", "ssl_assert_fingerprint")
+_SWITCHES: Final = {"true": True, "false": False}
+OPTIONS: Final = frozenset({"user", "password", "timeout", "http_compress", "verify_certs", *_TEXTS})
+# It logs each request that fails as a warning, expected ones too, and rows at lower levels; we raise what matters.
+logging.getLogger("opensearch").setLevel(logging.CRITICAL)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Status and body of what is not a success, as `Client.ask` hands it out for the statuses that were asked for."""
+
+    status: int
+    kind: str
+
+
+class Client:
+    """Requests as path and bytes. Thread-safe."""
+
+    def __init__(self, url: str, options: Mapping[str, Secret], *, connections: int, sink: str) -> None:
+        """No connection is made yet. Raises SinkUnfit for an option that nobody takes."""
+        self.url = url.rstrip("/")
+        self._sink = sink
+        try:
+            self._client = OpenSearch(
+                self.url,
+                serializer=_AsText(),
+                max_retries=0,
+                pool_maxsize=connections,
+                **_arguments(options, sink),
+            )
+        except (ImproperlyConfigured, ValueError, OSError) as error:
+            raise SinkUnfit(
+                f"sink {sink!r}: the client takes no such options: {type(error).__name__}",
+                hint=f"look at [sinks.{sink}.options]; a file that it names must be readable",
+                sink=sink,
+            ) from error
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        expected: frozenset[int] = frozenset(),
+        ndjson: bool = False,
+    ) -> str | Answer:
+        """The body of the answer; an `Answer` when its status is one of `expected`.
+
+        Args:
+            method: of HTTP.
+            path: with a slash in front.
+            body: bytes as they are; anything else as JSON.
+            params: of the query.
+            expected: statuses that are no error here.
+            ndjson: the body is lines.
+
+        Raises:
+            SinkUnreachable: it may be done or not.
+            SinkUnfit: credentials or rights are missing, or OpenSearch refuses the request itself.
+        """
+        sent = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        try:
+            return str(
+                self._client.transport.perform_request(
+                    method, path, params=dict(params or {}), body=sent, headers=_NDJSON if ndjson else None
+                )
+            )
+        except TransportError as error:
+            if isinstance(error.status_code, int) and error.status_code in expected:
+                return Answer(error.status_code, _kind(error))
+            raise self._error(error) from error
+        except (OpenSearchException, UnicodeError) as error:
+            raise self._unreachable(type(error).__name__) from error
+
+    def close(self) -> None:
+        """End the connections. May be called twice."""
+        self._client.close()
+
+    def _error(self, error: TransportError) -> Exception:
+        status = error.status_code
+        if isinstance(error, SSLError):
+            return SinkUnfit(
+                f"sink {self._sink!r}: no trusted connection to {self.url}",
+                hint=f"[sinks.{self._sink}.options] ca_certs names the file of its authority",
+                sink=self._sink,
+            )
+        if isinstance(error, NoConnection) or not isinstance(status, int):
+            return self._unreachable(type(error).__name__)
+        if status in {401, 403}:
+            return SinkUnfit(
+                f"sink {self._sink!r}: {self.url} refuses {'the credentials' if status == 401 else 'it the right'}",
+                hint=f"[sinks.{self._sink}.options] user and password; the user needs to manage and write the indices",
+                sink=self._sink,
+            )
+        if status == 429 or status >= 500:
+            return self._unreachable(f"status {status}")
+        return SinkUnfit(
+            f"sink {self._sink!r}: {self.url} refuses a request with status {status} ({_kind(error)})",
+            hint="see the log of OpenSearch",
+            sink=self._sink,
+        )
+
+    def _unreachable(self, why: str) -> SinkUnreachable:
+        return SinkUnreachable(
+            f"sink {self._sink!r}: no good answer of {self.url} ({why})",
+            hint="does OpenSearch run, and is it well?",
+            command=f"curl {self.url}/_cluster/health",
+            sink=self._sink,
+        )
+
+
+class _AsText:
+    """Bodies as they come: most are read into types, and a row need not be read at all."""
+
+    mimetype = "application/json"
+
+    def loads(self, text: Any) -> Any:
+        return text
+
+    def dumps(self, data: Any) -> Any:
+        if isinstance(data, str | bytes):
+            return data
+        raise SerializationError("only text is sent", type(data))
+
+
+def _arguments(options: Mapping[str, Secret], sink: str) -> dict[str, Any]:
+    unknown = sorted(set(options) - OPTIONS)
+    if unknown:
+        raise SinkUnfit(
+            f"sink {sink!r}: there is no option {', '.join(unknown)}",
+            hint=f"there are: {', '.join(sorted(OPTIONS))}",
+            sink=sink,
+        )
+    told = {name: secret.reveal() for name, secret in options.items()}
+    arguments: dict[str, Any] = {name: told[name] for name in _TEXTS if name in told}
+    if "user" in told:
+        arguments["http_auth"] = (told["user"], told.get("password", ""))
+    for name in ("http_compress", "verify_certs"):
+        if name in told:
+            if told[name] not in _SWITCHES:
+                raise SinkUnfit(f"sink {sink!r}: option {name} is neither true nor false", sink=sink)
+            arguments[name] = _SWITCHES[told[name]]
+    try:
+        arguments["timeout"] = float(told.get("timeout", TIMEOUT_S))
+    except ValueError:
+        raise SinkUnfit(f"sink {sink!r}: option timeout is no number of seconds", sink=sink) from None
+    return arguments
+
+
+class _Cause(msgspec.Struct):
+    type: str = ""
+
+
+class _Failure(msgspec.Struct):
+    error: _Cause | str = ""
+
+
+def _kind(error: TransportError) -> str:
+    """The class of an error as OpenSearch names it; its text may hold a value."""
+    info: Any = error.info
+    try:
+        failure = (
+            msgspec.convert(info, _Failure) if isinstance(info, dict) else msgspec.json.decode(info, type=_Failure)
+        )
+    except (msgspec.MsgspecError, TypeError):
+        return ""
+    return failure.error.type if isinstance(failure.error, _Cause) else ""

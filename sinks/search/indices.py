@@ -1,0 +1,244 @@
+"""Indices and their generations: finding, making, describing, replacing them. Edge, on `Client`.
+
+Readers search an alias; one index stands behind it, and its mapping's ``_meta`` says whose it is. Workers write to the
+index by its own name: what a worker of an older one still sends reaches no newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from cdc.errors import SinkStale, SinkUnfit
+from sinks.contract import Topic
+from sinks.search import naming
+from sinks.search.client import Answer, Client
+from sinks.search.mapping import Field
+
+META_VERSION: Final = 1
+FIELDS_MAX: Final = 5_000
+"""Of an index, with those inside of JSON objects; OpenSearch's own limit is 1,000, a table may have 1,600 columns."""
+_MISSING: Final = frozenset({404})
+_REFUSED: Final = frozenset({400})
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """What an index is, kept in its mapping.
+
+    Attributes:
+        schema: epoch and LSN of the newest schema its fields were made from.
+        retired_ms: since when it is not written to; 0: it is.
+    """
+
+    version: int = META_VERSION
+    pipeline: str
+    sink: str
+    topic: str
+    topic_id: str
+    generation: int
+    schema: tuple[int, int] = (0, 0)
+    retired_ms: int = 0
+
+
+class Index(NamedTuple):
+    """An index with its `_meta` and its fields."""
+
+    name: str
+    meta: Meta
+    fields: Mapping[str, Field]
+
+
+class _Mappings(msgspec.Struct):
+    meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
+    properties: dict[str, Any] = {}
+
+
+class _Described(msgspec.Struct):
+    mappings: _Mappings
+
+
+_DESCRIBED: Final = msgspec.json.Decoder(dict[str, _Described])
+_OURS: Final = "tailrace"
+
+
+class Indices:
+    """The indices of one sink. Thread-safe."""
+
+    def __init__(self, client: Client, pipeline: str, sink: str, settings: Mapping[str, Any]) -> None:
+        """`settings` are those of new indices, by OpenSearch's names without ``index.``."""
+        self.client = client
+        self.pipeline = pipeline
+        self.sink = sink
+        self._settings = settings
+
+    def alias(self, table: str) -> str:
+        """What readers search."""
+        return naming.alias_of(self.pipeline, self.sink, table)
+
+    def name(self, topic: Topic, generation: int) -> str:
+        """What that generation of a topic's index is called."""
+        return naming.index_of(self.alias(topic.table), generation, topic.topic_id)
+
+    def live(self, topic: Topic) -> Index | None:
+        """The index behind the alias of a topic; None when there is no such alias.
+
+        Raises SinkUnfit when something else has the alias, SinkStale when it is of another topic of the same name.
+        """
+        found = self.behind(topic)
+        if found is not None:
+            self._check(found, topic)
+        return found
+
+    def behind(self, topic: Topic) -> Index | None:
+        """As `live`, whatever topic the index is of."""
+        alias = self.alias(topic.table)
+        found = self._described(alias)
+        if not found:
+            return None
+        if len(found) > 1 or naming.parse_index(found[0].name) is None:
+            raise SinkUnfit(
+                f"{alias} is not an alias of one index of ours",
+                hint="remove what has that name, or give the sink another name",
+                sink=self.sink,
+                table=topic.table,
+            )
+        return found[0]
+
+    def is_behind(self, topic: Topic, index: str) -> bool:
+        """Whether the alias is on that index."""
+        found = self.behind(topic)
+        return found is not None and found.name == index
+
+    def generations(self, topic: Topic) -> list[Index]:
+        """Every index of ours for a table, the oldest first; also those of a topic that is gone."""
+        alias = self.alias(topic.table)
+        found = self._described(f"{alias}-g*")
+        return sorted((index for index in found if _alias(index) == alias), key=lambda index: index.meta.generation)
+
+    def create(self, topic: Topic, generation: int, *, live: bool, settings: Mapping[str, Any] | None = None) -> None:
+        """Make an index without fields; with `live` the alias is put on it in the same request. Twice is once."""
+        meta = Meta(
+            pipeline=self.pipeline, sink=self.sink, topic=topic.topic, topic_id=topic.topic_id, generation=generation
+        )
+        body: dict[str, Any] = {
+            "settings": {"index": {**self._settings, **(settings or {})}},
+            "mappings": {"dynamic": "strict", "_meta": {_OURS: meta}},
+        }
+        if live:
+            body["aliases"] = {self.alias(topic.table): {"is_write_index": True}}
+        name = self.name(topic, generation)
+        answer = self.client.ask("PUT", f"/{name}", body, expected=_REFUSED)
+        if isinstance(answer, Answer) and answer.kind != "resource_already_exists_exception":
+            raise SinkUnfit(
+                f"OpenSearch refuses to make the index {name} ({answer.kind})",
+                hint=f"look at [sinks.{self.sink}.index]; an index of the alias' name must not exist",
+                sink=self.sink,
+                table=topic.table,
+            )
+
+    def put_fields(self, index: str, fields: Mapping[str, Field], meta: Meta, table: str) -> None:
+        """Add fields, and note from which schema. Raises SinkUnfit for one that is there and differs."""
+        body = {"_meta": {_OURS: meta}, "properties": fields}
+        answer = self.client.ask("PUT", f"/{index}/_mapping", body, expected=_REFUSED | _MISSING)
+        if not isinstance(answer, Answer):
+            return
+        if answer.status == 404:
+            raise gone(self.sink, index)
+        raise SinkUnfit(
+            f"the index of {table} cannot have the fields that its columns need now ({answer.kind})",
+            hint="a column's type changed, or the sink's `fields`: OpenSearch never changes a field; fill a new index",
+            command=f"cdc sink rebuild {self.sink} --table {table}",
+            sink=self.sink,
+            table=table,
+        )
+
+    def mark(self, topic: Topic, index: str, *, retired_ms: int) -> None:
+        """Note since when an index is not written to; 0: it is."""
+        for found in self.generations(topic):
+            if found.name == index:
+                meta = structs.replace(found.meta, retired_ms=retired_ms)
+                self.client.ask("PUT", f"/{index}/_mapping", {"_meta": {_OURS: meta}})
+
+    def put_settings(self, index: str, settings: Mapping[str, Any]) -> None:
+        """Change settings that can be changed while the index is open."""
+        self.client.ask("PUT", f"/{index}/_settings", {"index": dict(settings)})
+
+    def setting(self, index: str, name: str) -> str | None:
+        """A setting of an index, as OpenSearch has it."""
+        answer = self.client.ask("GET", f"/{index}/_settings/index.{name}", params={"flat_settings": "true"})
+        found = msgspec.json.decode(str(answer), type=dict[str, dict[str, dict[str, Any]]])
+        return next((str(each["settings"][f"index.{name}"]) for each in found.values() if each["settings"]), None)
+
+    def refresh(self, indices: Iterable[str]) -> None:
+        """Searches that begin from now on see what was written before."""
+        names = ",".join(indices)
+        if names and isinstance(self.client.ask("POST", f"/{names}/_refresh", expected=_MISSING), Answer):
+            raise gone(self.sink, names)
+
+    def block(self, index: str, *, closed: bool) -> None:
+        """Forbid writes to an index, or allow them again; on return none is under way any more."""
+        if closed:
+            self.client.ask("PUT", f"/{index}/_block/write")
+        else:
+            self.put_settings(index, {"blocks.write": None})
+
+    def swap(self, topic: Topic, old: str | None, new: str) -> None:
+        """Put the alias from one index, if there is one, on another one, in one step."""
+        alias = self.alias(topic.table)
+        actions: list[dict[str, Any]] = [{"remove": {"index": old, "alias": alias}}] if old else []
+        actions.append({"add": {"index": new, "alias": alias, "is_write_index": True}})
+        self.client.ask("POST", "/_aliases", {"actions": actions})
+
+    def delete(self, index: str) -> None:
+        """Remove an index for good. Nothing happens when it is gone."""
+        self.client.ask("DELETE", f"/{index}", expected=_MISSING)
+
+    def _described(self, pattern: str) -> list[Index]:
+        answer = self.client.ask("GET", f"/{pattern}/_mapping", expected=_MISSING)
+        if isinstance(answer, Answer):
+            return []
+        found = []
+        for name, described in _DESCRIBED.decode(answer).items():
+            try:
+                meta = msgspec.convert(described.mappings.meta.get(_OURS), Meta)
+            except msgspec.ValidationError:
+                meta = Meta(pipeline="", sink="", topic="", topic_id="", generation=0)
+            found.append(Index(name, meta, described.mappings.properties))
+        return found
+
+    def _check(self, index: Index, topic: Topic) -> None:
+        meta = index.meta
+        if (meta.version, meta.pipeline, meta.sink) != (META_VERSION, self.pipeline, self.sink):
+            raise SinkUnfit(
+                f"the index {index.name} was not made by sink {self.sink!r} of pipeline {self.pipeline!r}",
+                hint="give the sink another name, or remove the index",
+                sink=self.sink,
+                table=topic.table,
+            )
+        if (meta.topic, meta.topic_id) != (topic.topic, topic.topic_id):
+            raise SinkStale(
+                f"the index of {topic.table} is of a topic {topic.topic} that was made again since",
+                hint="its offsets begin anew, so nothing can be compared: fill a new index",
+                command=f"cdc sink rebuild {self.sink} --table {topic.table}",
+                sink=self.sink,
+                table=topic.table,
+                topic=topic.topic,
+            )
+
+
+def gone(sink: str, index: str) -> SinkStale:
+    """An index that was there is not there any more."""
+    return SinkStale(
+        f"sink {sink!r}: the index {index} is gone",
+        hint="somebody removed it, with all that was in it; a start makes another one and fills it from the topic",
+        command=f"cdc sink run {sink}",
+        sink=sink,
+    )
+
+
+def _alias(index: Index) -> str | None:
+    parsed = naming.parse_index(index.name)
+    return parsed.alias if parsed else None

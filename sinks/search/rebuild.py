@@ -1,0 +1,314 @@
+"""A new index beside the live one, filled from the compacted topic; and the way back. Readers notice neither.
+
+Both end alike: (1) nothing may write to the live index any more, (2) the other one is brought to the end of the topic,
+(3) searches see all of it, (4) it is noted how far it is, (5) the alias goes from one to the other in one step. Whoever
+still held changes for the old index meets its block, and goes on with the new one. The old one is kept, and its notes
+with it, so that `roll_back` need only apply what came since.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from cdc.clock import Clock
+from cdc.errors import SinkGap, SinkStale, SinkUnfit, SinkUnreachable
+from cdc.model.progress import SchemaRecord
+from cdc.progress.restore import LogRecord
+from cdc.telemetry import log
+from sinks.contract import Change, Outcome, Place, Topic, Verdict
+from sinks.fold import by_key, change_of
+from sinks.search.indices import Index, Indices
+from sinks.search.placebook import PlaceBook
+from sinks.search.target import SearchTarget, Shape
+
+NEAR_RECORDS: Final = 2_000
+"""Behind the end of the topic by which an index is near enough to make workers wait for the rest."""
+ROUNDS_MAX: Final = 10
+"""Of catching up while workers write; after them they are made to wait all the same."""
+PATIENCE_S: Final = 300.0
+"""Without anything applied, because OpenSearch has no room or does not answer."""
+_PAUSE_S: Final = 0.5
+_ERRORS_SHOWN: Final = 3
+
+
+class TopicEnds(Protocol):
+    """What is needed of a Kafka reader; `cdc.kafka.consumer.LogReader` is one."""
+
+    def end_offsets(self, topics: Sequence[str]) -> Mapping[Place, tuple[int, int]]:
+        """First offset there is, and the one after the last committed record."""
+
+    def read(
+        self, assignments: Mapping[Place, int], until: Mapping[Place, int] | None = None
+    ) -> Iterator[list[LogRecord]]:
+        """Committed records between two offsets of each partition."""
+
+
+class Schemas(Protocol):
+    """What is needed of the schemas; see `schemas_of`."""
+
+    def all(self, topic: str) -> Sequence[SchemaRecord]:
+        """Every schema of a topic there is now, the newest first."""
+
+
+class Swapped(NamedTuple):
+    """What became of a table's index.
+
+    Attributes:
+        now: the index behind the alias; `before` was there, and is kept.
+        records: read for it.
+        refused: records that it did not take.
+    """
+
+    table: str
+    now: str
+    before: str | None
+    records: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What both need.
+
+    Attributes:
+        paused: while it is held no worker of the sink applies anything. Whether it works is not relied on: writes to
+            the old index are forbidden meanwhile; without it workers would only ask in vain.
+        accept_refused: go on although records were refused.
+        parallel: requests under way at a time; request_records: keys in one.
+    """
+
+    indices: Indices
+    book: PlaceBook
+    shape: Shape
+    reader: TopicEnds
+    schemas: Schemas
+    paused: Callable[[], AbstractContextManager[object]]
+    clock: Clock
+    accept_refused: bool = False
+    parallel: int = 4
+    request_records: int = 2_000
+
+
+def rebuild(shop: Workshop, topic: Topic) -> Swapped:
+    """Fill a new index and put the alias on it. Killed at any moment it can be done again.
+
+    Raises SinkUnfit when records are refused, or the schema cannot be had; SinkUnreachable, BrokerUnreachable.
+    """
+    indices = shop.indices
+    shop.book.open()
+    there = indices.generations(topic)
+    live = indices.behind(topic)
+    for left in (index for index in there if index != live and not index.meta.retired_ms):
+        _remove(shop, left, topic)  # of one that was killed
+    number = max((index.meta.generation for index in there), default=0) + 1
+    name = indices.name(topic, number)
+    shop.book.forget(name, topic.partition_count)
+    indices.create(topic, number, live=False)
+    try:
+        filling = _Filling(shop, topic, name)
+        # Nobody searches it yet, and every refresh costs.
+        indices.put_settings(name, {"refresh_interval": "-1"})
+        filling.catch_up()
+        swapped = _take_over(shop, topic, live, filling)
+    except BaseException:
+        if indices.is_behind(topic, name):
+            raise
+        indices.delete(name)
+        raise
+    for older in (index for index in there if index != live):
+        _remove(shop, older, topic)
+    return swapped
+
+
+def roll_back(shop: Workshop, topic: Topic, *, remembers_ms: int) -> Swapped:
+    """Bring the index that was there before up to date and put the alias on it. Doing it again goes forth again.
+
+    Args:
+        shop: what is needed.
+        topic: the table's.
+        remembers_ms: for how long the topic keeps tombstones; an index that rests for longer would miss deletes.
+
+    Raises:
+        SinkUnfit: there is none, or it cannot have the fields that columns need by now.
+        SinkStale: it has rested for too long, or is of a topic that was made again.
+    """
+    indices = shop.indices
+    live = indices.behind(topic)
+    resting = [index for index in indices.generations(topic) if index.meta.retired_ms and index != live]
+    if not resting:
+        raise SinkUnfit(
+            f"there is no index of {topic.table} to go back to",
+            hint="one is kept by each rebuild, until the next",
+            command=f"cdc sink rebuild {indices.sink} --table {topic.table}",
+            table=topic.table,
+        )
+    old = resting[-1]
+    rested_ms = shop.clock.wall_s() * 1000 - old.meta.retired_ms
+    if old.meta.topic_id != topic.topic_id or rested_ms > remembers_ms:
+        raise SinkStale(
+            f"{old.name} cannot be brought up to date: "
+            + ("it is of a topic that was made again" if rested_ms <= remembers_ms else "deletes of the time since are "
+               "not in the topic any more"),
+            hint="fill a new one",
+            command=f"cdc sink rebuild {indices.sink} --table {topic.table}",
+            table=topic.table,
+        )  # fmt: skip
+    indices.block(old.name, closed=False)
+    try:
+        filling = _Filling(shop, topic, old.name)
+        filling.catch_up()
+        return _take_over(shop, topic, live, filling)
+    except BaseException:
+        if not indices.is_behind(topic, old.name):
+            indices.block(old.name, closed=True)
+        raise
+
+
+def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filling) -> Swapped:
+    """The five steps of the top of the file."""
+    indices, name = shop.indices, filling.index
+    with shop.paused(), _closed(shop, live, filling):
+        filling.finish()
+        filling.target.refresh([topic.topic])
+        filling.target.attach(topic, name)  # the settings of an index that is searched
+        shop.book.note({(name, partition): at for (_, partition), at in filling.positions.items()})
+        indices.mark(topic, name, retired_ms=0)
+        if live is not None:
+            indices.mark(topic, live.name, retired_ms=max(1, int(shop.clock.wall_s() * 1000)))
+        indices.swap(topic, live.name if live else None, name)
+    log.get().info("search_index_swapped", table=topic.table, index=name, records=filling.records)
+    return Swapped(topic.table, name, live.name if live else None, filling.records, sum(filling.refused.values()))
+
+
+@contextmanager
+def _closed(shop: Workshop, live: Index | None, filling: _Filling) -> Iterator[None]:
+    """Forbid writes to the live index; allow them again if it stays the live one."""
+    if live is None:
+        yield
+        return
+    shop.indices.block(live.name, closed=True)
+    try:
+        yield
+    except BaseException:
+        if not shop.indices.is_behind(filling.topic, filling.index):
+            shop.indices.mark(filling.topic, live.name, retired_ms=0)
+            shop.indices.block(live.name, closed=False)
+        raise
+
+
+def _remove(shop: Workshop, index: Index, topic: Topic) -> None:
+    shop.indices.delete(index.name)
+    shop.book.forget(index.name, topic.partition_count)
+
+
+class _Filling:
+    """Applies a topic to one index, from where that index is."""
+
+    def __init__(self, shop: Workshop, topic: Topic, index: str) -> None:
+        self.topic = topic
+        self.index = index
+        self.records = 0
+        self.refused: dict[str, int] = {}
+        self.target = SearchTarget(shop.indices, shop.book, shop.shape, shop.clock)
+        self.target.attach(topic, index)
+        self._shop = shop
+        noted = {(topic.topic, partition): at for (_, partition), at in shop.book.noted(
+            (index, partition) for partition in range(topic.partition_count)
+        ).items()}  # fmt: skip
+        ends = shop.reader.end_offsets([topic.topic])
+        if len(ends) != topic.partition_count:
+            raise SinkStale(f"{topic.topic} has another number of partitions than was recorded", topic=topic.topic)
+        self.positions: dict[Place, int] = {place: max(low, noted.get(place, low)) for place, (low, _) in ends.items()}
+        self._known: set[str] = set()
+
+    def catch_up(self) -> None:
+        """Come near to the end of the topic while workers go on."""
+        for _ in range(ROUNDS_MAX):
+            ends = self._ends()
+            if sum(ends[place] - at for place, at in self.positions.items()) <= NEAR_RECORDS:
+                break
+            self._fill(ends)
+        self._check_refused()
+
+    def finish(self) -> None:
+        """Come to the end of the topic as it is now: everything that anybody wrote to the old index lies below."""
+        self._fill(self._ends())
+        self._check_refused()
+
+    def _ends(self) -> dict[Place, int]:
+        ends = self._shop.reader.end_offsets([self.topic.topic])
+        return {place: max(ends[place][1], at) for place, at in self.positions.items()}
+
+    def _fill(self, ends: Mapping[Place, int]) -> None:
+        self._prepare()
+        for batch in self._shop.reader.read(dict(self.positions), ends):
+            self.records += len(batch)
+            changes = [change_of(records) for records in by_key(batch).values()]
+            if any(change.schema_id not in self._known for change in changes if change.row is not None):
+                self._prepare()
+            self._apply(changes)
+        self.positions.update(ends)
+
+    def _prepare(self) -> None:
+        # The newest first: where an older one differs, its column has the newer type.
+        for record in self._shop.schemas.all(self.topic.topic):
+            if record.schema_id not in self._known:
+                self.target.prepare(record)
+                self._known.add(record.schema_id)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        unknown = next((each for each in changes if each.row is not None and each.schema_id not in self._known), None)
+        if unknown is not None:
+            raise SinkGap(
+                f"a row of {unknown.topic} names schema {unknown.schema_id}, and there is no such schema",
+                hint="its record was written before the row; somebody removed it",
+                topic=unknown.topic,
+            )
+        size = self._shop.request_records
+        parts = [changes[first : first + size] for first in range(0, len(changes), size)]
+        with ThreadPoolExecutor(self._shop.parallel) as pool:
+            for told in pool.map(self._apply_part, parts):
+                for outcome in told:
+                    if outcome.verdict is Verdict.REFUSED:
+                        what = f"{outcome.error} {outcome.reason}".strip()
+                        self.refused[what] = self.refused.get(what, 0) + 1
+
+    def _apply_part(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Until every verdict is final."""
+        clock, final = self._shop.clock, []
+        moved_s, pending = clock.monotonic_s(), list(changes)
+        while pending:
+            trouble: SinkUnreachable | None = None
+            try:
+                outcomes = list(self.target.apply(pending))
+            except SinkUnreachable as error:
+                trouble, outcomes = error, [Outcome(Verdict.LATER)] * len(pending)
+            later = [each for each, outcome in zip(pending, outcomes, strict=True) if outcome.verdict is Verdict.LATER]
+            final += [outcome for outcome in outcomes if outcome.verdict is not Verdict.LATER]
+            if len(later) < len(pending):
+                moved_s = clock.monotonic_s()
+            elif clock.monotonic_s() - moved_s > PATIENCE_S:
+                raise trouble or SinkUnreachable(
+                    f"OpenSearch takes nothing for {self.index}, for {PATIENCE_S:.0f} s", hint="is its disk full?"
+                )
+            pending = later
+            if pending:
+                clock.wait(threading.Event(), _PAUSE_S)
+        return final
+
+    def _check_refused(self) -> None:
+        if not self.refused or self._shop.accept_refused:
+            return
+        most = sorted(self.refused, key=lambda what: -self.refused[what])[:_ERRORS_SHOWN]
+        raise SinkUnfit(
+            f"the new index of {self.topic.table} refuses {sum(self.refused.values())} records: "
+            + "; ".join(f"{self.refused[what]} {what}" for what in most),
+            hint="the index that is there stays; correct the sink's `fields`, or go on without them",
+            command=f"cdc sink rebuild {self._shop.indices.sink} --table {self.topic.table} --accept-refused",
+            table=self.topic.table,
+        )

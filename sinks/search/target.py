@@ -1,0 +1,306 @@
+"""OpenSearch as a store (`sinks.contract.Target`): an index for each table, a document for each key.
+
+The version of a document is the offset of its record, external to OpenSearch, which refuses a lower or equal one. A
+deleted document's version is remembered for `gc_deletes_s`; a worker that was frozen for longer than half of it sends
+nothing any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import structs
+
+from cdc.errors import DecodeError, InvariantError, SinkStale, SinkUnfit, SinkUnreachable
+from sinks.contract import Change, Content, Held, Outcome, Place, Topic, Verdict
+from sinks.search import bulk, reading
+from sinks.search.answers import Trouble
+from sinks.search.bulk import Write
+from sinks.search.indices import Index, Indices, gone
+from sinks.search.mapping import PLAIN, Form, JsonForm, form_of, source_of, values_of, with_kept
+from sinks.search.naming import document_id
+from sinks.search.placebook import PlaceBook
+
+if TYPE_CHECKING:
+    from cdc.clock import Clock
+    from cdc.model.progress import SchemaRecord
+    from sinks.search.mapping import Field
+
+NOTE_S: Final = 1.0
+"""Between notes of how far indices are; what was applied since the last one may be applied again after a crash."""
+_UNREADABLE: Final = Outcome(Verdict.REFUSED, "unreadable_row", "it is not the JSON that its schema says")
+
+
+class Watcher(Protocol):
+    """Who is told of documents that were applied, before anybody else learns it; called by several threads."""
+
+    def applied(self, topic: Topic, documents: Sequence[tuple[Change, bytes]]) -> None:
+        """Rows of a topic as documents. Raises what keeps the changes from being DONE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a sink's settings say of its indices.
+
+    Attributes:
+        json: of columns of JSON.
+        fields: table -> column -> field in place of the generated one.
+        refresh_interval_s, gc_deletes_s: as `cdc.config.settings.Search` has them.
+    """
+
+    json: JsonForm = "string"
+    fields: Mapping[str, Mapping[str, Field]] = field(default_factory=dict)
+    refresh_interval_s: float = 1.0
+    gc_deletes_s: int = 3600
+
+
+class SearchTarget:
+    """See `Target`."""
+
+    def __init__(
+        self, indices: Indices, book: PlaceBook, shape: Shape, clock: Clock, *, watcher: Watcher | None = None
+    ) -> None:
+        self._indices = indices
+        self._book = book
+        self._shape = shape
+        self._clock = clock
+        self._watcher = watcher
+        self._lock = threading.Lock()
+        self._topics: dict[str, Topic] = {}
+        self._live: dict[str, str] = {}
+        self._forms: dict[str, Form] = {}
+        self._schemas: dict[str, list[SchemaRecord]] = {}
+        self._kept: dict[Place, int] = {}
+        self._noted_s = float("-inf")
+
+    def open(self, topics: Sequence[Topic]) -> None:
+        """See `Target`."""
+        self._book.open()
+        for topic in topics:
+            found = self._indices.live(topic)
+            if found is None:
+                # In this order: notes of an index that is gone must not outlive the making of another one.
+                self._book.forget(self._indices.name(topic, 1), topic.partition_count)
+                self._indices.create(topic, 1, live=True, settings=self._settings())
+                found = self._indices.live(topic)
+            if found is None:
+                raise SinkUnfit(
+                    f"there is an index of {topic.table}, and no alias {self._indices.alias(topic.table)} on it",
+                    hint="put the alias on it again, or remove it",
+                    table=topic.table,
+                )
+            self.attach(topic, found.name)
+
+    def attach(self, topic: Topic, index: str) -> None:
+        """Write this topic to an index that is there; it remembers deletes for as long as we need."""
+        self._topics[topic.topic] = topic
+        for name, value in self._settings().items():
+            if self._indices.setting(index, name) != value:
+                self._indices.put_settings(index, {name: value})
+        self._live[topic.topic] = index
+
+    def prepare(self, schema: SchemaRecord) -> None:
+        """See `Target`."""
+        form = form_of(schema, self._shape.fields.get(schema.table, {}), self._shape.json)
+        with self._lock:
+            known = self._schemas.setdefault(schema.topic, [])
+            if any(record.schema_id == schema.schema_id for record in known):
+                return
+            self._put_fields(self._topic(schema.topic), schema, form)
+            known.append(schema)
+            self._forms[schema.schema_id] = form
+
+    def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        """See `Target`."""
+        began_s = self._clock.monotonic_s()
+        outcomes: dict[int, Outcome] = {}
+        writes: list[Write] = []
+        for place, change in enumerate(changes):
+            index = self._live.get(change.topic)
+            if index is None:
+                raise InvariantError(f"a change of {change.topic}, which was not opened")
+            try:
+                source = None if change.row is None else source_of(change.row, self._forms.get(change.schema_id, PLAIN))
+                writes.append(Write(place, change.topic, index, document_id(change.key), change.offset, source))
+            except DecodeError:
+                outcomes[place] = _UNREADABLE
+        writes = self._completed(writes, changes)
+        outcomes |= self._written(writes, began_s)
+        if self._watcher is not None:
+            self._tell(self._watcher, writes, changes, outcomes)
+        return [outcomes[place] for place in range(len(changes))]
+
+    def keep(self, positions: Mapping[Place, int]) -> None:
+        """See `Target`."""
+        self._kept.update(positions)
+        if self._clock.monotonic_s() - self._noted_s >= NOTE_S:
+            self._note()
+
+    def positions(self) -> Mapping[Place, int] | None:
+        """See `Target`."""
+        self._kept.clear()
+        places = {
+            (self._live[topic.topic], partition): (topic.topic, partition)
+            for topic in self._topics.values()
+            for partition in range(topic.partition_count)
+        }
+        return {places[place]: offset for place, offset in self._book.noted(places).items()}
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        """See `Target`."""
+        self._indices.refresh(sorted({self._live[topic] for topic in topics}))
+
+    def content(self, change: Change) -> Content | None:
+        """See `Target`."""
+        if change.row is None:
+            return None
+        return values_of(source_of(change.row, self._forms.get(change.schema_id, PLAIN)))
+
+    def held(self, topic: str) -> Iterator[Held]:
+        """See `Target`."""
+        return reading.held(self._indices.client, self._live[topic], self._topic(topic).key)
+
+    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
+        """See `Target`."""
+        names = [document_id(key) for key in keys]
+        found = reading.look(self._indices.client, self._live[topic], self._topic(topic).key, names)
+        held = [found[name] for name in names]
+        return [None if each is None else each._replace(key=key) for each, key in zip(held, keys, strict=True)]
+
+    def remove(self, topic: str, held: Sequence[Held]) -> None:
+        """See `Target`."""
+        writes = [
+            Write(place, topic, self._live[topic], each.name, each.version, None) for place, each in enumerate(held)
+        ]
+        bulk.send(self._indices.client, writes, again=True)
+
+    def close(self) -> None:
+        """See `Target`."""
+        # If it cannot be noted, what was noted before is lower, which costs a repetition.
+        with suppress(SinkUnreachable, SinkStale, SinkUnfit):
+            self._note()
+        self._indices.client.close()
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "gc_deletes": f"{self._shape.gc_deletes_s}s",
+            "refresh_interval": f"{round(self._shape.refresh_interval_s * 1000)}ms",
+        }
+
+    def _topic(self, topic: str) -> Topic:
+        if topic not in self._topics:
+            raise InvariantError(f"topic {topic} was not opened")
+        return self._topics[topic]
+
+    def _put_fields(self, topic: Topic, schema: SchemaRecord, form: Form) -> None:
+        """Have the fields of a schema. Of an older one than the index has seen only those that are not there."""
+        found = self._described(topic)
+        place = (schema.epoch, schema.lsn)
+        fields = dict(form.fields)
+        if place < found.meta.schema:
+            fields = {name: field for name, field in fields.items() if name not in found.fields}
+        meta = structs.replace(found.meta, schema=max(place, found.meta.schema))
+        if fields or meta != found.meta:
+            self._indices.put_fields(found.name, fields, meta, topic.table)
+
+    def _described(self, topic: Topic) -> Index:
+        name = self._live[topic.topic]
+        found = next((index for index in self._indices.generations(topic) if index.name == name), None)
+        if found is None:
+            raise gone(self._indices.sink, name)
+        return found
+
+    def _completed(self, writes: Sequence[Write], changes: Sequence[Change]) -> list[Write]:
+        """Documents whose row lacks values of its own, with those that the index has."""
+        lacking = [write for write in writes if write.source is not None and changes[write.place].kept]
+        held: dict[tuple[str, str], bytes | None] = {}
+        for index in {write.into for write in lacking}:
+            names = [write.name for write in lacking if write.into == index]
+            sources = reading.sources(self._indices.client, index, names)
+            held |= {(index, name): sources.get(name) for name in names}
+        return [
+            write._replace(source=with_kept(write.source, before, changes[write.place].kept))
+            if write.source is not None and (before := held.get((write.into, write.name))) is not None
+            else write
+            for write in writes
+        ]
+
+    def _written(self, writes: Sequence[Write], began_s: float) -> dict[int, Outcome]:
+        """Write, and again what met an index that was replaced meanwhile."""
+        found = self._send(writes, began_s)
+        moved = [write for write in writes if found[write.place] is Trouble.BLOCKED and self._moved(write)]
+        if moved:
+            moved = [write._replace(into=self._live[write.topic]) for write in moved]
+            found |= self._send(moved, began_s)
+        done: dict[int, Outcome] = {}
+        for write in writes:
+            answer = found[write.place]
+            done[write.place] = self._judged(answer, write) if isinstance(answer, Trouble) else answer
+        overtaken = {write.topic for write in writes if done[write.place].verdict is Verdict.OVERTAKEN}
+        for topic in overtaken:
+            self._check_owner(topic)
+        return done
+
+    def _send(self, writes: Sequence[Write], began_s: float) -> dict[int, Outcome | Trouble]:
+        def check() -> None:
+            if self._clock.monotonic_s() - began_s > self._shape.gc_deletes_s / 2:
+                raise SinkUnreachable(
+                    f"sink {self._indices.sink!r}: this process stood still for so long that others may have gone on",
+                    hint="what it holds is read again",
+                    sink=self._indices.sink,
+                )
+
+        return bulk.send(self._indices.client, writes, check=check)
+
+    def _moved(self, write: Write) -> bool:
+        """Whether another index has the alias now; it is used from now on."""
+        topic = self._topic(write.topic)
+        with self._lock:
+            if self._live[topic.topic] != write.into:
+                return True
+            found = self._indices.live(topic)
+            if found is None or found.name == write.into:
+                return False
+            self._live[topic.topic] = found.name
+            for record in self._schemas.get(topic.topic, ()):
+                self._put_fields(topic, record, self._forms[record.schema_id])
+            return True
+
+    def _judged(self, trouble: Trouble, write: Write) -> Outcome:
+        sink = self._indices.sink
+        if trouble is Trouble.BLOCKED:
+            return Outcome(Verdict.LATER, "cluster_block_exception", "the index takes no writes now")
+        if trouble is Trouble.GONE:
+            raise gone(sink, write.into)
+        raise SinkUnfit(
+            f"sink {sink!r}: {trouble.value}: {write.into}",
+            hint="open it, or give the sink's user the right to write",
+            sink=sink,
+            index=write.into,
+        )
+
+    def _check_owner(self, topic: str) -> None:
+        """A version that is there already counts only if the index is of this very topic."""
+        if self._indices.live(self._topic(topic)) is None:
+            raise gone(self._indices.sink, self._live[topic])
+
+    def _note(self) -> None:
+        positions = {(self._live[topic], partition): at for (topic, partition), at in self._kept.items()}
+        self._book.note(positions)
+        self._kept.clear()
+        self._noted_s = self._clock.monotonic_s()
+
+    def _tell(
+        self, watcher: Watcher, writes: Sequence[Write], changes: Sequence[Change], outcomes: Mapping[int, Outcome]
+    ) -> None:
+        final = {Verdict.DONE, Verdict.OVERTAKEN}
+        told: dict[str, list[tuple[Change, bytes]]] = {}
+        for write in writes:
+            if write.source is not None and outcomes[write.place].verdict in final:
+                told.setdefault(write.topic, []).append((changes[write.place], write.source))
+        for topic, documents in told.items():
+            watcher.applied(self._topic(topic), documents)

@@ -1,0 +1,194 @@
+"""OpenSearch as a store keeps the promises of every `Target`, and those of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cdc.errors import SinkStale, SinkUnfit
+from sinks.contract import Change, Target, Topic, Verdict
+from sinks.search.target import SearchTarget
+from tests.fixtures import targets
+from tests.fixtures.search import OpenSearchServer
+from tests.fixtures.searching import TABLE, alias, ask, column, documents, opened, schema
+from tests.fixtures.sinklogs import LogBook, changes
+
+EXAMPLES = 15
+
+
+@pytest.fixture
+def target(opensearch: OpenSearchServer, sink_name: str) -> Iterator[SearchTarget]:
+    found = opened(opensearch.url, sink_name)
+    yield found
+    found.close()
+
+
+def change(offset: int, row: bytes | None, *, key: bytes = b'{"id":"1"}', schema_id: str = "5c4e4a1d") -> Change:
+    return Change(TABLE.topic, 0, offset, key, row, (), schema_id if row else "", 1, offset, 0)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        targets.older_record_never_wins,
+        targets.delete_of_what_never_was_is_done,
+        targets.what_was_looked_at_is_removed_and_nothing_newer,
+    ],
+)
+def test_store_is_guarded(target: SearchTarget, check: Callable[[Target, Topic], None]) -> None:
+    check(target, TABLE)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_index_converges_whatever_was_repeated_or_reordered(
+    opensearch: OpenSearchServer, sink_name: str, partial: bool
+) -> None:
+    store = opened(opensearch.url, sink_name, topics=())
+
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        topic = TABLE._replace(table=f"public.t{uuid.uuid4().hex[:8]}", topic=f"shop.public.{uuid.uuid4().hex[:8]}")
+        store.open([topic])
+        store.prepare(schema(topic=topic, schema_id=SHARED))
+        targets.converges(data, store, topic, partial=partial)
+        ask(opensearch.url, "DELETE", f"/{alias(sink_name, topic.table)}-g*")
+
+    holds()
+    store.close()
+
+
+SHARED = "5c4e4a1d"
+
+
+def test_row_is_the_document_byte_for_byte(target: SearchTarget, opensearch: OpenSearchServer, sink_name: str) -> None:
+    row = b'{"id":"1", "v":"x",\n"n":9007199254740993,"big":"1.50"}'
+
+    (outcome,) = target.apply([change(7, row)])
+
+    assert outcome.verdict is Verdict.DONE
+    (held,) = target.look(TABLE.topic, [b'{"id":"1"}'])
+    assert held is not None
+    assert (held.version, held.content) == (7, {"id": "1", "v": "x", "n": 9007199254740993, "big": "1.50"})
+    assert held.content == target.content(change(7, row))
+    target.refresh([TABLE.topic])
+    assert documents(opensearch.url, alias(sink_name)) == {"1": held.content}
+
+
+def test_key_of_any_text_is_found_again_and_none_is_taken_for_another(target: SearchTarget) -> None:
+    keys = ["", "a/b", "a%2Fb", "..", "ä" * 600, "ä" * 601, "~", '"', "a,b", "_x", "+", " ", "\n"]
+    rows = [f'{{"id":{quoted(key)},"v":"{place}"}}'.encode() for place, key in enumerate(keys)]
+    wanted = [f'{{"id":{quoted(key)}}}'.encode() for key in keys]
+
+    outcomes = target.apply([change(5, row, key=key) for key, row in zip(wanted, rows, strict=True)])
+
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.DONE}
+    target.refresh([TABLE.topic])
+    assert {held.key for held in target.held(TABLE.topic)} == set(wanted)
+    looked = target.look(TABLE.topic, wanted)
+    assert [held and held.content and held.content["v"] for held in looked] == [str(n) for n in range(len(keys))]
+
+
+def test_row_that_does_not_fit_is_refused_alone_and_its_value_is_not_told(target: SearchTarget) -> None:
+    good, bad = change(1, b'{"id":"1","n":5}'), change(2, b'{"id":"2","n":"secret"}', key=b'{"id":"2"}')
+    strange = change(3, b'{"id":"3","unknown":"secret"}', key=b'{"id":"3"}')
+
+    first, second, third = target.apply([good, bad, strange])
+
+    assert first.verdict is Verdict.DONE
+    assert (second.verdict, second.error, second.reason) == (Verdict.REFUSED, "mapper_parsing_exception", "column n")
+    assert (third.verdict, third.error) == (Verdict.REFUSED, "strict_dynamic_mapping_exception")
+    assert "secret" not in repr((second, third))
+
+
+def test_new_column_is_in_the_mapping_before_its_first_row(target: SearchTarget, sink_name: str) -> None:
+    target.prepare(schema(column("id", "uuid", key=True), column("extra", "int4", "integer"), schema_id="new", lsn=2))
+
+    (outcome,) = target.apply([change(9, b'{"id":"1","extra":5}', schema_id="new")])
+
+    assert outcome.verdict is Verdict.DONE
+
+
+def test_column_of_another_type_stops_the_sink_and_names_the_rebuild(target: SearchTarget, sink_name: str) -> None:
+    with pytest.raises(SinkUnfit) as caught:
+        target.prepare(schema(column("id", "uuid", key=True), column("n"), schema_id="new", lsn=2))
+
+    assert caught.value.command == f"cdc sink rebuild {sink_name} --table public.t"
+
+
+def test_older_schema_of_a_replay_adds_only_what_is_missing(
+    target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    target.prepare(schema(column("n"), column("gone"), schema_id="old", lsn=0))
+
+    fields = ask(opensearch.url, "GET", f"/{alias(sink_name)}/_mapping").popitem()[1]["mappings"]["properties"]
+    assert fields["n"]["type"] == "long"
+    assert fields["gone"]["type"] == "text"
+
+
+def test_topic_that_was_made_again_is_stale(target: SearchTarget) -> None:
+    with pytest.raises(SinkStale) as caught:
+        target.open([TABLE._replace(topic_id="another")])
+
+    assert "cdc sink rebuild" in (caught.value.command or "")
+
+
+def test_index_that_is_gone_is_stale_and_its_topic_is_read_again(
+    target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    target.keep({(TABLE.topic, 0): 40})
+    assert target.positions() == {(TABLE.topic, 0): 40}
+    ask(opensearch.url, "DELETE", f"/{alias(sink_name)}-g1-*")
+
+    with pytest.raises(SinkStale):
+        target.apply([change(41, b'{"id":"1"}')])
+    again = opened(opensearch.url, sink_name)
+
+    assert again.positions() == {}, "whatever the consumer group says"
+    again.close()
+
+
+def test_conflict_counts_only_while_the_index_is_of_this_topic(
+    target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    assert [one.verdict for one in target.apply([change(7, b'{"id":"1"}')] * 1)] == [Verdict.DONE]
+    assert [one.verdict for one in target.apply([change(6, b'{"id":"1"}')])] == [Verdict.OVERTAKEN]
+    name, found = ask(opensearch.url, "GET", f"/{alias(sink_name)}/_mapping").popitem()
+    meta = found["mappings"]["_meta"]
+    meta["tailrace"]["topic_id"] = "another"
+    ask(opensearch.url, "PUT", f"/{name}/_mapping", {"_meta": meta})
+
+    with pytest.raises(SinkStale):
+        target.apply([change(6, b'{"id":"1"}')])
+
+
+def test_deletes_are_remembered_as_long_as_configured_also_in_an_index_that_is_there(
+    target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    def setting() -> str:
+        path = f"/{alias(sink_name)}/_settings/index.gc_deletes?flat_settings=true"
+        return str(ask(opensearch.url, "GET", path).popitem()[1]["settings"]["index.gc_deletes"])
+
+    before = setting()
+    opened(opensearch.url, sink_name, gc_deletes_s=7200).close()
+
+    assert (before, setting()) == ("3600s", "7200s")
+
+
+def test_lines_of_a_book_are_applied_once_each(target: SearchTarget) -> None:
+    book = LogBook(TABLE.topic)
+    for n in range(300):
+        book.put(n % 50, {"id": n % 50, "v": n})
+    target.apply(changes(book.records))
+
+    assert [one.verdict for one in target.apply(changes(book.records))] == [Verdict.OVERTAKEN] * 50
+
+
+def quoted(text: str) -> str:
+    import msgspec
+
+    return msgspec.json.encode(text).decode()

@@ -1,0 +1,148 @@
+"""A search sink as it runs: Kafka, its workers, OpenSearch, and the commands for its indices."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cdc.appliers import start_applied
+from cdc.clock import SystemClock
+from cdc.config.load import load
+from cdc.config.settings import Config
+from cdc.errors import TailraceError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.facts import TopicSpec
+from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.kafka.writer import RecordWriter
+from cdc.model.names import schema_topic, sink_group
+from cdc.model.progress import SchemaKey
+from cdc.searchindex import Swapping, rebuild_indices
+from sinks.observer import Unobserved
+from tests.fixtures.commands import cdc
+from tests.fixtures.search import OpenSearchServer
+from tests.fixtures.searching import ask, documents
+from tests.fixtures.servers import KafkaServer
+from tests.fixtures.sinkrig import SCHEMA_ID, FixedSchemas, SinkRig
+from tests.fixtures.waiting import until
+
+CONFIG = """
+name = "{name}"
+[source]
+dsn = "postgresql://nobody@localhost:1/none"
+[kafka]
+bootstrap = "{bootstrap}"
+replication_factor = 1
+allow_unreplicated = true
+[sinks.search]
+kind = "search"
+url = "{url}"
+[sinks.search.index]
+number_of_replicas = 0
+"""
+
+
+@pytest.fixture
+def rig(kafka: KafkaServer, topic_prefix: str) -> SinkRig:
+    """A topic with its schema on the schema topic."""
+    found = SinkRig(kafka.bootstrap, f"{topic_prefix}.public.t", partitions=2)
+    topic = schema_topic(topic_prefix)
+    spec = TopicSpec(topic=topic, partition_count=1, replication_factor=1, configs={"cleanup.policy": "compact"})
+    TopicAdmin(found.kafka).create([spec])
+    record = FixedSchemas([found.topic]).find(found.topic, SCHEMA_ID)
+    key = msgspec.json.encode(SchemaKey(record.table, record.schema_id))
+    writer = RecordWriter(found.kafka, client_id="test")
+    writer.write([(topic, 0, key, msgspec.json.encode(record), None)])
+    writer.close()
+    return found
+
+
+@pytest.fixture
+def config_path(rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, tmp_path: Path) -> Path:
+    path = tmp_path / "cdc.toml"
+    path.write_text(CONFIG.format(name=topic_prefix, bootstrap=rig.bootstrap, url=opensearch.url))
+    return path
+
+
+@contextmanager
+def worker(config: Config) -> Iterator[None]:
+    """A process of the sink, as a thread."""
+    stop, errors = threading.Event(), []
+    runner = start_applied(config, "search", SystemClock(), observer=Unobserved())
+
+    def run() -> None:
+        try:
+            runner.run(stop)
+        except TailraceError as error:
+            errors.append(error)
+        finally:
+            runner.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert errors == []
+
+
+@contextmanager
+def load_on(rig: SinkRig) -> Iterator[None]:
+    stop = threading.Event()
+
+    def write() -> None:
+        begin = 1000
+        while not stop.wait(0.02):
+            rig.write([(begin % 40, None)] if begin % 3 else [])
+            rig.fill(20, keys=80, begin=begin)
+            begin += 20
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def level(rig: SinkRig, group: str) -> bool:
+    committed = {place: one.offset for place, one in GroupAdmin(rig.kafka).committed(group).items()}
+    return all(committed.get(place, 0) >= end for place, end in rig.ends().items())
+
+
+def test_index_is_replaced_and_brought_back_under_load_and_holds_every_row(
+    rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, config_path: Path
+) -> None:
+    config = load(config_path, {})
+    rig.fill(300)
+    name = f"{topic_prefix}.search.public.t"
+    group = sink_group(topic_prefix, "search")
+    with worker(config):
+        until(lambda: level(rig, group), "the sink is level", within_s=120)
+        with load_on(rig):
+            (swapped,) = rebuild_indices(Swapping(config, "search"), SystemClock())
+            done = cdc("sink", "rollback", "search", "-c", config_path, "--json", timeout_s=300)
+        until(lambda: level(rig, group), "the sink is level again", within_s=120)
+
+        assert done.code == 0, done.err
+        (back,) = json.loads(done.out)["tables"]
+        assert (back["now"], back["before"]) == (swapped.before, swapped.now)
+        assert list(ask(opensearch.url, "GET", f"/{name}/_alias")) == [swapped.before]
+        found = {f'{{"id":{key}}}'.encode(): row for key, row in documents(opensearch.url, name).items()}
+        assert found == rig.rows
+
+
+def test_table_that_the_sink_does_not_keep_is_named(config_path: Path, rig: SinkRig) -> None:
+    done = cdc("sink", "rebuild", "search", "--table", "public.x", "-c", config_path)
+
+    assert done.code == 2
+    assert "public.x" in done.err
+    assert "it keeps: public.t" in done.err
