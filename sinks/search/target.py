@@ -45,6 +45,9 @@ class Watcher(Protocol):
     def applied(self, topic: Topic, documents: Sequence[tuple[Change, bytes]]) -> None:
         """Rows of a topic as documents. Raises what keeps the changes from being DONE."""
 
+    def close(self) -> None:
+        """End the connections. May be called twice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -222,6 +225,8 @@ class SearchTarget:
         # If it cannot be noted, what was noted before is lower, which costs a repetition.
         with suppress(SinkUnreachable, SinkStale, SinkUnfit):
             self._note()
+        if self._watcher is not None:
+            self._watcher.close()
         self._indices.client.close()
 
     def _settings(self) -> dict[str, str]:
