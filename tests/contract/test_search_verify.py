@@ -49,6 +49,23 @@ def test_what_the_topic_proves_wrong_is_mended(
     assert found["settings"]["index.gc_deletes"] == "3600s"
 
 
+def test_document_that_was_deleted_by_the_api_is_written_again(
+    target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    """The delete has counted the version up, too, so that the record's own would be refused."""
+    book = LogBook(TABLE.topic)
+    book.put("1", {"id": "1", "v": "x"})
+    (change,) = changes(book.records)
+    target.apply([change])
+    ask(opensearch.url, "DELETE", f"/{alias(sink_name)}/_doc/1?refresh=true")
+    assert target.apply([change])[0].verdict is Verdict.OVERTAKEN
+
+    target.mend([change], [None])
+
+    target.refresh([TABLE.topic])
+    assert documents(opensearch.url, alias(sink_name)) == {"1": {"id": "1", "v": "x"}}
+
+
 def test_planted_documents_are_found_and_repaired_and_nothing_else_is_touched(
     target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
 ) -> None:
