@@ -8,7 +8,7 @@ READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane slow-lane
+.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane slow-lane
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,9 @@ bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 
 sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
 	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
+
+sink-nemesis: setup ## ten minutes of random faults of everything under a search sink, then `cdc verify`
+	TAILRACE_NEMESIS_S=$${TAILRACE_NEMESIS_S:-600} $(PYTEST) -s tests/faults/test_sink_nemesis.py
 
 kills: setup ## kill -9 at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill

@@ -5,6 +5,7 @@ Part of the composition root beside `cdc.app`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,9 +25,13 @@ from cdc.sinkpause import pause_sink, resume_sink
 from cdc.telemetry import log
 from sinks.contract import Topic
 from sinks.control import PAUSE_KEY
+from sinks.fold import by_key, change_of
 from sinks.marks import window_of
 from sinks.schemabook import SchemaBook
+from sinks.search.mapping import PLAIN, form_of, source_of
+from sinks.search.matches import MatchTopic
 from sinks.search.placebook import PlaceBook
+from sinks.search.queries import LOOK_S, QueryBook
 from sinks.search.rebuild import Swapped, Workshop, rebuild, roll_back
 from sinks.search.start import indices_of, shape_of
 from sinks.statetopic import StateTopic
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 30.0
 """For workers to stand still. Those that do not find the index closed and ask in vain, which is as safe."""
+_HEARD_S: Final = 1.0
+"""For a request under way that was sent before a worker looked."""
 _SLACK: Final = 0.8
 """Of what a topic remembers: compaction is not punctual, and bringing an index up to date takes time."""
 
@@ -63,20 +70,46 @@ def search_of(config: Config, sink: str) -> Search:
 
 def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
     """Fill a new index for each table, one after the other."""
-    with _shop(what, clock) as (shop, tables):
+    with opened_shop(what, clock) as (shop, tables):
         for topic, _ in tables:
             yield rebuild(shop, topic)
 
 
 def roll_back_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
     """Bring back the index before, for each table."""
-    with _shop(what, clock) as (shop, tables):
+    with opened_shop(what, clock) as (shop, tables):
         for topic, remembers_ms in tables:
             yield roll_back(shop, topic, remembers_ms=remembers_ms)
 
 
+def replay_query(shop: Workshop, config: Config, sink: str, topic: Topic, name: str) -> int:
+    """Publish what a query matches of everything the topic holds; how many matches. Repeating it does no harm.
+
+    Begins when every worker has heard of the query, so no row is in neither.
+    """
+    shop.clock.wait(threading.Event(), LOOK_S + _HEARD_S)
+    book, publisher = QueryBook(shop.indices), MatchTopic(config, sink)
+    forms = {
+        record.schema_id: form_of(record, shop.shape.fields.get(record.table, {}), shop.shape.json)
+        for record in shop.schemas.all(topic.topic)
+    }
+    ends, count = shop.reader.end_offsets([topic.topic]), 0
+    begins, until = {at: low for at, (low, _) in ends.items()}, {at: high for at, (_, high) in ends.items()}
+    try:
+        for batch in shop.reader.read(begins, until):
+            changes = [change_of(records) for records in by_key(batch).values()]
+            rows = [(each, source_of(each.row, forms.get(each.schema_id, PLAIN))) for each in changes if each.row]
+            matches = list(book.matches(topic, rows, only=name))
+            publisher.publish(matches)
+            count += len(matches)
+    finally:
+        publisher.close()
+    return count
+
+
 @contextmanager
-def _shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[tuple[Topic, int]]]]:
+def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[tuple[Topic, int]]]]:
+    """What all of this needs, open; tables with the ms for which their topics remember deletes."""
     config, settings = what.config, search_of(what.config, what.sink)
     with ExitStack() as closing:
         client_id = f"{config.name}.sink.{what.sink}.rebuild"

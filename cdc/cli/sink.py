@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc.cli import output, sinkindex, sinkstate
+from cdc.cli import output, sinkindex, sinkquery, sinkstate
 from cdc.cli.lastword import run_logged
 from cdc.cli.options import config_option, configuration, json_option
 from cdc.cli.sinkstate import seen, sink_table
@@ -118,5 +118,5 @@ def list_command(config_path: Path | None, as_json: bool) -> None:
     output.show_table(sink_table(found))
 
 
-for _command in (*sinkstate.COMMANDS, *sinkindex.COMMANDS):
+for _command in (*sinkstate.COMMANDS, *sinkindex.COMMANDS, sinkquery.group):
     group.add_command(_command)

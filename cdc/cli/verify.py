@@ -69,9 +69,10 @@ def _rows(
     as_json: bool,
 ) -> int:  # fmt: skip
     """Topics first: what is mended there reaches the sink by itself."""
+    from cdc.appliers import target_of
     from cdc.clock import SystemClock
+    from cdc.config.sinks import applied_of
     from cdc.errors import EXIT_FAILED, EXIT_OK
-    from cdc.targets import open_target
     from cdc.verify.stores import verify_store
     from cdc.verify.topics import verify_source
 
@@ -83,7 +84,7 @@ def _rows(
             kept = [*tables] or (list(_tables_of(config, sink)) if sink is not None else [])
             of_source = verify_source(config, kept, clock=clock, sample=sample, repair=repair, told=told)
         if sink is not None:
-            with contextlib.closing(open_target(config, sink)) as target:
+            with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
                 of_sink = verify_store(
                     config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=told
                 )

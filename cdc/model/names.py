@@ -92,3 +92,8 @@ def sink_state_topic(name: str, sink: str) -> str:
 def dead_letters_topic(name: str, sink: str) -> str:
     """Records that the store of a sink would not take."""
     return f"{name}.__dlq.{sink}"
+
+
+def matches_topic(name: str) -> str:
+    """What stored queries match."""
+    return f"{name}.__matches"

@@ -2,8 +2,9 @@
 
     1. fold the topic up to the newest cut, read the table range by range. What agrees is done, the rest is suspect.
     2. a round: read the suspects in a snapshot S, and then the WAL position L. Fold on until the log has everything
-       below L, so every transaction that S sees. A key whose last event is of a transaction that S does not see cannot
-       be told yet. Any other is right or wrong; wrong twice with no event and no write in between, it differs.
+       below L, so every transaction that S sees. A key is right when the row is what the log says behind the last event
+       of it whose transaction S sees; a commit may be in the log long before it is visible, so a log that was ahead of
+       S already cannot be told from a wrong one yet. Wrong twice with no event and no write in between, it differs.
 
 What changes meanwhile is looked at again until time is up: then it is undecided.
 """
@@ -17,13 +18,16 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.lsn import Lsn
+from cdc.model.visibility import Snapshot
+from cdc.progress.restore import LogRecord
 from cdc.verify.cut import CutIndex
 from cdc.verify.findings import TableFindings
 from cdc.verify.judge import Kind
 from cdc.verify.keyedrows import Keys, Moment
-from cdc.verify.latest import Known, Latest, Sample
+from cdc.verify.latest import Known, Latest, Sample, states_after
 from cdc.verify.rows import Row, canonical, row_of
 from cdc.verify.sinkcheck import Reader, slices
+from sinks.fold import by_key
 
 ROUND_KEYS: Final = 5_000
 ROUND_S: Final = 0.5
@@ -100,16 +104,22 @@ class SourceCheck:
             self._settle(some)
         return self._found
 
-    def _fold(self, index: CutIndex) -> None:
+    def _fold(self, index: CutIndex, watched: frozenset[bytes] = frozenset()) -> dict[bytes, list[LogRecord]]:
+        """Fold on to a cut; the records of these keys that came."""
         until = {(self._topic, at): account.next_offset for at, account in index.topic(self._topic).items()}
         low = {place: first for place, (first, _) in self._sides.reader.end_offsets([self._topic]).items()}
         start = {place: max(self._at.get(place[1], 0), low.get(place, 0)) for place in until}
+        came: dict[bytes, list[LogRecord]] = {}
         count = 0
         for batch in self._sides.reader.read(start, until):
             self._latest.take(batch)
             count += len(batch)
             self._told("fold", count)
+            for (_, _, key), of_key in by_key(batch).items() if watched else ():
+                if (name := normal_key(key)) in watched:
+                    came.setdefault(name, []).extend(of_key)
         self._at.update({place[1]: end for place, end in until.items()})
+        return came
 
     def _scan(self) -> list[bytes]:
         found, suspects, compared = self._found, [], 0
@@ -168,14 +178,17 @@ class SourceCheck:
 
     def _round(self, keys: Sequence[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
         """Those that are wrong at this moment, and those of which this moment cannot tell."""
+        before = self._latest.get(keys)
         moment = self._rows.moment(keys)
-        self._fold(self._sides.cut(moment.lsn))
-        known = self._latest.get(keys)
+        came = self._fold(self._sides.cut(moment.lsn), frozenset(keys))
         wrong: dict[bytes, _Suspect] = {}
         unclear: list[bytes] = []
         for key in keys:
-            event, row = known.get(key), moment.rows.get(key)
-            if event is not None and event.xid is not None and not moment.snapshot.sees(event.xid):
+            known = before.get(key)
+            states = [known, *states_after(came.get(key, ()), known)]
+            row = moment.rows.get(key)
+            event = as_of(moment.snapshot, states)
+            if isinstance(event, Unclear):
                 unclear.append(key)
                 continue
             kind = differs(row, event)
@@ -183,6 +196,27 @@ class SourceCheck:
                 raw = event.change.key if event is not None else key
                 wrong[key] = _Suspect(kind, -1 if event is None else event.change.offset, row, raw)
         return wrong, unclear
+
+
+class Unclear:
+    """The log does not say what a snapshot sees."""
+
+
+def as_of(snapshot: Snapshot, states: Sequence[Known | None]) -> Known | Unclear | None:
+    """What a key was to the snapshot; None when the log has nothing of it by then. Pure.
+
+    Args:
+        snapshot: everything that it sees is among the states.
+        states: the first as the log was before the snapshot was taken, then one behind each record.
+    """
+    for at, state in reversed(list(enumerate(states))):
+        if state is None:
+            return None
+        if state.xid is None and at:
+            return Unclear()  # a row that was read again, at a moment that the log does not tell
+        if state.xid is None or snapshot.sees(state.xid):
+            return state
+    return Unclear()
 
 
 def differs(row: Row | None, known: Known | None) -> Kind | None:

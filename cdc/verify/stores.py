@@ -12,8 +12,8 @@ from cdc.config.settings import Applied, Config
 from cdc.deadletters import BlockedNow
 from cdc.errors import CutNotReached, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.committed import GroupOffsets
 from cdc.kafka.consumer import LogReader
+from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import schema_topic, sink_group
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
@@ -21,7 +21,7 @@ from cdc.reading import tables as logged_tables
 from cdc.verify.findings import TableFindings
 from cdc.verify.latest import Sample
 from cdc.verify.sinkcheck import Sides, check_topic
-from sinks.contract import Change, Content, Target, Topic
+from sinks.contract import Change, Content, Place, Target, Topic
 
 Told = Callable[[str, str, int], None]
 """Table, what is done (``fold``, ``again``), and how many records or keys."""
@@ -50,8 +50,13 @@ def verify_store(
         if not topics:
             raise UsageError("no table of the sink fits", hint="--table takes patterns of schema.table")
         places = [(topic.topic, partition) for topic in topics for partition in range(topic.partition_count)]
-        group = GroupOffsets(config.kafka, sink_group(config.name, sink))
-        if not group.committed(places):
+        groups, group = GroupAdmin(config.kafka, client_id="tailrace-verify"), sink_group(config.name, sink)
+
+        def committed(wanted: Sequence[Place]) -> dict[Place, int]:
+            known = groups.committed(group)
+            return {place: known[place].offset for place in wanted if place in known}
+
+        if not committed(places):
             raise CutNotReached(
                 f"sink {sink!r} has not applied anything yet", hint="let it run first", command=f"cdc sink run {sink}"
             )
@@ -59,7 +64,7 @@ def verify_store(
         sides = Sides(
             reader=reader,
             target=target,
-            committed=group.committed,
+            committed=committed,
             blocked=blocked.of,
             content=_Contents(reader, config.name, target).of,
             clock=clock,

@@ -19,14 +19,14 @@ from msgspec import Meta
 
 from cdc import errors
 from cdc.config.secret import Secret
-from cdc.config.settings import Config, Section, Warehouse
+from cdc.config.settings import Config, Search, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.state import State
 from cdc.telemetry.appliedmetrics import AppliedMetrics
 from cdc.telemetry.metrics import Metrics, SinkMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
-SINKS: Final = (Warehouse,)
+SINKS: Final = (Warehouse, Search)
 _NOTICE: Final = "<!-- Written by docs/reference/generate.py from {source}; edit that and run it again. -->\n"
 
 

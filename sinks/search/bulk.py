@@ -10,7 +10,6 @@ from sinks.contract import Outcome, Verdict
 from sinks.search.answers import Trouble, parse_bulk
 from sinks.search.client import Answer, Client
 
-_FILTER: Final = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason"}
 _TOO_LARGE: Final = 413
 _NO_ROOM: Final = 429
 _EXPECTED: Final = frozenset({_TOO_LARGE, _NO_ROOM})
@@ -39,7 +38,8 @@ def send(
     while open_:
         part = open_.pop()
         check()
-        answer = client.ask("POST", "/_bulk", lines(part, again=again), params=_FILTER, expected=_EXPECTED, ndjson=True)
+        # Without `filter_path`: with it OpenSearch takes twice as long for the whole request (2026-11-22).
+        answer = client.ask("POST", "/_bulk", lines(part, again=again), expected=_EXPECTED, ndjson=True)
         if isinstance(answer, Answer):
             if answer.status == _TOO_LARGE and len(part) > 1:
                 middle = len(part) // 2

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from cdc.clock import Clock, SystemClock
 from sinks.search.client import Client
 from sinks.search.indices import Indices
+from sinks.search.matches import MatchTopic
 from sinks.search.placebook import PlaceBook
+from sinks.search.queries import Matcher, Publisher, QueryBook
 from sinks.search.target import SearchTarget, Shape
 
 if TYPE_CHECKING:
@@ -17,12 +19,22 @@ _MORE_CONNECTIONS: Final = 2
 """Beside those of requests under way: the runner's own thread asks too."""
 
 
-def target(config: Config, name: str, settings: Search, *, clock: Clock | None = None) -> SearchTarget:
-    """The store of the sink `name`. No connection is made yet; raises SinkUnfit for options that nobody takes."""
-    indices = indices_of(config.name, name, settings)
-    return SearchTarget(
-        indices, PlaceBook(indices.client, config.name, name), shape_of(settings), clock or SystemClock()
-    )
+def target(
+    config: Config,
+    name: str,
+    settings: Search,
+    *,
+    clock: Clock | None = None,
+    publisher: Publisher | None = None,
+) -> SearchTarget:
+    """The store of the sink `name`. No connection is made yet; raises SinkUnfit for options that nobody takes.
+
+    `publisher` takes what stored queries match, in place of Kafka.
+    """
+    clock, indices = clock or SystemClock(), indices_of(config.name, name, settings)
+    matcher = Matcher(QueryBook(indices), publisher or MatchTopic(config, name), clock)
+    book = PlaceBook(indices.client, config.name, name)
+    return SearchTarget(indices, book, shape_of(settings), clock, watcher=matcher)
 
 
 def indices_of(pipeline: str, name: str, settings: Search) -> Indices:

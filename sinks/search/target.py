@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 NOTE_S: Final = 1.0
 """Between notes of how far indices are; what was applied since the last one may be applied again after a crash."""
+FORGET_S: Final = 0.25
+"""Until OpenSearch forgets the version of a deleted document, when it is told to: its clock for that has steps of
+200 ms (`thread_pool.estimated_time_interval`)."""
+FORGET_TRIES: Final = 8
 _UNREADABLE: Final = Outcome(Verdict.REFUSED, "unreadable_row", "it is not the JSON that its schema says")
 
 
@@ -40,6 +44,9 @@ class Watcher(Protocol):
 
     def applied(self, topic: Topic, documents: Sequence[tuple[Change, bytes]]) -> None:
         """Rows of a topic as documents. Raises what keeps the changes from being DONE."""
+
+    def close(self) -> None:
+        """End the connections. May be called twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +185,53 @@ class SearchTarget:
         ]
         bulk.send(self._indices.client, writes, again=True)
 
+    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+        """See `Target`. A document that claims a later version was written by somebody else, which counted it up."""
+        writes = [self._mended(place, change) for place, change in enumerate(changes)]
+        pairs = list(zip(writes, seen, strict=True))
+        ahead = [pair for pair in pairs if pair[1] is not None and pair[1].version > pair[0].version]
+        plain = [write for write, one in pairs if one is None or one.version <= write.version]
+        outcomes = bulk.send(self._indices.client, plain, again=True)
+        # Of one that is not there: a delete by the API has left its version, which is counted up, too.
+        refused = {place for place, outcome in outcomes.items() if outcome == Outcome(Verdict.OVERTAKEN)}
+        ahead += [(write, None) for write, one in pairs if one is None and write.place in refused]
+        for index in sorted({write.into for write, _ in ahead}):
+            self._lower(index, [(write, one) for write, one in ahead if write.into == index])
+
+    def _mended(self, place: int, change: Change) -> Write:
+        source = None if change.row is None else source_of(change.row, self._forms.get(change.schema_id, PLAIN))
+        name, index = document_id(change.key), self._live[change.topic]
+        return Write(place, change.topic, index, name, change.offset, source)
+
+    def _lower(self, index: str, pairs: Sequence[tuple[Write, Held | None]]) -> None:
+        """Write documents with a lower version than they have: delete them, have that forgotten, write them.
+
+        OpenSearch forgets versions of deleted documents when it refreshes, once they are older than `gc_deletes`.
+        Meanwhile a worker that was frozen could bring a deleted row back; the ones that run send a key's newest only.
+        """
+        client = self._indices.client
+        there = [write._replace(version=one.version, source=None) for write, one in pairs if one is not None]
+        bulk.send(client, there, again=True)
+        left = [write for write, _ in pairs]
+        try:
+            self._indices.put_settings(index, {"gc_deletes": "0ms"})
+            for _ in range(FORGET_TRIES):
+                self._clock.wait(threading.Event(), FORGET_S)
+                self._indices.refresh([index])
+                outcomes = bulk.send(client, left)
+                left = [write for write in left if outcomes[write.place] == Outcome(Verdict.OVERTAKEN)]
+                if not left:
+                    break
+        finally:
+            self._indices.put_settings(index, {"gc_deletes": self._settings()["gc_deletes"]})
+
     def close(self) -> None:
         """See `Target`."""
         # If it cannot be noted, what was noted before is lower, which costs a repetition.
         with suppress(SinkUnreachable, SinkStale, SinkUnfit):
             self._note()
+        if self._watcher is not None:
+            self._watcher.close()
         self._indices.client.close()
 
     def _settings(self) -> dict[str, str]:

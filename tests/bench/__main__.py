@@ -21,6 +21,7 @@ from cdc.local.stack import Stack
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
+from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
 
@@ -30,8 +31,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    parser.add_argument("--only", choices=("throughput", "latency", "snapshot", "lake", "freshness"))
+    parser.add_argument("--only", choices=("throughput", "latency", "snapshot", "lake", "freshness", "search"))
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
+    parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
     options = parser.parse_args()
     servers = {
         "postgres": ServerOptions(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}),
@@ -61,6 +63,8 @@ def main() -> int:
             result["lake"] = measure_lake(stack, Path(folder), options.changes)
         if options.only in {None, "freshness"}:
             result["freshness"] = measure_freshness(stack, Path(folder), 1_000_000, 2000, 60)
+    if options.only in {None, "search"}:
+        result["search"] = measure_search(options.documents)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cdc.errors import ProducerFenced, SinkGap, SinkStale, SinkUnreachable
+from cdc.errors import ProducerFenced, SinkGap, SinkStale, SinkUnreachable, TopicMismatch
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group import Committed
 from cdc.kafka.groupoffsets import GroupAdmin
@@ -284,6 +284,20 @@ def test_topic_made_again_is_stale_at_the_start_and_writes_nothing(rig: SinkRig)
     assert "made again" in error.message
     assert error.command == "cdc sink rebuild s"
     assert held(rig, target) == {}
+
+
+def test_topic_made_again_while_it_runs_is_noticed_and_nothing_of_it_is_written(rig: SinkRig) -> None:
+    rig.fill(50)
+    target = MemoryTarget()
+    with rig.worker(target, watch_s=0.5) as worker:
+        rig.until_level()
+        before = held(rig, target)
+        _make_again(rig)
+        rig.write([(n, {"id": n, "v": "of another history"}) for n in range(5)])
+        error = worker.ended()
+
+    assert isinstance(error, (SinkStale, TopicMismatch)), "gone or made again, by the moment it looked"
+    assert held(rig, target) == before
 
 
 def test_sleeper_beyond_the_life_of_deletes_is_stale_unless_it_missed_nothing(

@@ -17,6 +17,7 @@ from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import TailraceError
 from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import TopicSpec
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.kafka.writer import RecordWriter
@@ -146,3 +147,31 @@ def test_table_that_the_sink_does_not_keep_is_named(config_path: Path, rig: Sink
     assert done.code == 2
     assert "public.x" in done.err
     assert "it keeps: public.t" in done.err
+
+
+def test_stored_query_tells_of_rows_that_were_there_and_of_those_that_come(
+    rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, config_path: Path
+) -> None:
+    config, group = load(config_path, {}), sink_group(topic_prefix, "search")
+    rig.fill(30)
+    with worker(config):
+        until(lambda: level(rig, group), "the sink is level", within_s=120)
+        query = '{"range": {"v": {"gte": 28}}}'
+        arguments = ("sink", "query", "add", "search", "large", "--table", "public.t", "-c", config_path, "--json")
+        added = cdc(*arguments, "--query", query, "--replay", timeout_s=300)
+        rig.write([(1, {"id": 1, "v": 100}), (2, {"id": 2, "v": 3})])
+        until(lambda: level(rig, group), "the sink is level again", within_s=120)
+
+    assert added.code == 0, added.err
+    assert json.loads(added.out)["matched"] == 2
+    listed = json.loads(cdc("sink", "query", "list", "search", "-c", config_path, "--json").out)["queries"]
+    assert [(each["name"], each["version"], each["query"]) for each in listed] == [("large", 1, json.loads(query))]
+    with LogReader(rig.kafka) as reader:
+        ends = reader.end_offsets([f"{topic_prefix}.__matches"])
+        begins, until_ = ({at: each[side] for at, each in ends.items()} for side in (0, 1))
+        records = [record for batch in reader.read(begins, until_) for record in batch]
+    found = {record[4]: json.loads(record[5] or b"") for record in records}
+    assert sorted(match["key"]["id"] for match in found.values()) == [1, 28, 29]
+    assert {(match["query"], match["version"], match["table"]) for match in found.values()} == {
+        ("large", 1, "public.t")
+    }

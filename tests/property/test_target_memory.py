@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.contract import Change, Outcome, Target, Topic, Verdict
+from sinks.contract import Change, Held, Outcome, Target, Topic, Verdict
 from sinks.memory import MemoryTarget
 from tests.fixtures import targets
 from tests.fixtures.sinklogs import TABLE
@@ -68,3 +68,13 @@ def test_store_that_does_not_converge_is_found(mutant: type[MemoryTarget], parti
 
     with pytest.raises(AssertionError):
         fails()
+
+
+def test_what_the_topic_proves_wrong_is_mended() -> None:
+    target = MemoryTarget()
+
+    def damage(one: Held) -> None:
+        at = (TABLE.topic, one.key or b"")
+        target._keys[at] = target._keys[at]._replace(row=b'{"id":0}', offset=one.version * 2)
+
+    targets.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)

@@ -85,6 +85,7 @@ def test_lag_is_of_the_oldest_record_that_is_not_applied() -> None:
     one.frontier.finished(2)
     one.ended(5)
     assert lag_of([one], 10_000) == (0, 0.0, 8 * DAY_S)
+    assert lag_of([one], 10_000, still_s=DAY_S).left_s == 7 * DAY_S, "while it stands still nobody knows"
 
 
 def test_positions_that_moved_are_committed_and_all_of_them_now_and_then() -> None:

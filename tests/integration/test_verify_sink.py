@@ -1,0 +1,150 @@
+"""`cdc verify` of a sink on real servers under writes: nothing right is accused, all damage is found and mended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from cdc import appliers
+from cdc.cli.main import run
+from cdc.clock import SystemClock
+from cdc.verify.judge import Kind
+from cdc.verify.latest import Sample
+from cdc.verify.stores import verify_store
+from cdc.verify.topics import verify_source
+from sinks.memory import MemoryTarget
+from tests.fixtures.sinksite import SECTIONS, SINK, config_of, sinking, stored, writing
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+    from cdc.verify.findings import TableFindings
+    from sinks.contract import Target
+    from tests.fixtures.daemon import CaptureSite
+
+TABLE: Final = "create table t (id int, part text, v int, body text, primary key (id, part))"
+FILL: Final = "insert into t select n, 'p' || n % 3, n, 'body' from generate_series(1, 300) n"
+# Keys 1 to 200 are nobody's; above, rows come, change and go, some twice in a transaction.
+LOAD: Final = (
+    "insert into t values (1000 + :n, 'new', :n, null)",
+    "update t set v = :n where id between 201 and 230",
+    "delete from t where id = 1000 + :n - 5",
+    "with gone as (delete from t where id = 240 returning *) insert into t select id, part, :n, body from gone",
+    "update t set id = id + 10000, v = :n where id = 1000 + :n - 3",
+)
+
+
+def level(site: CaptureSite, config: Config, target: MemoryTarget) -> None:
+    """Wait until the store has as many rows as the table."""
+    (count,) = site.query("select count(*) from t")[0]
+    topic = site.topic("t")
+    until(lambda: sum(one.row is not None for one in stored(target, topic).values()) == count, "the store is level")
+
+
+def of_store(config: Config, target: Target, *, repair: bool = False, sample: Sample | None = None) -> TableFindings:
+    (found,) = verify_store(config, SINK, target, (), clock=SystemClock(), sample=sample or Sample(), repair=repair)
+    return found
+
+
+def of_source(config: Config, *, repair: bool = False) -> TableFindings:
+    (found,) = verify_source(config, (), clock=SystemClock(), sample=Sample(), repair=repair)
+    return found
+
+
+def test_planted_differences_are_found_and_mended_under_load_and_nothing_else_is_touched(capture: CaptureSite) -> None:
+    capture.sql(TABLE)
+    capture.running(SECTIONS)
+    capture.sql(FILL)
+    config, target, topic = config_of(capture), MemoryTarget(), capture.topic("t")
+    with sinking(config, target):
+        level(capture, config, target)
+        with writing(capture, *LOAD):
+            assert of_store(config, target).ok
+            assert of_source(config).ok
+            before = stored(target, topic)
+            quiet = [key for key in sorted(before) if 1 <= json.loads(key)["id"] <= 200]
+            edited, deleted, stale, shadowed, extra = (*quiet[:4], b'{"id":77777,"part":"x"}')
+            keys = target._keys
+            keys[(topic, edited)] = before[edited]._replace(row=b'{"id":1,"part":"p1","v":-1,"body":"edited"}')
+            del keys[(topic, deleted)]
+            keys[(topic, stale)] = before[stale]._replace(offset=before[stale].offset - 1, row=b'{"v":-2}')
+            keys[(topic, shadowed)] = before[shadowed]._replace(row=None)
+            keys[(topic, extra)] = before[quiet[9]]._replace(key=extra)
+
+            found = of_store(config, target)
+            assert found.counts == {Kind.MISSING: 2, Kind.EXTRA: 1, Kind.STALE: 1, Kind.DIFFERENT: 1}, found
+            assert not found.ok
+            found = of_store(config, target, repair=True)
+
+        assert (found.repaired, found.unrepaired, found.undecided, found.ok) == (5, 0, 0, True), found
+        after = stored(target, topic)
+        assert {key: after[key] for key in quiet} == {key: before[key] for key in quiet}
+        assert extra not in after
+        level(capture, config, target)
+        assert of_store(config, target).ok
+
+
+def test_what_the_log_never_saw_is_found_and_read_again_by_key(capture: CaptureSite) -> None:
+    """A partition is detached, written to and attached again: PostgreSQL publishes nothing of that."""
+    capture.sql(
+        TABLE + " partition by range (id)",
+        "create table quiet partition of t for values from (1) to (201)",
+        "create table busy partition of t default",
+        FILL,
+    )
+    capture.running({**SECTIONS, "snapshot": {"mode": "initial"}, "ddl": {"policy": "warn"}})
+    config, target = config_of(capture), MemoryTarget()
+    until(lambda: of_source(config).ok, "the first snapshot", within_s=60, every_s=0.5)
+    with sinking(config, target), writing(capture, *LOAD):
+        capture.sql(
+            "alter table t detach partition quiet",
+            "insert into quiet select id, 'more', v from quiet where id <= 5",
+            "update quiet set v = -1 where id between 11 and 14",
+            "delete from quiet where id between 21 and 23",
+            "alter table t attach partition quiet for values from (1) to (201)",
+        )
+
+        found = of_source(config)
+        assert found.counts == {Kind.MISSING: 5, Kind.EXTRA: 3, Kind.STALE: 0, Kind.DIFFERENT: 4}, found
+        assert found.undecided == 0
+        found = of_source(config, repair=True)
+
+        assert (found.repaired, found.unrepaired, found.undecided, found.ok) == (9, 3, 0, False), found
+        found = of_source(config)
+        assert found.counts == {Kind.MISSING: 0, Kind.EXTRA: 3, Kind.STALE: 0, Kind.DIFFERENT: 0}, found
+        assert of_store(config, target).ok
+
+
+def test_command_says_what_it_compared_and_ends_with_1_when_something_differs(
+    capture: CaptureSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture.sql(TABLE)
+    capture.running(SECTIONS)
+    capture.sql(FILL)
+    config, target, topic = config_of(capture), MemoryTarget(), capture.topic("t")
+    path = capture.folder / "cdc-0.toml"
+    monkeypatch.setattr(appliers, "target_of", lambda *_: target)
+
+    def told(*arguments: str) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()  # what the runner has logged
+        code = run(["-c", str(path), "verify", *arguments, "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    with sinking(config, target):
+        level(capture, config, target)
+        code, whole = told(SINK)
+        assert (code, whole["ok"], whole["sample"]) == (0, True, None)
+        assert [one["compared"] for one in whole["source_topics"] + whole["topics_sink"]] == [300, 300]
+        del target._keys[(topic, b'{"id":7,"part":"p1"}')]
+        code, broken = told(SINK, "--no-source")
+        assert (code, broken["ok"], broken["topics_sink"][0]["missing"]) == (1, False, 1)
+        assert broken["topics_sink"][0]["examples"] == {"missing": ['{"id":7,"part":"p1"}']}
+        code, mended = told(SINK, "--no-source", "--repair")
+        assert (code, mended["topics_sink"][0]["repaired"]) == (0, 1)
+        code, some = told("--topics", "--sample", "0.2", "--seed", "3")
+        assert (code, some["sample"]) == (0, {"share": 0.2, "seed": 3})
+        assert 20 < some["source_topics"][0]["compared"] < 120
+    assert run(["-c", str(path), "verify"]) == 2
+    assert run(["-c", str(path), "verify", SINK, "--topics"]) == 2
