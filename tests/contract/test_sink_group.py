@@ -118,6 +118,21 @@ def test_store_equals_the_fold_of_the_log_and_offsets_reach_its_end(rig: SinkRig
     assert [schema.topic for schema in target.schemas] == [rig.topic]
 
 
+def test_protocol_of_kafka_4_is_taken_when_it_is_asked_for(rig: SinkRig) -> None:
+    target, options = MemoryTarget(), {"group__protocol": "consumer"}
+    rig.fill(300)
+    with rig.worker(target, options=options) as one:
+        rig.until_level()
+        with rig.worker(target, options=options) as two:
+            until(lambda: len(one.places) == len(two.places) == 2, "both have two")
+            rig.fill(300, begin=1000)
+            rig.until_level()
+        until(lambda: len(one.places) == 4, "the first has all again")
+
+    assert held(rig, target) == rig.rows
+    assert one.told.records + two.told.records == 600
+
+
 def test_who_starts_again_goes_on_where_it_was(rig: SinkRig) -> None:
     rig.fill(500)
     with rig.worker(MemoryTarget()):
