@@ -17,7 +17,7 @@ from sinks.memory import MemoryTarget
 from tests.fixtures.servers import KafkaServer
 from tests.fixtures.sinklogs import live
 from tests.fixtures.sinkrig import MemoryLetters, SinkRig, key_bytes
-from tests.fixtures.waiting import until
+from tests.fixtures.waiting import holds_for, until
 
 
 @pytest.fixture
@@ -192,6 +192,7 @@ def test_slow_key_holds_up_no_other_and_nothing_behind_it_is_committed(rig: Sink
         until(lambda: len(held(rig, target)) == len(others), "all others are there")
 
         assert worker.runner.positions[place] == 0
+        holds_for(lambda: rig.committed().get(place, 0) == 0, "nothing is committed", seconds=0.5)
         target.let_go.set()
         rig.until_level()
 
