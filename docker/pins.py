@@ -2,9 +2,9 @@
 
     python docker/pins.py
 
-`requirements.txt` is what `tailrace[capture,avro]` needs, `requirements-build.txt` what building the wheel needs.
-constraints.txt has more than an image should (test tools, local servers). A test fails while the lists differ from
-what this would write.
+`requirements.txt` is what `tailrace[capture,avro,search,cache]` needs, `requirements-build.txt` what building the wheel
+needs. constraints.txt has more than an image should (test tools, local servers). A test fails while the lists differ
+from what this would write.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docker"
 _IMAGE: Final = {"python_version": "3.12", "python_full_version": "3.12.0", "sys_platform": "linux"}
+_EXTRAS: Final = ("capture", "avro", "search", "cache")
 _NOTICE: Final = "# Written by docker/pins.py from constraints.txt; run it again when that changes.\n"
 
 
@@ -31,8 +32,11 @@ def pages() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = _pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    capture = project["project"]["dependencies"] + extras["capture"] + extras["avro"]
-    wanted = {"requirements.txt": capture, "requirements-build.txt": project["build-system"]["requires"]}
+    service = [package for extra in _EXTRAS for package in extras[extra]]
+    wanted = {
+        "requirements.txt": project["project"]["dependencies"] + service,
+        "requirements-build.txt": project["build-system"]["requires"],
+    }
     return {
         name: _NOTICE + "".join(pinned[package] for package in sorted(_closure(direct)))
         for name, direct in wanted.items()
