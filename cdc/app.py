@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import threading
@@ -51,6 +52,7 @@ STOP_DEADLINE_S: Final = 15.0
 SINK_STOP_DEADLINE_S: Final = 50.0
 """As STOP_DEADLINE_S for a sink, whose cut under way may take longer; below `cdc.supervisor.END_DEADLINE_S`."""
 
+_GC_THRESHOLD: Final = (50_000, 20, 100)
 _STDIN: Final = 0
 _PIPE_BYTES: Final = 4096  # nobody sends any
 _SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; half a minute without having been level is behind
@@ -169,6 +171,9 @@ def run_applied(
 
     config, name = replayed(config, name, replay)
     settings = applied_of(config, name)
+    # Records wait by the ten thousand, none of them in a cycle: looking through them took a quarter of the CPU.
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLD)
     clock, daemon_metrics, stop = SystemClock(), Metrics(), threading.Event()
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
     metrics = AppliedMetrics(daemon_metrics)

@@ -101,6 +101,8 @@ class SinkRunner:
                 self._group.close()
             if self._said is not None:
                 self._parts.control.say_running()
+        except TailraceError as error:
+            log.get().warning("sink_left_unsaid", **log.error_fields(error))
         finally:
             self._pool.close()
             self._parts.closing.close()

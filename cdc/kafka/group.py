@@ -102,7 +102,9 @@ class GroupConsumer:
         self._servers = kafka.bootstrap
         self._group = group
         self._failure: TailraceError | None = None
+        self._instance = instance
         self._mine: set[Place] = set()
+        self._fresh: set[tuple[str | None, int | None]] = set()
         self._paused: set[Place] = set()
         config: dict[str, object] = {
             **options.group_options(kafka, group=group, instance=instance, ahead_bytes=ahead_bytes),
@@ -138,9 +140,13 @@ class GroupConsumer:
         self._raise_failure()
         if first is None:
             return polled
+        self._fresh.clear()
         rest = self._call(doing, lambda: self._consumer.consume(BATCH_RECORDS_MAX - 1, 0))
         self._raise_failure()
-        for message in (first, *rest):
+        # A partition that came again meanwhile is read from another offset: what was there before is not of it.
+        if (first.topic(), first.partition()) not in self._fresh:
+            self._take(first, polled)
+        for message in rest:
             self._take(message, polled)
         return polled
 
@@ -212,6 +218,7 @@ class GroupConsumer:
         if refused is not None and self._failure is None:
             self._failure = self._error(refused, "take partitions")
         self._mine.update(starts)
+        self._fresh.update(starts)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._leave(consumer, partitions, self._membership.revoked)
@@ -308,7 +315,9 @@ class GroupConsumer:
 
     def _error(self, error: object, doing: str, **about: object) -> TailraceError:
         kafka_error = of(error)
-        if kafka_error is not None and (kafka_error.name() in _SAME_INSTANCE or "instance" in kafka_error.str()):
+        name = "" if kafka_error is None else kafka_error.name()
+        # With an instance id the only fatal error of a consumer is that somebody else has it.
+        if name in _SAME_INSTANCE or (self._instance and name in {"_FATAL", "_FENCED"}):
             return ProducerFenced(
                 f"cannot {doing}: another process is a member of group {self._group} under our instance id",
                 hint="give each process an instance id of its own",

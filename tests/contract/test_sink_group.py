@@ -17,7 +17,7 @@ from sinks.memory import MemoryTarget
 from tests.fixtures.servers import KafkaServer
 from tests.fixtures.sinklogs import live
 from tests.fixtures.sinkrig import MemoryLetters, SinkRig, key_bytes
-from tests.fixtures.waiting import until
+from tests.fixtures.waiting import holds_for, until
 
 
 @pytest.fixture
@@ -118,6 +118,21 @@ def test_store_equals_the_fold_of_the_log_and_offsets_reach_its_end(rig: SinkRig
     assert [schema.topic for schema in target.schemas] == [rig.topic]
 
 
+def test_protocol_of_kafka_4_is_taken_when_it_is_asked_for(rig: SinkRig) -> None:
+    target, options = MemoryTarget(), {"group__protocol": "consumer"}
+    rig.fill(300)
+    with rig.worker(target, options=options) as one:
+        rig.until_level()
+        with rig.worker(target, options=options) as two:
+            until(lambda: len(one.places) == len(two.places) == 2, "both have two")
+            rig.fill(300, begin=1000)
+            rig.until_level()
+        until(lambda: len(one.places) == 4, "the first has all again")
+
+    assert held(rig, target) == rig.rows
+    assert one.told.records + two.told.records == 600
+
+
 def test_who_starts_again_goes_on_where_it_was(rig: SinkRig) -> None:
     rig.fill(500)
     with rig.worker(MemoryTarget()):
@@ -177,6 +192,7 @@ def test_slow_key_holds_up_no_other_and_nothing_behind_it_is_committed(rig: Sink
         until(lambda: len(held(rig, target)) == len(others), "all others are there")
 
         assert worker.runner.positions[place] == 0
+        holds_for(lambda: rig.committed().get(place, 0) == 0, "nothing is committed", seconds=0.5)
         target.let_go.set()
         rig.until_level()
 

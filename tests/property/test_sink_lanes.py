@@ -136,6 +136,7 @@ class Runner(RuleBasedStateMachine):
         model = self.model[place]
         for record in records:
             assert record[4] is not None
+            assert (record[2], record[4]) in model.unfinished, "a record is finished twice, or is not of this life"
             model.unfinished.remove((record[2], record[4]))
             assert record[2] > model.applied.get(record[4], -1), "records of a key end in their order"
             model.applied[record[4]] = record[2]
@@ -174,7 +175,7 @@ class Early(Lanes):
 def test_model_finds_lanes_that_are_wrong(mutant: type[Lanes]) -> None:
     machine = type("Mutant", (Runner,), {"lanes_kind": mutant, "TestCase": None})
 
-    with pytest.raises((AssertionError, KeyError, ExceptionGroup)):
+    with pytest.raises((AssertionError, KeyError, ValueError, ExceptionGroup)):
         run_state_machine_as_test(machine, settings=SEARCH)
 
 
