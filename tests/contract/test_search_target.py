@@ -17,7 +17,7 @@ from tests.fixtures.search import OpenSearchServer
 from tests.fixtures.searching import TABLE, alias, ask, column, documents, opened, schema
 from tests.fixtures.sinklogs import LogBook, changes
 
-EXAMPLES = 15
+EXAMPLES = 8
 
 
 @pytest.fixture
