@@ -119,7 +119,7 @@ class Client:
         if status in {401, 403}:
             return SinkUnfit(
                 f"sink {self._sink!r}: {self.url} refuses {'the credentials' if status == 401 else 'it the right'}",
-                hint=f"[sinks.{self._sink}.options] username and password; the user must be allowed to make and write indices",
+                hint=f"[sinks.{self._sink}.options] username, password; it must be allowed to make and write indices",
                 sink=self._sink,
             )
         if status == 429 or status >= 500:
