@@ -8,7 +8,7 @@ READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane slow-lane
+.PHONY: help sink-backlog setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane slow-lane
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,6 +73,9 @@ faults: setup ## what must survive: kills, restarts, stalls
 bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 	$(BIN)/python -m tests.bench
 
+sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
+	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
+
 kills: setup ## kill -9 at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill
 
@@ -87,13 +90,19 @@ FAULTS_LONG := $(addprefix tests/faults/test_,kill.py failpoints.py outage.py re
 	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py) \
 	tests/integration/test_capture_transactions.py
 
-snapshot-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
+snapshot-sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
+	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
+
+kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
 	TAILRACE_SNAPSHOT_ROWS=5000000 TAILRACE_SNAPSHOT_KILLS=20 $(PYTEST) -s tests/faults/test_snapshot_large.py
 
 add-table: setup ## 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
 	TAILRACE_SCHEDULES=200 $(PYTEST) tests/integration/test_add_table.py
 
-lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
+lake-sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
+	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
+
+kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
 majors: setup ## capture and its faults on PostgreSQL 15, 16 and 17

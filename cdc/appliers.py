@@ -35,6 +35,9 @@ from sinks.runnerparts import RunnerParts, Starts
 from sinks.schemabook import SchemaBook
 from sinks.statetopic import StateTopic
 
+WATCH_S: Final = 60.0
+"""Between looks for topics that were made again, and for tables that are new."""
+
 _KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.start", Cache: "sinks.cache.start"}
 
 
@@ -73,6 +76,7 @@ def start_applied(
     replay: Replay | None = None,
     instance: str = "",
     target: Target | None = None,
+    watch_s: float = WATCH_S,
 ) -> SinkRunner:
     """A runner that has joined its group. Raises what forbids it, with everything closed again."""
     settings, group = applied_of(config, name), sink_group(config.name, name)
@@ -100,6 +104,7 @@ def start_applied(
                 places=ReadPlaces(state_of_places),
                 clock=clock,
                 observer=observer,
+                watch_s=watch_s,
                 starts=None if replay is None else starts_of(reader, config.name, replay.start),
                 closing=closing.pop_all(),
             )

@@ -95,7 +95,7 @@ class SinkViewer:
             positions=committed,
             lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
             lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
-            lsn=self._lsn(committed, topics),
+            lsn=self._lsn(committed, topics) if committed else None,
             paused=self._paused(name),
         )
 

@@ -18,9 +18,6 @@ from sinks.contract import Place
 SLEEP_SHARE: Final = 0.8
 """Of the time for which a delete stays in a topic: a sink that slept for longer may have missed one."""
 
-ALARM_SHARE: Final = 0.5
-"""Of the same time: behind by so much, a sink is in danger."""
-
 
 class Mark(msgspec.Struct, frozen=True):
     """The text beside an offset. `at_s`: when it was committed, since 1970; days count, so any clock will do."""

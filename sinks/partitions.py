@@ -67,12 +67,15 @@ class Partition:
         return self.at_end and not self.frontier.span
 
 
-def lag_of(partitions: Iterable[Partition], now_ms: float) -> Lag:
-    """Of all of them together; the one that is in danger first says how much time is left."""
+def lag_of(partitions: Iterable[Partition], now_ms: float, *, still_s: float = 0.0) -> Lag:
+    """Of all of them together; the one that is in danger first says how much time is left.
+
+    `still_s`: for so long nothing was read, so what has come since is not known.
+    """
     records, seconds, left = 0, 0.0, None
     for one in partitions:
         records += max(0, one.high - one.frontier.position)
-        behind_s = one.behind_s(now_ms)
+        behind_s = max(one.behind_s(now_ms), still_s)
         seconds = max(seconds, behind_s)
         of_one = left_s(one.window, behind_s)
         left = of_one if left is None else left if of_one is None else min(left, of_one)

@@ -36,7 +36,6 @@ from sinks.runnerparts import Group, RunnerParts
 
 COMMIT_EVERY_S: Final = 0.1  # a reader waits on it: p99 of commit to visible is to stay below 300 ms
 COMMIT_AGAIN_S: Final = 60.0  # says that the sink is awake, see `sinks.marks`
-WATCH_EVERY_S: Final = 60.0  # topics that were made again, tables that are new
 LOOK_EVERY_S: Final = 1.0  # at what somebody asks of the sink: pause, retries of dead letters
 LEAVE_S: Final = 10.0  # for requests under way when a partition goes; below the shortest session timeout brokers take
 BROKER_S: Final = 60.0  # of commits that fail, until the group is joined anew
@@ -77,6 +76,7 @@ class SinkRunner:
         self._stopped: set[Place] = set()
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
+        self._still_s: float | None = None
         self._dead = False
         self._alarmed = False
 
@@ -185,7 +185,7 @@ class SinkRunner:
     def _look(self) -> None:
         """What somebody wants, and what became of the topics, every now and then."""
         parts, now_s = self._parts, self._parts.clock.monotonic_s()
-        if now_s - self._watched_s >= WATCH_EVERY_S or (not self._subscribed and now_s - self._watched_s >= 1.0):
+        if now_s - self._watched_s >= parts.watch_s or (not self._subscribed and now_s - self._watched_s >= 1.0):
             self._watched_s = now_s
             self._watch()
         if now_s - self._looked_s >= LOOK_EVERY_S:
@@ -193,6 +193,7 @@ class SinkRunner:
             self._pause = parts.control.look()
             if self._pause is None:
                 self._take_retries()
+            self._tell_lag(now_s)
 
     def _watch(self) -> None:
         parts = self._parts
@@ -382,7 +383,7 @@ class SinkRunner:
             for place, offset in positions.items():
                 among[place].committed, among[place].committed_s = offset, now_s
             self._parts.places.committed({place: among[place].topic.topic_id for place in positions})
-            self._tell_lag(at_s)
+            self._tell_lag(now_s)
 
     def _committed(self, marked: Mapping[Place, tuple[int, str]], now_s: float) -> bool:
         try:
@@ -399,8 +400,14 @@ class SinkRunner:
             self._parts.observer.goes_on()
         return done
 
-    def _tell_lag(self, wall_s: float) -> None:
-        lag = lag_of(self._partitions.values(), wall_s * 1000)
+    def _tell_lag(self, now_s: float) -> None:
+        still = self._away is not None or self._pause is not None
+        self._still_s = (self._still_s or now_s) if still else None
+        lag = lag_of(
+            self._partitions.values(),
+            self._parts.clock.wall_s() * 1000,
+            still_s=0.0 if self._still_s is None else now_s - self._still_s,
+        )
         self._parts.observer.committed(self.positions, lag)
         in_danger = lag.left_s is not None and lag.seconds > lag.left_s
         if in_danger and not self._alarmed:

@@ -60,7 +60,10 @@ class Directory(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class RunnerParts:
-    """What a runner is made of. `closing` closes what was opened for it."""
+    """What a runner is made of. `closing` closes what was opened for it.
+
+    Every `watch_s` the topics are looked at: whether one was made again, and whether there are new ones.
+    """
 
     why: Why
     settings: Applied
@@ -74,4 +77,5 @@ class RunnerParts:
     observer: RunnerObserver = field(default_factory=Unobserved)
     starts: Starts | None = None
     bounds: Bounds = field(default_factory=Bounds)
+    watch_s: float = 60.0
     closing: ExitStack = field(default_factory=ExitStack)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
-from cdc.errors import TailraceError
+from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import options
 from cdc.kafka.errors import attempt, construct, of, translate
 from cdc.kafka.events import ClientEvents
@@ -17,13 +19,16 @@ from cdc.kafka.facts import TopicPartition as Place
 from cdc.kafka.group import Committed
 
 ASK_S: Final = 15.0
-_NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND", "COORDINATOR_NOT_AVAILABLE"})
+PATIENCE_S: Final = 20.0
+_AGAIN_S: Final = 0.2
+_NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND"})
 
 
 class GroupAdmin:
     """Asks about groups. One client, which connects when it is first asked. Raises BrokerUnreachable, BrokerRefused."""
 
-    def __init__(self, kafka: Kafka, *, client_id: str = "tailrace-groups") -> None:
+    def __init__(self, kafka: Kafka, *, client_id: str = "tailrace-groups", clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
         config: dict[str, Any] = {
@@ -81,13 +86,19 @@ class GroupAdmin:
 
     def _result(self, doing: str, ask: Any) -> Any:
         """The answer; None when there is no such group."""
-        answer, error = attempt(ask)
-        kafka_error = of(error)
-        if kafka_error is not None and kafka_error.name() in _NO_GROUP:
-            return None
-        if error is not None:
-            raise self._error(error, doing)
-        return answer
+        ends_s = self._clock.monotonic_s() + PATIENCE_S
+        while True:
+            answer, error = attempt(ask)
+            kafka_error = of(error)
+            if kafka_error is not None and kafka_error.name() in _NO_GROUP:
+                return None
+            if error is None:
+                return answer
+            raised = self._error(error, doing)
+            # The first group of a broker waits for a topic to be made, and each for its coordinator.
+            if not isinstance(raised, BrokerUnreachable) or self._clock.monotonic_s() > ends_s:
+                raise raised
+            self._clock.wait(threading.Event(), _AGAIN_S)
 
     def _error(self, error: object, doing: str) -> TailraceError:
         attempt(lambda: self._client.poll(0))

@@ -22,6 +22,7 @@ from cdc.config.secret import Secret
 from cdc.config.settings import Config, Search, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.state import State
+from cdc.telemetry.appliedmetrics import AppliedMetrics
 from cdc.telemetry.metrics import Metrics, SinkMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -86,17 +87,23 @@ def metrics_page() -> str:
             "",
             *_table(head, _metrics(capture)),
             "",
-            "## Of a sink",
+            "## Of a sink of kind `warehouse`",
             "",
             "On the `listen` of its own section.",
             "",
             *_table(head, _metrics(SinkMetrics(capture))),
             "",
+            "## Of a sink of kind `search` or `cache`",
+            "",
+            "On the `listen` of its own section, of each of its processes.",
+            "",
+            *_table(head, _metrics(AppliedMetrics(Metrics()))),
+            "",
         ]
     )
 
 
-def _metrics(declared: Metrics | SinkMetrics) -> Iterator[tuple[str, ...]]:
+def _metrics(declared: Metrics | SinkMetrics | AppliedMetrics) -> Iterator[tuple[str, ...]]:
     for metric in vars(declared).values():
         labels = getattr(metric, "_labelnames", None)
         if labels is None:  # the registry itself

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cdc.errors import ProducerFenced, SinkGap, SinkStale, SinkUnreachable
+from cdc.errors import ProducerFenced, SinkGap, SinkStale, SinkUnreachable, TopicMismatch
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group import Committed
 from cdc.kafka.groupoffsets import GroupAdmin
@@ -116,6 +116,21 @@ def test_store_equals_the_fold_of_the_log_and_offsets_reach_its_end(rig: SinkRig
     assert worker.error is None
     assert held(rig, target) == rig.rows
     assert [schema.topic for schema in target.schemas] == [rig.topic]
+
+
+def test_protocol_of_kafka_4_is_taken_when_it_is_asked_for(rig: SinkRig) -> None:
+    target, options = MemoryTarget(), {"group__protocol": "consumer"}
+    rig.fill(300)
+    with rig.worker(target, options=options) as one:
+        rig.until_level()
+        with rig.worker(target, options=options) as two:
+            until(lambda: len(one.places) == len(two.places) == 2, "both have two")
+            rig.fill(300, begin=1000)
+            rig.until_level()
+        until(lambda: len(one.places) == 4, "the first has all again")
+
+    assert held(rig, target) == rig.rows
+    assert one.told.records + two.told.records == 600
 
 
 def test_who_starts_again_goes_on_where_it_was(rig: SinkRig) -> None:
@@ -284,6 +299,20 @@ def test_topic_made_again_is_stale_at_the_start_and_writes_nothing(rig: SinkRig)
     assert "made again" in error.message
     assert error.command == "cdc sink rebuild s"
     assert held(rig, target) == {}
+
+
+def test_topic_made_again_while_it_runs_is_noticed_and_nothing_of_it_is_written(rig: SinkRig) -> None:
+    rig.fill(50)
+    target = MemoryTarget()
+    with rig.worker(target, watch_s=0.5) as worker:
+        rig.until_level()
+        before = held(rig, target)
+        _make_again(rig)
+        rig.write([(n, {"id": n, "v": "of another history"}) for n in range(5)])
+        error = worker.ended()
+
+    assert isinstance(error, (SinkStale, TopicMismatch)), "gone or made again, by the moment it looked"
+    assert held(rig, target) == before
 
 
 def test_sleeper_beyond_the_life_of_deletes_is_stale_unless_it_missed_nothing(

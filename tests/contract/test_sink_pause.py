@@ -1,0 +1,87 @@
+"""Pausing a sink on a real broker, and what is seen of it from outside."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from cdc.clock import SystemClock
+from cdc.config.load import parse
+from cdc.config.settings import Config
+from cdc.errors import SinkBehind
+from cdc.model.names import sink_group
+from cdc.sinkpause import pause_sink, resume_sink
+from sinks.control import Control
+from sinks.memory import MemoryTarget
+from sinks.statetopic import StateTopic
+from tests.fixtures.servers import KafkaServer
+from tests.fixtures.sinklogs import live
+from tests.fixtures.sinkrig import SinkRig, Worker
+from tests.fixtures.waiting import holds_for, until
+
+CONFIG = """
+name = "{name}"
+[source]
+dsn = "postgresql://db/shop"
+[kafka]
+bootstrap = "{bootstrap}"
+replication_factor = 1
+allow_unreplicated = true
+[sinks.s]
+kind = "search"
+url = "http://localhost:9200"
+"""
+
+
+@pytest.fixture
+def config(kafka: KafkaServer, topic_prefix: str) -> Config:
+    return parse(CONFIG.format(name=topic_prefix, bootstrap=kafka.bootstrap), {})
+
+
+@pytest.fixture
+def rig(config: Config) -> SinkRig:
+    return SinkRig(config.kafka.bootstrap, f"{config.name}.public.t", group=sink_group(config.name, "s"))
+
+
+def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, config: Config) -> None:
+    clock, target = SystemClock(), MemoryTarget()
+
+    def worker(closing: ExitStack) -> Worker:
+        state = StateTopic(config, "s")
+        closing.callback(state.close)
+        return closing.enter_context(rig.worker(target, control=Control(state)))
+
+    with ExitStack() as closing:
+        one, two = worker(closing), worker(closing)
+        rig.fill(200)
+        rig.until_level()
+
+        assert pause_sink(config, "s", clock, timeout_s=30) == 2
+        before, applied = rig.committed(), one.told.records + two.told.records
+        rig.fill(100, begin=5000)
+        holds_for(lambda: one.told.records + two.told.records == applied, "nothing is applied", seconds=1.5)
+        assert rig.committed() == before
+        assert {one.told.waiting, two.told.waiting} == {"paused"}
+    with ExitStack() as closing:
+        again = worker(closing)
+        until(lambda: again.told.waiting == "paused", "it comes up paused")
+        assert pause_sink(config, "s", clock, timeout_s=30) == 1
+        assert again.told.records == 0
+        assert resume_sink(config, "s")
+        rig.until_level()
+        assert not resume_sink(config, "s")
+
+    assert live(target.held(rig.topic)) == rig.rows
+
+
+def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is_named(
+    rig: SinkRig, config: Config
+) -> None:
+    assert pause_sink(config, "s", SystemClock(), timeout_s=30) == 0
+    rig.fill(10)
+    # This one never hears of it.
+    with rig.worker(MemoryTarget()):
+        rig.until_level()
+        with pytest.raises(SinkBehind, match="1 of 1 workers"):
+            pause_sink(config, "s", SystemClock(), timeout_s=0.5)
