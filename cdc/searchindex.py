@@ -18,7 +18,9 @@ from cdc.config.sinks import sink_of
 from cdc.errors import SinkBehind, SinkUnfit, UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
-from cdc.model.names import schema_topic
+from cdc.kafka.group import Committed
+from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.model.names import schema_topic, sink_group
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
 from cdc.sinkpause import pause_sink, resume_sink
@@ -26,7 +28,8 @@ from cdc.telemetry import log
 from sinks.contract import Topic
 from sinks.control import PAUSE_KEY
 from sinks.fold import by_key, change_of
-from sinks.marks import window_of
+from sinks.marks import metadata, window_of
+from sinks.readplaces import ReadPlaces
 from sinks.schemabook import SchemaBook
 from sinks.search.mapping import PLAIN, form_of, source_of
 from sinks.search.matches import MatchTopic
@@ -72,7 +75,9 @@ def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
     """Fill a new index for each table, one after the other."""
     with opened_shop(what, clock) as (shop, tables):
         for topic, _ in tables:
-            yield rebuild(shop, topic)
+            swapped = rebuild(shop, topic)
+            _settle(what, topic, swapped, clock)
+            yield swapped
 
 
 def roll_back_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
@@ -105,6 +110,24 @@ def replay_query(shop: Workshop, config: Config, sink: str, topic: Topic, name: 
     finally:
         publisher.close()
     return count
+
+
+def _settle(what: Swapping, topic: Topic, swapped: Swapped, clock: Clock) -> None:
+    """Have a sink that is down go on where its new index is: what made it STALE or GAP is behind it.
+
+    One with workers goes on by itself, from an earlier offset, which harms nothing.
+    """
+    admin, group = GroupAdmin(what.config.kafka), sink_group(what.config.name, what.sink)
+    if admin.members(group):
+        return
+    mark = metadata(topic.topic_id, clock.wall_s())
+    places = {(topic.topic, partition): at for partition, at in swapped.positions.items()}
+    state = StateTopic(what.config, what.sink)
+    try:
+        ReadPlaces(state).committed(dict.fromkeys(places, topic.topic_id))
+        admin.alter(group, {place: Committed(at, mark) for place, at in places.items()})
+    finally:
+        state.close()
 
 
 @contextmanager

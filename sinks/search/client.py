@@ -30,7 +30,7 @@ TIMEOUT_S: Final = 60.0
 _NDJSON: Final = {"content-type": "application/x-ndjson"}
 _TEXTS: Final = ("ca_certs", "client_cert", "client_key", "ssl_assert_fingerprint")
 _SWITCHES: Final = {"true": True, "false": False}
-OPTIONS: Final = frozenset({"user", "password", "timeout", "http_compress", "verify_certs", *_TEXTS})
+OPTIONS: Final = frozenset({"username", "password", "timeout", "http_compress", "verify_certs", *_TEXTS})
 # It logs each request that fails as a warning, expected ones too, and rows at lower levels; we raise what matters.
 logging.getLogger("opensearch").setLevel(logging.CRITICAL)
 
@@ -119,7 +119,7 @@ class Client:
         if status in {401, 403}:
             return SinkUnfit(
                 f"sink {self._sink!r}: {self.url} refuses {'the credentials' if status == 401 else 'it the right'}",
-                hint=f"[sinks.{self._sink}.options] user and password; the user needs to manage and write the indices",
+                hint=f"[sinks.{self._sink}.options] username, password; it must be allowed to make and write indices",
                 sink=self._sink,
             )
         if status == 429 or status >= 500:
@@ -163,8 +163,8 @@ def _arguments(options: Mapping[str, Secret], sink: str) -> dict[str, Any]:
         )
     told = {name: secret.reveal() for name, secret in options.items()}
     arguments: dict[str, Any] = {name: told[name] for name in _TEXTS if name in told}
-    if "user" in told:
-        arguments["http_auth"] = (told["user"], told.get("password", ""))
+    if "username" in told:
+        arguments["http_auth"] = (told["username"], told.get("password", ""))
     for name in ("http_compress", "verify_certs"):
         if name in told:
             if told[name] not in _SWITCHES:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cdc.config.settings import Config
-from cdc.errors import BrokerUnreachable, SinkUnreachable
+from cdc.errors import BrokerUnreachable, SinkUnfit, SinkUnreachable
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.facts import TopicSpec
 from cdc.kafka.writer import RecordWriter
@@ -55,6 +55,12 @@ class MatchTopic:
         if not self._partitions:
             kafka, admin = self._config.kafka, TopicAdmin(self._config.kafka)
             facts = admin.describe([self._topic])[self._topic]
+            if facts is None and not kafka.create_topics:
+                raise SinkUnfit(
+                    f"there is no topic {self._topic}, and kafka.create_topics is false",
+                    hint="stored queries need it: make it, with any number of partitions",
+                    topic=self._topic,
+                )
             if facts is None:
                 configs = {"cleanup.policy": "delete", "retention.ms": str(_RETENTION_MS)}
                 admin.create([TopicSpec(

@@ -62,6 +62,7 @@ class Swapped(NamedTuple):
         now: the index behind the alias; `before` was there, and is kept.
         records: read for it.
         refused: records that it did not take.
+        positions: partition -> offset below which everything is in it.
     """
 
     table: str
@@ -69,6 +70,7 @@ class Swapped(NamedTuple):
     before: str | None
     records: int
     refused: int
+    positions: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,14 @@ def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filli
             indices.mark(topic, live.name, retired_ms=max(1, int(shop.clock.wall_s() * 1000)))
         indices.swap(topic, live.name if live else None, name)
     log.get().info("search_index_swapped", table=topic.table, index=name, records=filling.records)
-    return Swapped(topic.table, name, live.name if live else None, filling.records, sum(filling.refused.values()))
+    return Swapped(
+        topic.table,
+        name,
+        live.name if live else None,
+        filling.records,
+        sum(filling.refused.values()),
+        {partition: at for (_, partition), at in filling.positions.items()},
+    )
 
 
 @contextmanager

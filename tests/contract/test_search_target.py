@@ -15,9 +15,9 @@ from sinks.search.target import SearchTarget
 from tests.fixtures import targets
 from tests.fixtures.search import OpenSearchServer
 from tests.fixtures.searching import TABLE, alias, ask, column, documents, opened, schema
-from tests.fixtures.sinklogs import LogBook, changes
+from tests.fixtures.sinklogs import LogBook, changes, live
 
-EXAMPLES = 15
+EXAMPLES = 8
 
 
 @pytest.fixture
@@ -177,6 +177,24 @@ def test_deletes_are_remembered_as_long_as_configured_also_in_an_index_that_is_t
     opened(opensearch.url, sink_name, gc_deletes_s=7200).close()
 
     assert (before, setting()) == ("3600s", "7200s")
+
+
+def test_index_keeps_the_values_that_an_update_lacks(target: SearchTarget) -> None:
+    book = LogBook(TABLE.topic)
+    for key in (1, 2, 3):
+        book.put(key, {"id": key, "v": 1, "big": "large", "note": "n"})
+    target.apply(changes(book.records))
+    begin = len(book.records)
+    book.put(1, {"id": 1, "v": 2, "big": "of a later event", "note": "n"}, reselected=["big"])
+    book.put(2, {"id": 2, "v": 2, "big": "large", "note": "n"}, unchanged=["big", "note"])
+    book.put(4, {"id": 4, "v": 2, "big": "of a later event", "note": "n"}, reselected=["big"])
+
+    target.apply(changes(book.records[begin:]))
+
+    target.refresh([TABLE.topic])
+    found = live(target.held(TABLE.topic))
+    assert found == book.rows
+    assert [found[b'{"id":%d}' % key]["big"] for key in (1, 2, 3, 4)] == ["large"] * 3 + ["of a later event"]
 
 
 def test_lines_of_a_book_are_applied_once_each(target: SearchTarget) -> None:

@@ -187,7 +187,7 @@ def test_wrong_password_is_named_and_not_shown(opensearch: OpenSearchServer, sin
             opened(
                 f"http://127.0.0.1:{server.server_port}",
                 sink_name,
-                options={"user": Secret("u"), "password": Secret("geheim")},
+                options={"username": Secret("u"), "password": Secret("geheim")},
             )
         thread.join()
 

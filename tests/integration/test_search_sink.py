@@ -15,15 +15,17 @@ from cdc.appliers import start_applied
 from cdc.clock import SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
-from cdc.errors import TailraceError
+from cdc.errors import SinkStale, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import TopicSpec
+from cdc.kafka.group import Committed
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.kafka.writer import RecordWriter
 from cdc.model.names import schema_topic, sink_group
 from cdc.model.progress import SchemaKey
 from cdc.searchindex import Swapping, rebuild_indices
+from sinks.marks import metadata
 from sinks.observer import Unobserved
 from tests.fixtures.commands import cdc
 from tests.fixtures.search import OpenSearchServer
@@ -71,7 +73,7 @@ def config_path(rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, t
 
 
 @contextmanager
-def worker(config: Config) -> Iterator[None]:
+def worker(config: Config) -> Iterator[threading.Thread]:
     """A process of the sink, as a thread."""
     stop, errors = threading.Event(), []
     runner = start_applied(config, "search", SystemClock(), observer=Unobserved())
@@ -87,11 +89,12 @@ def worker(config: Config) -> Iterator[None]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         stop.set()
         thread.join()
-    assert errors == []
+        if errors:
+            raise errors[0]
 
 
 @contextmanager
@@ -139,6 +142,26 @@ def test_index_is_replaced_and_brought_back_under_load_and_holds_every_row(
         assert list(ask(opensearch.url, "GET", f"/{name}/_alias")) == [swapped.before]
         found = {f'{{"id":{key}}}'.encode(): row for key, row in documents(opensearch.url, name).items()}
         assert found == rig.rows
+
+
+def test_sink_that_is_stale_goes_on_after_its_rebuild(
+    rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, config_path: Path
+) -> None:
+    config, group = load(config_path, {}), sink_group(topic_prefix, "search")
+    rig.fill(50)
+    admin = GroupAdmin(rig.kafka)
+    admin.alter(group, {place: Committed(0, metadata("of-another-topic", 0.0)) for place in rig.ends()})
+    with pytest.raises(SinkStale), worker(config) as thread:
+        thread.join(60)
+
+    (swapped,) = rebuild_indices(Swapping(config, "search"), SystemClock())
+    with worker(config):
+        rig.fill(10, begin=1000)
+        until(lambda: level(rig, group), "the sink is level", within_s=120)
+
+    assert swapped.records == 50
+    found = documents(opensearch.url, f"{topic_prefix}.search.public.t")
+    assert {f'{{"id":{key}}}'.encode(): row for key, row in found.items()} == rig.rows
 
 
 def test_table_that_the_sink_does_not_keep_is_named(config_path: Path, rig: SinkRig) -> None:
