@@ -229,6 +229,41 @@ def test_rows_and_versions_of_deleted_rows_have_their_times_to_live(valkey: Valk
     assert all(990 <= time <= 1000 for time in times[2:])
 
 
+def test_versions_that_are_one_number_to_lua_are_two_to_the_cache(valkey: Valkey) -> None:
+    target, book = opened(valkey), LogBook(first=2**53)
+    book.put(1, {"id": 1, "v": "old"})
+    book.put(1, {"id": 1, "v": "new"})
+    old, new = map(_alone, book.records)
+
+    assert float(old.offset) == float(new.offset)
+    assert [target.apply([change])[0].verdict for change in (new, old)] == [Verdict.DONE, Verdict.OVERTAKEN]
+    target.close()
+
+
+def test_row_completed_from_what_the_store_had_never_covers_one_that_came_meanwhile(valkey: Valkey) -> None:
+    """A worker reads the row, is frozen, and goes on when another has written newer ones."""
+    slow, fast, book = opened(valkey, sink="cache"), opened(valkey, sink="cache"), LogBook()
+    book.put(1, {"id": 1, "v": 1, "big": "a"})
+    book.put(1, {"id": 1, "v": 2, "big": "a"}, unchanged=["big"])
+    book.put(1, {"id": 1, "v": 3, "big": "b"})
+    first, second, third = map(_alone, book.records)
+    slow.apply([first])
+    read = slow._store.commands
+
+    def frozen_behind(doing: str, commands: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
+        found = read(doing, commands)
+        fast.apply([third])
+        return found
+
+    slow._store.commands = frozen_behind  # type: ignore[method-assign]
+
+    assert [one.verdict for one in slow.apply([second])] == [Verdict.OVERTAKEN]
+    slow._store.commands = read  # type: ignore[method-assign]
+    assert live(slow.held(TABLE.topic)) == book.rows
+    slow.close()
+    fast.close()
+
+
 def test_flushed_scripts_are_sent_again(valkey: Valkey) -> None:
     target, book = opened(valkey), LogBook()
     for key in range(300):
