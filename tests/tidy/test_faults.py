@@ -11,6 +11,7 @@ _ROWS: Final = [
     *(f"A{number}" for number in range(1, 15)),
     *("B3", "B6", "B7"),
     *(f"C{number}" for number in range(1, 11)),
+    *("D2", "D5"),
     *(f"E{number}" for number in range(1, 8)),
     *("F1", "F4"),
 ]
