@@ -62,7 +62,11 @@ def opened(server: Valkey, topic: Topic = TABLE, **how: Any) -> CacheTarget:
     target: CacheTarget = target_of(configured("shop"), sink, cache_settings(server, **how))
     if how.get("mode") == "hash":
         target.__class__ = Typed
-    target.open([topic])
+    try:
+        target.open([topic])
+    except BaseException:
+        target.close()
+        raise
     return target
 
 
@@ -388,6 +392,25 @@ def test_server_that_is_away_a_replica_or_not_redis_is_named(make_valkey: MakeVa
     server.kill()
     with pytest.raises(SinkUnreachable, match="does not answer"):
         target.apply(changes(book.records))
+    target.close()
+
+
+def test_server_that_hangs_is_unreachable_and_goes_on_where_it_was(
+    make_valkey: MakeValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.cache.store.ANSWER_S", 0.5)
+    server, book = make_valkey(), LogBook()
+    target = opened(server)
+    book.put(1, {"id": 1})
+    target.keep({(TABLE.topic, 0): 7})
+    server.pause()
+    with pytest.raises(SinkUnreachable, match="does not answer"):
+        target.apply(changes(book.records))
+    server.resume()
+
+    assert target.positions() == {(TABLE.topic, 0): 7}
+    assert target.apply(changes(book.records))[0].verdict in {Verdict.DONE, Verdict.OVERTAKEN}
+    assert live(target.held(TABLE.topic)) == book.rows
     target.close()
 
 
