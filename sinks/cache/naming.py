@@ -42,13 +42,19 @@ class Names:
         self.head = literals[0]
         self._literals = literals
         self._topic = topic.topic
+        only = msgspec.json.encode(topic.key[0]) if len(topic.key) == len(self._columns) == 1 else None
+        self._simple = None if only is None else b"{%b:" % only
 
     def value(self, key: bytes) -> str:
         """The name of a row, by its key as the topic has it. Raises TopicMismatch when it is none."""
+        if self._simple is not None and key.startswith(self._simple):
+            token = key[len(self._simple) : -1]
+            if token.isdigit():  # most keys; what follows would find the same
+                return f"{self.head}{token.decode()}{self._literals[1]}"
         try:
             values = _values(key)
             parts = [_part(bytes(values[column])) for column in self._columns]
-        except (msgspec.MsgspecError, KeyError):
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
             raise TopicMismatch(
                 f"a key in {self._topic} is no JSON object of {', '.join(self._columns)}",
                 hint="another program writes to the topic; Tailrace must be its only writer",

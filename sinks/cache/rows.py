@@ -17,23 +17,23 @@ _tokens: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _values: Final = msgspec.json.Decoder(dict[str, object]).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
-ROW: Final = b"r"
-GONE: Final = b"d"
-UNSTORED: Final = b"i"
+ROW: Final = "r"
+GONE: Final = "d"
+UNSTORED: Final = "i"
 
 
 class Mark(NamedTuple):
     """What stands beside a row: the offset it is as of, whether it is one, of which topic, and its key."""
 
     version: int
-    flag: bytes
-    tag: bytes
+    flag: str
+    tag: str
     key: bytes
 
 
-def tag_of(topic_id: str) -> bytes:
+def tag_of(topic_id: str) -> str:
     """Six digits that tell a topic from one of the same name that is made later."""
-    return hashlib.sha256(topic_id.encode()).hexdigest()[:6].encode()
+    return hashlib.sha256(topic_id.encode()).hexdigest()[:6]
 
 
 def digits(offset: int) -> bytes:
@@ -41,16 +41,17 @@ def digits(offset: int) -> bytes:
     return b"%0*d" % (_DIGITS, offset)
 
 
-def mark_text(offset: int, flag: bytes, tag: bytes, key: bytes) -> bytes:
+def mark_text(offset: int, flag: str, tag: str, key: bytes) -> str:
     """A mark as the scripts read it."""
-    return b"%019d%b%b%b" % (offset, flag, tag, key)
+    return f"{offset:019d}{flag}{tag}{key.decode()}"
 
 
 def parsed_mark(text: bytes | None) -> Mark | None:
     """A mark as it is in the store; None for none, and for what is not one of ours."""
-    if text is None or len(text) < STATE or not text[:_DIGITS].isdigit():
+    if text is None or len(text) < STATE or not text[:STATE].isascii() or not text[:_DIGITS].isdigit():
         return None
-    return Mark(int(text[:_DIGITS]), text[_DIGITS : _DIGITS + 1], text[_DIGITS + 1 : STATE], text[STATE:])
+    state = text[_DIGITS:STATE].decode()
+    return Mark(int(text[:_DIGITS]), state[0], state[1:], text[STATE:])
 
 
 def fields_of(row: bytes) -> list[str]:

@@ -46,7 +46,7 @@ _FLAGS: Final = {"value": rows.ROW, "hash": rows.ROW, "invalidate": rows.UNSTORE
 class _Table(NamedTuple):
     topic: Topic
     names: Names
-    tag: bytes
+    tag: str
 
 
 class _Form(msgspec.Struct, frozen=True):
@@ -176,11 +176,12 @@ class CacheTarget:
         """See `Target`. The version stays, so that nothing older comes back."""
         tag, calls = self._tables[topic].tag, []
         for part in _slices(held, CHUNK_KEYS):
-            keys, arguments = [], [self._gone_ms.encode()]
+            keys: list[str] = []
+            arguments: list[bytes | str] = [self._gone_ms]
             for one in part:
                 keys += [one.name, mark(one.name)]
                 ours = one.key is not None
-                stays = rows.mark_text(one.version, rows.GONE, tag, one.key or b"") if ours else b""
+                stays = rows.mark_text(one.version, rows.GONE, tag, one.key or b"") if ours else ""
                 arguments += [rows.digits(one.version) if ours else b"", stays]
             calls.append(Call(scripts.REMOVE, keys, arguments))
         self._store.run("remove rows", calls)
@@ -250,22 +251,23 @@ class CacheTarget:
         )
 
     def _gone(self, changes: Sequence[Change]) -> Call:
-        packed = msgspec.msgpack.encode([self._mark(change).decode() for change in changes])
-        return Call(scripts.GONE, self._names(changes), [self._gone_ms, packed])
+        names = self._names(changes)
+        packed = msgspec.msgpack.encode([self._mark(change) for change in changes])
+        return Call(scripts.GONE, names, [self._gone_ms, packed])
 
     def _rows(self, changes: Sequence[Change]) -> Call:
         packed: list[object] = []  # as texts, for the server's MessagePack knows no others
-        times = [self._row_ms, self._mark_ms]
+        names, times = self._names(changes), [self._row_ms, self._mark_ms]
         if self._settings.mode == "value":
             for change in changes:
-                packed += (self._mark(change).decode(), (change.row or b"").decode())
-            return Call(scripts.VALUES, self._names(changes), [*times, msgspec.msgpack.encode(packed)])
+                packed += (self._mark(change), (change.row or b"").decode())
+            return Call(scripts.VALUES, names, [*times, msgspec.msgpack.encode(packed)])
         for change in changes:
             row = change.row or b""
             unknown = len(rows.columns_missing(row, change.kept)) if change.kept else 0
-            packed += (self._mark(change).decode(), rows.fields_of(row), change.kept, unknown)
+            packed += (self._mark(change), rows.fields_of(row), change.kept, unknown)
         incomplete = "1" if self._loses_rows else "0"
-        return Call(scripts.HASHES, self._names(changes), [*times, incomplete, msgspec.msgpack.encode(packed)])
+        return Call(scripts.HASHES, names, [*times, incomplete, msgspec.msgpack.encode(packed)])
 
     def _names(self, changes: Sequence[Change]) -> list[str]:
         """Of the rows and of their marks, in turn."""
@@ -276,7 +278,7 @@ class CacheTarget:
             found += (name, mark(name))
         return found
 
-    def _mark(self, change: Change) -> bytes:
+    def _mark(self, change: Change) -> str:
         flag = rows.GONE if change.row is None else _FLAGS[self._settings.mode]
         return rows.mark_text(change.offset, flag, self._tables[change.topic].tag, change.key)
 

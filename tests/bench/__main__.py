@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cdc.local.server import ServerOptions
 from cdc.local.stack import Stack
+from tests.bench.cache import measure_cache
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
@@ -31,7 +32,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    parser.add_argument("--only", choices=("throughput", "latency", "snapshot", "lake", "freshness", "search"))
+    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache")
+    parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
     options = parser.parse_args()
@@ -49,7 +51,7 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
     with (
-        Stack(f"bench-{os.getpid()}", ("postgres", "kafka"), wipe=True, options=servers) as stack,
+        Stack(f"bench-{os.getpid()}", ("postgres", "kafka", "valkey"), wipe=True, options=servers) as stack,
         tempfile.TemporaryDirectory() as folder,
     ):
         if options.only in {None, "throughput"}:
@@ -63,6 +65,8 @@ def main() -> int:
             result["lake"] = measure_lake(stack, Path(folder), options.changes)
         if options.only in {None, "freshness"}:
             result["freshness"] = measure_freshness(stack, Path(folder), 1_000_000, 2000, 60)
+        if options.only in {None, "cache"}:
+            result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
     if options.only in {None, "search"}:
         result["search"] = measure_search(options.documents)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")

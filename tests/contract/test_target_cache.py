@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.exceptions import WatchError
 
 from cdc.config.secret import Secret
 from cdc.errors import ConfigError, SinkStale, SinkUnfit, SinkUnreachable
@@ -27,6 +27,7 @@ from tests.fixtures.caches import config as configured
 from tests.fixtures.sinklogs import TABLE, LogBook, changes, live
 
 NUMBERS = itertools.count()
+DOCUMENT = Path(__file__).parents[2] / "docs/howto/cache.md"
 CHECKS: Sequence[Callable[[Target, Topic], None]] = (
     targets.older_record_never_wins,
     targets.delete_of_what_never_was_is_done,
@@ -61,7 +62,11 @@ def opened(server: Valkey, topic: Topic = TABLE, **how: Any) -> CacheTarget:
     target: CacheTarget = target_of(configured("shop"), sink, cache_settings(server, **how))
     if how.get("mode") == "hash":
         target.__class__ = Typed
-    target.open([topic])
+    try:
+        target.open([topic])
+    except BaseException:
+        target.close()
+        raise
     return target
 
 
@@ -194,17 +199,11 @@ def test_mode_invalidate_takes_the_key_away_and_no_late_fill_survives(valkey: Va
 
 
 def filled(reader: Any, key: str, load: Callable[[], str]) -> bool:
-    """Cache-aside as docs/howto/cache.md has it: the mark is watched from before the database is read."""
-    with reader.pipeline() as pipe:
-        pipe.watch(f"cdc:{{{key}}}")
-        value = load()
-        pipe.multi()
-        pipe.set(key, value)
-        try:
-            pipe.execute()
-        except WatchError:
-            return False
-    return True
+    """Cache-aside by the function of docs/howto/cache.md; whether it wrote what it loaded."""
+    names: dict[str, Any] = {"redis": redis}
+    exec(DOCUMENT.read_text().split("```python\n")[1].split("```")[0], names)
+    loaded = names["cached"](reader, key, load)
+    return bool(reader.get(key) == loaded.encode())
 
 
 def _alone(record: Any) -> Change:
@@ -227,6 +226,41 @@ def test_rows_and_versions_of_deleted_rows_have_their_times_to_live(valkey: Valk
         assert 99 <= reader.ttl("shop:b:public.t:1") <= 100
     assert times[1] > 691_000
     assert all(990 <= time <= 1000 for time in times[2:])
+
+
+def test_versions_that_are_one_number_to_lua_are_two_to_the_cache(valkey: Valkey) -> None:
+    target, book = opened(valkey), LogBook(first=2**53)
+    book.put(1, {"id": 1, "v": "old"})
+    book.put(1, {"id": 1, "v": "new"})
+    old, new = map(_alone, book.records)
+
+    assert float(old.offset) == float(new.offset)
+    assert [target.apply([change])[0].verdict for change in (new, old)] == [Verdict.DONE, Verdict.OVERTAKEN]
+    target.close()
+
+
+def test_row_completed_from_what_the_store_had_never_covers_one_that_came_meanwhile(valkey: Valkey) -> None:
+    """A worker reads the row, is frozen, and goes on when another has written newer ones."""
+    slow, fast, book = opened(valkey, sink="cache"), opened(valkey, sink="cache"), LogBook()
+    book.put(1, {"id": 1, "v": 1, "big": "a"})
+    book.put(1, {"id": 1, "v": 2, "big": "a"}, unchanged=["big"])
+    book.put(1, {"id": 1, "v": 3, "big": "b"})
+    first, second, third = map(_alone, book.records)
+    slow.apply([first])
+    read = slow._store.commands
+
+    def frozen_behind(doing: str, commands: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
+        found = read(doing, commands)
+        fast.apply([third])
+        return found
+
+    slow._store.commands = frozen_behind  # type: ignore[method-assign]
+
+    assert [one.verdict for one in slow.apply([second])] == [Verdict.OVERTAKEN]
+    slow._store.commands = read  # type: ignore[method-assign]
+    assert live(slow.held(TABLE.topic)) == book.rows
+    slow.close()
+    fast.close()
 
 
 def test_flushed_scripts_are_sent_again(valkey: Valkey) -> None:
@@ -303,7 +337,7 @@ def test_wrong_password_and_missing_rights_are_for_a_person_and_no_secret_is_tol
 
 
 def test_rights_in_the_documents_are_enough(valkey: Valkey) -> None:
-    rights = next(line for line in Path("docs/howto/cache.md").read_text().splitlines() if "ACL SETUSER" in line)
+    rights = next(line for line in DOCUMENT.read_text().splitlines() if "ACL SETUSER" in line)
     with client_of(valkey) as admin:
         admin.execute_command(*rights.strip().split())
     book = LogBook()
@@ -358,6 +392,25 @@ def test_server_that_is_away_a_replica_or_not_redis_is_named(make_valkey: MakeVa
     server.kill()
     with pytest.raises(SinkUnreachable, match="does not answer"):
         target.apply(changes(book.records))
+    target.close()
+
+
+def test_server_that_hangs_is_unreachable_and_goes_on_where_it_was(
+    make_valkey: MakeValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.cache.store.ANSWER_S", 0.5)
+    server, book = make_valkey(), LogBook()
+    target = opened(server)
+    book.put(1, {"id": 1})
+    target.keep({(TABLE.topic, 0): 7})
+    server.pause()
+    with pytest.raises(SinkUnreachable, match="does not answer"):
+        target.apply(changes(book.records))
+    server.resume()
+
+    assert target.positions() == {(TABLE.topic, 0): 7}
+    assert target.apply(changes(book.records))[0].verdict in {Verdict.DONE, Verdict.OVERTAKEN}
+    assert live(target.held(TABLE.topic)) == book.rows
     target.close()
 
 

@@ -171,6 +171,26 @@ def test_worker_that_missed_a_restart_can_neither_write_nor_note_before_it_asks_
     target.close()
 
 
+def test_server_that_was_a_replica_in_between_is_noticed_on_the_same_connection(make_valkey: MakeValkey) -> None:
+    """It took over what another one has, and the process and its connections are the same."""
+    server, other, book = make_valkey(), make_valkey(), log(40)
+    target = target_on(server)
+    target.open([TABLE])
+    target.positions()
+    target.apply(changes(book.records))
+    target.keep({PLACE: 10})
+    with client_of(server) as admin:
+        admin.execute_command("REPLICAOF", "127.0.0.1", other.port)
+        until(lambda: _synced(server), "it has what the other has")
+        admin.execute_command("REPLICAOF", "NO", "ONE")
+        admin.hset("cdc:positions:shop:cache", f"{TOPIC}-0", f"{10:019d}")
+
+    with pytest.raises(SinkUnreachable, match="lost what it had acknowledged"):
+        target.keep({PLACE: 40})
+    assert target.positions() == {PLACE: 10}
+    target.close()
+
+
 def test_evicted_rows_are_misses_and_no_row_is_stale_or_half(make_valkey: MakeValkey) -> None:
     server = make_valkey(maxmemory="3mb", maxmemory_policy="allkeys-lru", maxmemory_samples="10")
     target = target_on(server, evictable=True)

@@ -46,7 +46,7 @@ def cached(capture: CaptureSite, valkey: Valkey) -> Iterator[tuple[Path, SinkWor
 
 def test_who_waits_for_his_commit_reads_it_in_the_cache(capture: CaptureSite, valkey: Valkey) -> None:
     with cached(capture, valkey) as (path, _, _), Waiter(path) as waiter, client_of(valkey) as reader:
-        for n in range(30):
+        for n in range(15):
             with capture.connect() as connection:
                 connection.execute("delete from customers where id = 2")
                 connection.execute("insert into customers values (2, %s)", (f"n{n}",))

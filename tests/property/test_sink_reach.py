@@ -45,26 +45,24 @@ def model(cuts: list[Cut], committed: dict[tuple[str, int], int]) -> int | None:
     return found
 
 
-@given(st.data())
-def test_a_sink_is_at_the_greatest_cut_whose_offsets_are_all_committed(data: st.DataObject) -> None:
-    cuts = data.draw(indexes())
-    followed = Cuts(lambda topic: topic != OTHER[0])
-    committed: dict[tuple[str, int], int] = {}
-    known: list[Cut] = []
+GAINS = st.sampled_from([0, 1, 2, 5])
 
-    while len(known) < len(cuts) or data.draw(st.booleans()):
-        fresh = data.draw(st.integers(0, len(cuts) - len(known)))
+
+@given(indexes(), st.lists(st.tuples(st.integers(0, 3), GAINS, GAINS, GAINS), max_size=12))
+def test_a_sink_is_at_the_greatest_cut_whose_offsets_are_all_committed(
+    cuts: list[Cut], steps: list[tuple[int, int, int, int]]
+) -> None:
+    followed = Cuts(lambda topic: topic != OTHER[0])
+    known: list[Cut] = []
+    committed = dict.fromkeys(PLACES, 0)
+
+    for fresh, *gains in [*steps, (len(cuts), 99, 99, 99)]:
         for cut in cuts[len(known) : len(known) + fresh]:
             known.append(cut)
             followed.add(len(known), cut)
-        place = data.draw(st.sampled_from(PLACES))
-        committed[place] = committed.get(place, 0) + data.draw(st.integers(0, 6))
-        while followed.settle({place: committed[place] for place in followed.asked() if place in committed}):
+        for place, gain in zip(PLACES, gains, strict=True):
+            committed[place] += gain
+        while followed.settle({place: committed[place] for place in followed.asked()}):
             pass
 
-        expected = model(known, committed)
-        assert (followed.reached.end_lsn if followed.reached else None) == expected
-        if not fresh and len(known) < len(cuts):
-            for cut in cuts[len(known) :]:
-                known.append(cut)
-                followed.add(len(known), cut)
+        assert (followed.reached.end_lsn if followed.reached else None) == model(known, committed)
