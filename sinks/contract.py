@@ -149,6 +149,13 @@ class Target(Protocol):
     def remove(self, topic: str, held: Sequence[Held]) -> None:
         """Take away what the topic does not have, unless it changed since it was looked at."""
 
+    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+        """As `apply`, also over the same or a later version, unless the key is not as `seen` any more.
+
+        For keys whose content or version the topic proves wrong (`cdc verify --repair`). `kept` has what the store need
+        not keep: the rows are whole as far as the log is.
+        """
+
     def close(self) -> None:
         """End the connections. May be called twice."""
 

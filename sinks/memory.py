@@ -73,6 +73,14 @@ class MemoryTarget:
                 if change is not None and change.offset == one.version:
                     del self._keys[(topic, change.key)]
 
+    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+        """See `Target`."""
+        with self._lock:
+            for change, one in zip(changes, seen, strict=True):
+                now = self._keys.get((change.topic, change.key))
+                if (None if now is None else self._held(now)) == one:
+                    self._keys[(change.topic, change.key)] = change
+
     def close(self) -> None:
         """See `Target`."""
 

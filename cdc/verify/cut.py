@@ -73,30 +73,45 @@ class CutIndex:
         return {index: account for (name, index), account in self.accounts.items() if name == topic}
 
 
-def wait_for_cut(reader: LogReader, name: str, lsn: Lsn, clock: Clock, *, timeout_s: float) -> CutIndex:
-    """Read the index until it reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
-    topic = cuts_topic(name)
-    partition = (topic, 0)
-    lsn = lsn.before_header()
-    index = CutIndex()
-    deadline_s = clock.monotonic_s() + timeout_s
-    at = 0
-    while True:
-        low, high = reader.end_offsets([topic])[partition]
-        for batch in reader.read({partition: max(at, low)}, {partition: high}):
+class CutFollower:
+    """Reads the index on from where it was. One thread."""
+
+    def __init__(self, reader: LogReader, name: str, clock: Clock) -> None:
+        self._reader = reader
+        self._topic = cuts_topic(name)
+        self._clock = clock
+        self._at = 0
+        self.index = CutIndex()
+
+    def until(self, lsn: Lsn, *, timeout_s: float) -> CutIndex:
+        """Read until the index reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
+        lsn = lsn.before_header()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._look()
+            if self.index.accounts and self.index.end_lsn >= lsn:
+                return self.index
+            if self._clock.monotonic_s() > deadline_s:
+                raise CutNotReached(
+                    f"the log reaches {self.index.end_lsn}, not {lsn}, after {timeout_s:g} s",
+                    hint="is capture running, and does it keep up?",
+                    command="cdc status",
+                    lsn=lsn,
+                )
+            self._clock.wait(threading.Event(), _POLL_S)
+
+    def _look(self) -> None:
+        partition = (self._topic, 0)
+        low, high = self._reader.end_offsets([self._topic])[partition]
+        for batch in self._reader.read({partition: max(self._at, low)}, {partition: high}):
             for _, _, offset, timestamp_ms, _, value, _ in batch:
                 if offset == 0:
-                    index.began_ms = timestamp_ms
+                    self.index.began_ms = timestamp_ms
                 if value is not None:
-                    index.take(decode(value, Cut, topic))
-        at = max(at, high)
-        if index.accounts and index.end_lsn >= lsn:
-            return index
-        if clock.monotonic_s() > deadline_s:
-            raise CutNotReached(
-                f"the log reaches {index.end_lsn}, not {lsn}, after {timeout_s:g} s",
-                hint="is capture running, and does it keep up?",
-                command="cdc status",
-                lsn=lsn,
-            )
-        clock.wait(threading.Event(), _POLL_S)
+                    self.index.take(decode(value, Cut, self._topic))
+        self._at = max(self._at, high)
+
+
+def wait_for_cut(reader: LogReader, name: str, lsn: Lsn, clock: Clock, *, timeout_s: float) -> CutIndex:
+    """Read the index until it reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
+    return CutFollower(reader, name, clock).until(lsn, timeout_s=timeout_s)

@@ -84,7 +84,8 @@ class SourceRows:
         """Whether the publication has the table."""
         return self._query(table) is not None
 
-    def _query(self, table: SourceTable) -> _Query | None:
+    def shape(self, table: SourceTable) -> Shape | None:
+        """How rows of a table are asked for; None when it is not published."""
         about = {
             "publication": self._config.publication,
             "namespace": table.namespace,
@@ -101,15 +102,19 @@ class SourceRows:
             for (name, kind, foreign, is_array, *_), form in zip(columns, chosen, strict=True)
         ]
         # to_jsonb would refuse what only json can hold, as an escaped zero byte.
-        whole = "json" if self._config.encode.json == "value" else "jsonb"
-        query = sql.SQL("select pg_catalog.to_{}(r)::text from (select {} from {}{}) r")
-        # The catalog's own text of an expression, with every name qualified (connect.SESSION has no search_path).
-        where = sql.SQL(f" where {columns[0][4]}") if columns[0][4] else sql.SQL("")
-        text = query.format(
-            sql.SQL(whole), sql.SQL(", ").join(shown), sql.Identifier(table.namespace, table.name), where
-        )
+        whole = sql.SQL("json" if self._config.encode.json == "value" else "jsonb")
         arrays = [column[0] for column, form in zip(columns, chosen, strict=True) if form is not None and column[3]]
-        return _Query(text, tuple(arrays))
+        formed = {column[0] for column, form in zip(columns, chosen, strict=True) if form is not None}
+        return Shape(whole, sql.SQL(", ").join(shown), columns[0][4] or "", tuple(arrays), frozenset(formed))
+
+    def _query(self, table: SourceTable) -> _Query | None:
+        shape = self.shape(table)
+        if shape is None:
+            return None
+        query = sql.SQL("select pg_catalog.to_{}(r)::text from (select {} from {}{}) r")
+        where = sql.SQL(f" where {shape.where}") if shape.where else sql.SQL("")
+        text = query.format(shape.whole, shape.shown, sql.Identifier(table.namespace, table.name), where)
+        return _Query(text, shape.arrays)
 
     def _shown(self, name: str, kind: str, foreign: bool, is_array: bool) -> sql.Composed:  # noqa: FBT001 - a row of the catalog
         """A column, cast to text where the log has text that to_jsonb would not show so."""
@@ -122,6 +127,30 @@ class SourceRows:
         )
         cast = sql.SQL("" if not as_text else "::text[]" if is_array else "::text")
         return sql.SQL("{}{}").format(sql.Identifier(name), cast)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A row as the log must have it, in SQL.
+
+    Attributes:
+        whole: ``json`` or ``jsonb``.
+        shown: the columns, each in the form of the log.
+        where: the publication's row filter as the catalog prints it, with every name qualified (connect.SESSION has no
+            search_path); empty for none.
+        arrays: columns that come as `cdc.verify.forms.Form.shown` says.
+        formed: columns with a form an operator chose, whose text in the log is not PostgreSQL's.
+    """
+
+    whole: sql.SQL
+    shown: sql.Composed
+    where: str
+    arrays: tuple[str, ...]
+    formed: frozenset[str]
+
+    def row(self, text: str) -> Row:
+        """A row as the log must have it."""
+        return _Query(self.shown, self.arrays).row(text)
 
 
 @dataclass(frozen=True, slots=True)

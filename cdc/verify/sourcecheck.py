@@ -1,0 +1,235 @@
+"""Source and topic: every key compared, by key range, while capture runs and the table is written (DESIGN section 8).
+
+    1. fold the topic up to the newest cut, read the table range by range. What agrees is done, the rest is suspect.
+    2. a round: read the suspects in a snapshot S, and then the WAL position L. Fold on until the log has everything
+       below L, so every transaction that S sees. A key is right when the row is what the log says behind the last event
+       of it whose transaction S sees; a commit may be in the log long before it is visible, so a log that was ahead of
+       S already cannot be told from a wrong one yet. Wrong twice with no event and no write in between, it differs.
+
+What changes meanwhile is looked at again until time is up: then it is undecided.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.lsn import Lsn
+from cdc.model.visibility import Snapshot
+from cdc.progress.restore import LogRecord
+from cdc.verify.cut import CutIndex
+from cdc.verify.findings import TableFindings
+from cdc.verify.judge import Kind
+from cdc.verify.keyedrows import Keys, Moment
+from cdc.verify.latest import Known, Latest, Sample, states_after
+from cdc.verify.rows import Row, canonical, row_of
+from cdc.verify.sinkcheck import Reader, slices
+from sinks.fold import by_key
+
+ROUND_KEYS: Final = 5_000
+ROUND_S: Final = 0.5
+DECIDE_S: Final = 60.0
+
+
+class KeyedSource(Protocol):
+    """What is needed of `cdc.verify.keyedrows.KeyedRows`."""
+
+    def pages(self) -> Iterator[Keys]:
+        """All rows, some at a time."""
+
+    def moment(self, keys: Sequence[bytes]) -> Moment:
+        """These keys now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSides:
+    """What is compared, and how.
+
+    Attributes:
+        cut: the cut index once it has everything below an LSN.
+        repair: has capture read these keys of the table again, keys as the topic has them; None: nothing is mended.
+        decide_s: how long suspects are looked at.
+    """
+
+    reader: Reader
+    cut: Callable[[Lsn], CutIndex]
+    clock: Clock
+    sample: Sample
+    repair: Callable[[str, Sequence[bytes]], None] | None = None
+    decide_s: float = DECIDE_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    kind: Kind
+    offset: int
+    row: Row | None
+    raw: bytes
+
+
+def normal_key(key: bytes) -> bytes:
+    """A key of a topic in the form in which rows are asked for."""
+    return canonical(row_of(key))
+
+
+class SourceCheck:
+    """One table. `run` it once, then `close`."""
+
+    def __init__(
+        self, sides: SourceSides, table: str, topic: str, rows: KeyedSource, told: Callable[[str, int], None]
+    ) -> None:
+        self._sides = sides
+        self._table = table
+        self._topic = topic
+        self._rows = rows
+        self._told = told
+        self._latest = Latest(topic, sides.sample, normal_key)
+        self._at: dict[int, int] = {}
+        self._found = TableFindings(table=table, topic=topic)
+
+    def close(self) -> None:
+        """Forget the topic."""
+        self._latest.close()
+
+    def run(self) -> TableFindings:
+        """Compare it. Raises what Kafka and PostgreSQL say, CutNotReached."""
+        self._fold(self._sides.cut(Lsn(0)))
+        self._found.offsets = dict(self._at)
+        suspects = self._scan()
+        self._told("again", len(suspects))
+        for some in slices(suspects, ROUND_KEYS):
+            self._settle(some)
+        return self._found
+
+    def _fold(self, index: CutIndex, watched: frozenset[bytes] = frozenset()) -> dict[bytes, list[LogRecord]]:
+        """Fold on to a cut; the records of these keys that came."""
+        until = {(self._topic, at): account.next_offset for at, account in index.topic(self._topic).items()}
+        low = {place: first for place, (first, _) in self._sides.reader.end_offsets([self._topic]).items()}
+        start = {place: max(self._at.get(place[1], 0), low.get(place, 0)) for place in until}
+        came: dict[bytes, list[LogRecord]] = {}
+        count = 0
+        for batch in self._sides.reader.read(start, until):
+            self._latest.take(batch)
+            count += len(batch)
+            self._told("fold", count)
+            for (_, _, key), of_key in by_key(batch).items() if watched else ():
+                if (name := normal_key(key)) in watched:
+                    came.setdefault(name, []).extend(of_key)
+        self._at.update({place[1]: end for place, end in until.items()})
+        return came
+
+    def _scan(self) -> list[bytes]:
+        found, suspects, compared = self._found, [], 0
+        for page in self._rows.pages():
+            mine = {key: row for key, row in page.items() if self._sides.sample.has(key)}
+            known = self._latest.get(list(mine))
+            self._latest.see(list(mine))
+            suspects += [key for key, row in mine.items() if differs(row, known.get(key)) is not None]
+            compared += len(mine)
+            self._told("compare", compared)
+        extra = list(self._latest.unseen())
+        found.compared = compared + len(extra)
+        return sorted({*suspects, *extra})
+
+    def _settle(self, suspects: Sequence[bytes]) -> None:
+        differing, undecided = self._decide(list(suspects))
+        for suspect in differing.values():
+            self._found.add(suspect.kind, suspect.raw.decode(errors="replace"))
+        if self._sides.repair is not None and differing:
+            undecided += self._mend(differing)
+        self._found.undecided += len(undecided)
+        for key in undecided:
+            self._found.show("undecided", key.decode(errors="replace"))
+
+    def _mend(self, differing: Mapping[bytes, _Suspect]) -> list[bytes]:
+        """Have the keys read again, and wait until they are right; what is undecided then."""
+        assert self._sides.repair is not None
+        self._sides.repair(self._table, [one.raw for one in differing.values() if one.kind is not Kind.EXTRA])
+        end_s = self._sides.clock.monotonic_s() + self._sides.decide_s
+        while True:
+            left, undecided = self._decide(list(differing))
+            mendable = [key for key in left if left[key].kind is not Kind.EXTRA]
+            if not mendable or self._sides.clock.monotonic_s() > end_s:
+                break
+            self._sides.clock.wait(threading.Event(), ROUND_S)
+        self._found.repaired += len(differing) - len(left) - len(undecided)
+        self._found.unrepaired += len(left)
+        return undecided
+
+    def _decide(self, suspects: list[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
+        """Those that differ, and those that could not be told."""
+        sides = self._sides
+        end_s = sides.clock.monotonic_s() + sides.decide_s
+        before: dict[bytes, _Suspect] = {}
+        differing: dict[bytes, _Suspect] = {}
+        while suspects:
+            wrong, unclear = self._round(suspects)
+            self._found.again += 0 if before else len(suspects)
+            differing |= {key: one for key, one in wrong.items() if before.get(key) == one}
+            suspects = [*(key for key in wrong if key not in differing), *unclear]
+            before = wrong
+            if not suspects or sides.clock.monotonic_s() > end_s:
+                break
+            sides.clock.wait(threading.Event(), ROUND_S)
+        return differing, suspects
+
+    def _round(self, keys: Sequence[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
+        """Those that are wrong at this moment, and those of which this moment cannot tell."""
+        before = self._latest.get(keys)
+        moment = self._rows.moment(keys)
+        came = self._fold(self._sides.cut(moment.lsn), frozenset(keys))
+        wrong: dict[bytes, _Suspect] = {}
+        unclear: list[bytes] = []
+        for key in keys:
+            known = before.get(key)
+            states = [known, *states_after(came.get(key, ()), known)]
+            row = moment.rows.get(key)
+            event = as_of(moment.snapshot, states)
+            if isinstance(event, Unclear):
+                unclear.append(key)
+                continue
+            kind = differs(row, event)
+            if kind is not None:
+                raw = event.change.key if event is not None else key
+                wrong[key] = _Suspect(kind, -1 if event is None else event.change.offset, row, raw)
+        return wrong, unclear
+
+
+class Unclear:
+    """The log does not say what a snapshot sees."""
+
+
+def as_of(snapshot: Snapshot, states: Sequence[Known | None]) -> Known | Unclear | None:
+    """What a key was to the snapshot; None when the log has nothing of it by then. Pure.
+
+    Args:
+        snapshot: everything that it sees is among the states.
+        states: the first as the log was before the snapshot was taken, then one behind each record.
+    """
+    for at, state in reversed(list(enumerate(states))):
+        if state is None:
+            return None
+        if state.xid is None and at:
+            return Unclear()  # a row that was read again, at a moment that the log does not tell
+        if state.xid is None or snapshot.sees(state.xid):
+            return state
+    return Unclear()
+
+
+def differs(row: Row | None, known: Known | None) -> Kind | None:
+    """How the topic differs from a row of the table; None: it does not. Pure.
+
+    A column that the topic does not have is null: it was added since.
+    """
+    live = known is not None and known.change.row is not None
+    if row is None:
+        return Kind.EXTRA if live else None
+    if known is None or known.change.row is None:
+        return Kind.MISSING
+    there = row_of(known.change.row)
+    left_out = {*known.omitted, *known.change.kept}
+    same = all(there.get(column) == value for column, value in row.items() if column not in left_out)
+    return None if same else Kind.DIFFERENT
