@@ -148,6 +148,15 @@ return ''
 )
 """Takes away what nothing was written over since it was looked at; a version stays behind."""
 
+FORGET: Final = """
+-- KEYS: row, mark, row, mark, ...; ARGV: for each the version that was seen
+for i = 1, #KEYS / 2 do
+  if redis.call('GETRANGE', KEYS[2 * i], 0, 18) == ARGV[i] then redis.call('DEL', KEYS[2 * i - 1], KEYS[2 * i]) end
+end
+return ''
+"""
+"""Takes away rows with their versions, unless anything was written since they were looked at."""
+
 KEEP: Final = """
 -- KEYS: where positions are; ARGV: the store's life, then for each place its name, what is there, and what is to be
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')

@@ -186,6 +186,22 @@ class CacheTarget:
             calls.append(Call(scripts.REMOVE, keys, arguments))
         self._store.run("remove rows", calls)
 
+    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+        """See `Target`. What is wrong goes with its version; whoever reads in between finds no row."""
+        names = [self._tables[change.topic].names.value(change.key) for change in changes]
+        there = [one._replace(name=name) for name, one in zip(names, seen, strict=True) if one is not None]
+        calls = [
+            Call(
+                scripts.FORGET,
+                [key for one in part for key in (one.name, mark(one.name))],
+                [rows.digits(one.version) for one in part],
+            )
+            for part in _slices(there, CHUNK_KEYS)
+        ]
+        if calls:
+            self._store.run("remove rows", calls)
+        self.apply([change._replace(kept=()) for change in changes])
+
     def forget(self) -> None:
         """Take away every row and mark of the tables that are open, and the positions: the next run begins anew."""
         for table in self._tables.values():
