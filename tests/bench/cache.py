@@ -1,7 +1,7 @@
 """The cache: how fast rows are written beside a bare client, how soon a commit is visible, how long a wait takes.
 
 The yardstick is the same client with a pipeline of the same values and nothing else: no version, no key from the
-record. Visibility and waits have one worker in a thread of this process (`tests.fixtures.sinkworker`).
+record. Visibility and waits have one worker in a thread of this process (`tests.fixtures.plainworker`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sinks.contract import Change, Topic
 from tests.bench.daemon import BenchDaemon, write_config
 from tests.fixtures.caches import cache_settings, client_of
 from tests.fixtures.caches import config as configured
-from tests.fixtures.sinkworker import SinkWorker
+from tests.fixtures.plainworker import SinkWorker
 
 _PIPELINE = 2_000
 _TURNS = 5
