@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 _SAME_SIGNAL_S: Final = 1.0  # process managers signal the process and its group: that is one wish, not two
 
-_CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
-_CUTS_AHEAD_BYTES: Final = 4 << 20
-
 STOP_DEADLINE_S: Final = 15.0
 """From SIGTERM until we leave whatever a broker or server keeps us waiting for. Leaving at any moment is safe."""
 
@@ -88,23 +85,9 @@ def sink_sight(config: Config, name: str, closing: ExitStack) -> Sight:
     settings = sink_of(config, name)
     if isinstance(settings, Warehouse):
         return Sight(sink_look(settings))
-    from cdc.kafka.consumer import LogReader
-    from cdc.kafka.groups import GroupOffsets
-    from sinks.reach import SinkReach
+    from cdc.sinksight import applied_sight
 
-    def reader() -> LogReader:
-        client_id = f"tailrace-wait-{config.name}-{name}"
-        return LogReader(config.kafka, client_id=client_id, ahead_bytes=_CUTS_AHEAD_BYTES, poll_s=_CUTS_POLL_S)
-
-    group = f"{config.name}.sink.{name}"
-    reach = SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group))
-    closing.callback(reach.close)
-
-    def look() -> Reach | None:
-        found = reach()
-        return None if found is None else Reach(found.cut, found.end_lsn)
-
-    return Sight(look)
+    return applied_sight(config, name, settings, closing)
 
 
 def sink_look(settings: Warehouse) -> Look:

@@ -167,10 +167,19 @@ class BlockedNow:
 
     def of(self, place: Place) -> frozenset[bytes]:
         """Those of a partition; none when the sink never parked anything."""
+        self._look()
+        return frozenset(self._keys.get(place, ()))
+
+    def has(self, key: bytes) -> bool:
+        """Whether the key is blocked, of whatever table."""
+        self._look()
+        return any(key in keys for keys in self._keys.values())
+
+    def _look(self) -> None:
         try:
             low, high = self._reader.end_offsets([self._place[0]])[self._place]
         except TopicMismatch:
-            return frozenset()
+            return
         for batch in self._reader.read({self._place: max(low, self._next)}, {self._place: high}):
             for record in batch:
                 found = parse_key(record[4] or b"")
@@ -179,4 +188,3 @@ class BlockedNow:
                     keys = self._keys.setdefault(at, set())
                     (keys.discard if record[5] is None else keys.add)(key)
         self._next = high
-        return frozenset(self._keys.get(place, ()))

@@ -58,7 +58,7 @@ class CutReader(TopicReader, Protocol):
 
 
 class Offsets(Protocol):
-    """What a group has committed; `cdc.kafka.groups.GroupOffsets` is one."""
+    """What a group has committed; `cdc.kafka.groupoffsets.GroupOffsets` is one."""
 
     def committed(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """The offset each partition is to be read on from; none for one that was never committed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -103,6 +103,25 @@ class GroupAdmin:
     def _error(self, error: object, doing: str) -> TailraceError:
         attempt(lambda: self._client.poll(0))
         return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers)
+
+
+class GroupOffsets:
+    """How far one group is; see `sinks.reach.Offsets`."""
+
+    def __init__(self, kafka: Kafka, group: str) -> None:
+        self._admin = GroupAdmin(kafka)
+        self._group = group
+
+    def committed(self, partitions: Iterable[Place]) -> dict[Place, int]:
+        """The offset each partition is to be read on from; none for one that was never committed.
+
+        Raises BrokerUnreachable, BrokerRefused.
+        """
+        known = self._admin.committed(self._group)
+        return {place: known[place].offset for place in partitions if place in known}
+
+    def close(self) -> None:
+        """The client ends with its last use."""
 
 
 def committed_offsets(kafka: Kafka, group: str) -> dict[Place, Committed]:

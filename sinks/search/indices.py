@@ -178,6 +178,10 @@ class Indices:
         if names and isinstance(self.client.ask("POST", f"/{names}/_refresh", expected=_MISSING), Answer):
             raise gone(self.sink, names)
 
+    def refresh_all(self) -> None:
+        """As `refresh`, of all indices of the sink, whichever there are."""
+        self.client.ask("POST", f"/{naming.every_of(self.pipeline, self.sink)}/_refresh")
+
     def block(self, index: str, *, closed: bool) -> None:
         """Forbid writes to an index, or allow them again; on return none is under way any more."""
         if closed:

@@ -53,6 +53,11 @@ def alias_of(pipeline: str, sink: str, table: str) -> str:
     return f"{alias[: ALIAS_BYTES_MAX - _DIGEST_LENGTH - 2]}-h{digest}"
 
 
+def every_of(pipeline: str, sink: str) -> str:
+    """A pattern that fits every alias of a sink but those that were cut inside of these two names, which none is."""
+    return f"{_escape(pipeline)}.{_escape(sink)}.*"
+
+
 def index_of(alias: str, generation: int, topic_id: str) -> str:
     """The index behind an alias."""
     return f"{alias}-g{generation}-{hashlib.sha256(topic_id.encode()).hexdigest()[:8]}"

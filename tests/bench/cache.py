@@ -1,7 +1,7 @@
 """The cache: how fast rows are written beside a bare client, how soon a commit is visible, how long a wait takes.
 
 The yardstick is the same client with a pipeline of the same values and nothing else: no version, no key from the
-record. Visibility and waits have one worker in a thread of this process (`tests.fixtures.plainworker`).
+record. Visibility and waits have one `cdc sink run`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import psycopg
 import redis
 
 from cdc.client import Waiter, written_lsn
-from cdc.config.load import load
-from cdc.config.settings import Cache
 from cdc.local.stack import Stack
 from sinks.cache.start import target as target_of
 from sinks.contract import Change, Topic
 from tests.bench.daemon import BenchDaemon, write_config
 from tests.fixtures.caches import cache_settings, client_of
 from tests.fixtures.caches import config as configured
-from tests.fixtures.plainworker import SinkWorker
+from tests.fixtures.sinkprocess import SinkProcess
 
 _PIPELINE = 2_000
 _TURNS = 5
@@ -104,14 +102,8 @@ def _worker(stack: Stack, folder: Path, name: str) -> Iterator[tuple[Path, str]]
     path = write_config(stack, folder, name, "public.cached")
     with path.open("a") as file:
         file.write(f'[sinks.cache]\nkind = "cache"\nurl = "{stack.valkey.url}"\n')
-    with BenchDaemon(path):
-        config = load(path, {})
-        settings = config.sinks["cache"]
-        assert isinstance(settings, Cache)
-        topic = Topic(f"{name}.public.cached", "topic-id", _PARTITIONS, "public.cached", ("id",))
-        target = target_of(config, "cache", settings)
-        with SinkWorker(stack.kafka.bootstrap, f"{name}.sink.cache", target, [topic]):
-            yield path, f"{name}:cache:public.cached:"
+    with BenchDaemon(path), SinkProcess(path, "cache"):
+        yield path, f"{name}:cache:public.cached:"
 
 
 def _visible(

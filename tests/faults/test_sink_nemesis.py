@@ -1,4 +1,4 @@
-"""Everything fails at random while a search sink is fed; then `cdc verify` finds no difference in topics and sink.
+"""Everything fails at random while an index and a cache are fed; then `cdc verify` finds no difference anywhere.
 
 A short form in CI, in which no server dies; ``make sink-nemesis`` runs ten minutes (TAILRACE_NEMESIS_S) on servers of
 its own and prints its seed (TAILRACE_NEMESIS_SEED repeats it).
@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,50 +20,50 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
+from tests.fixtures.caches import client_of
+from tests.fixtures.commands import cdc
 from tests.fixtures.daemon import CaptureSite, capture_site
 from tests.fixtures.searching import ask
 from tests.fixtures.servers import fresh_database
+from tests.fixtures.sinkprocess import SinkProcess
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
+    from cdc.local.valkey import Valkey
+    from tests.fixtures.caches import MakeValkey
     from tests.fixtures.search import OpenSearchServer
     from tests.fixtures.servers import MakeStack, Servers
 
 SECONDS: Final = float(os.environ.get("TAILRACE_NEMESIS_S", "0"))  # 0: each fault once
 SEED: Final = int(os.environ.get("TAILRACE_NEMESIS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = "create table t (id int primary key, v int, body text)"
 
 
 class Workers:
-    """Processes of `cdc sink run find`."""
+    """Two of the index, one of the cache."""
 
-    def __init__(self, config: Path, count: int) -> None:
-        self._config = config
-        self._log = config.with_name("workers.log")
-        self.processes = [self._start() for _ in range(count)]
+    def __init__(self, config: Path) -> None:
+        self.processes = [SinkProcess(config, sink) for sink in ("find", "find", "fast")]
+        for process in self.processes:
+            process.start()
 
     def kill(self, at: int) -> None:
         """SIGKILL, and another one."""
         self.processes[at].kill()
-        self.processes[at].wait()
-        self.processes[at] = self._start()
+        self.processes[at].start()
 
     def revive(self) -> None:
         """Those that ended by themselves start again, as a supervisor does."""
-        for at, process in enumerate(self.processes):
-            if process.poll() is not None:
-                self.processes[at] = self._start()
+        for process in self.processes:
+            if not process.alive:
+                process.start()
 
     def end(self) -> None:
         for process in self.processes:
             process.kill()
-            process.wait()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "cdc", "sink", "run", "find", "-c", str(self._config)]
-        with self._log.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT)
+    def log_text(self) -> str:
+        return "".join(self.processes[at].log_text()[-3000:] for at in (0, 2))
 
 
 @contextmanager
@@ -108,23 +107,23 @@ def again(server: Any) -> Callable[[], None]:
     return act
 
 
-def verified(config: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "cdc", "verify", "find", "-c", str(config), "--json", *more]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False)
-    return done.returncode, json.loads(done.stdout or done.stderr)
+def verified(config: Path, sink: str, *more: str) -> tuple[int, dict[str, Any]]:
+    done = cdc("verify", sink, "-c", config, "--json", *more, timeout_s=300)
+    return done.code, json.loads(done.out or done.err)
 
 
 def level(config: Path) -> None:
-    """Wait until the sink has everything that is there now."""
+    """Wait until source, topics and both sinks agree."""
 
-    def look() -> bool:
-        code, found = verified(config)
+    def look(sink: str) -> bool:
+        code, found = verified(config, sink)
         return code == 0 and found["ok"]
 
-    until(look, "topics and sink agree", within_s=180, every_s=2)
+    for sink in ("find", "fast"):
+        until(lambda sink=sink: look(sink), f"topics and {sink} agree", within_s=180, every_s=2)  # type: ignore[misc]
 
 
-def nemesis(site: CaptureSite, workers: Workers, stack: Servers, search: OpenSearchServer) -> None:
+def nemesis(site: CaptureSite, workers: Workers, servers: Sequence[Any]) -> None:
     """One fault after the other, each survived by a moment."""
 
     def capture() -> None:
@@ -132,16 +131,16 @@ def nemesis(site: CaptureSite, workers: Workers, stack: Servers, search: OpenSea
 
     def freeze() -> None:
         process = draw.choice(workers.processes)
-        process.send_signal(19)
+        process.freeze()
         time.sleep(draw.uniform(0.5, 3.0 if SECONDS else 1.0))
-        process.send_signal(18)
+        process.thaw()
 
     draw = random.Random(SEED)
     acts: list[Callable[[], None]] = [
         capture,
-        lambda: workers.kill(draw.randrange(2)),
+        *(lambda at=at: workers.kill(at) for at in range(len(workers.processes))),
         freeze,
-        *((again(stack.kafka), again(stack.postgres), again(search)) if SECONDS else ()),
+        *map(again, servers),
     ]
     ends_s = time.monotonic() + SECONDS
     draw.shuffle(acts)
@@ -159,15 +158,18 @@ SECTIONS: dict[str, dict[str, Any]] = {}
 
 
 @pytest.mark.timeout(SECONDS + 600)
-def test_topics_and_sink_agree_after_everything_failed_at_random(
+def test_topics_and_sinks_agree_after_everything_failed_at_random(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     sys.stdout.write(f"nemesis seed: {SEED}\n")
     make: MakeStack = request.getfixturevalue("make_stack")
     stack: Servers = make() if SECONDS else request.getfixturevalue("stack")
     search: OpenSearchServer = request.getfixturevalue("own_opensearch" if SECONDS else "opensearch")
+    make_valkey: MakeValkey = request.getfixturevalue("make_valkey")
+    valkey = make_valkey(appendonly="yes")
     SECTIONS["sinks.find"] = {"kind": "search", "url": search.url}
     SECTIONS["sinks.find.index"] = {"number_of_replicas": 0}
+    SECTIONS["sinks.fast"] = {"kind": "cache", "url": valkey.url}
     with (
         fresh_database(stack.postgres) as database,
         capture_site(database.name, database.dsn, stack.kafka.bootstrap, tmp_path) as site,
@@ -175,31 +177,50 @@ def test_topics_and_sink_agree_after_everything_failed_at_random(
         site.sql(TABLE)
         site.running(SECTIONS)
         config = tmp_path / "cdc-0.toml"
-        workers = Workers(config, 2)
+        workers = Workers(config)
         try:
             with written(database.dsn, random.Random(SEED)):
-                nemesis(site, workers, stack, search)
+                nemesis(site, workers, (stack.kafka, stack.postgres, search, valkey) if SECONDS else ())
             level(config)
-            planted_are_found_and_repaired(site, config, search.url)
+            plant_in_index(site, search.url)
+            plant_in_cache(site, valkey)
+            for sink in ("find", "fast"):
+                planted_are_found_and_repaired(config, sink)
         except BaseException:
-            sys.stdout.write((tmp_path / "workers.log").read_text(errors="replace")[-3000:])
+            sys.stdout.write(workers.log_text())
             raise
         finally:
             workers.end()
 
 
-def planted_are_found_and_repaired(site: CaptureSite, config: Path, url: str) -> None:
+def plant_in_index(site: CaptureSite, url: str) -> None:
     """An edited document, one that was deleted, and one too many."""
     index = f"{site.name}.find.public.t"
-    keys = [row[0] for row in site.query("select id from t order by id limit 3")]
-    ask(url, "PUT", f"/{index}/_doc/{keys[0]}", {"id": keys[0], "v": -1})
-    ask(url, "DELETE", f"/{index}/_doc/{keys[1]}")
+    edited, deleted = some_keys(site)
+    ask(url, "PUT", f"/{index}/_doc/{edited}", {"id": edited, "v": -1})
+    ask(url, "DELETE", f"/{index}/_doc/{deleted}")
     ask(url, "PUT", f"/{index}/_doc/99999?refresh=true", {"id": 99999})
 
-    code, found = verified(config, "--no-source")
+
+def plant_in_cache(site: CaptureSite, valkey: Valkey) -> None:
+    """As in the index."""
+    edited, deleted = some_keys(site)
+    with client_of(valkey) as client:
+        client.set(f"{site.name}:fast:public.t:{edited}", b'{"id":%d,"v":-1,"body":"b"}' % edited)
+        assert client.delete(f"{site.name}:fast:public.t:{deleted}") == 1
+        client.set(f"{site.name}:fast:public.t:99999", b"{}")
+
+
+def some_keys(site: CaptureSite) -> list[int]:
+    return [row[0] for row in site.query("select id from t order by id limit 2")]
+
+
+def planted_are_found_and_repaired(config: Path, sink: str) -> None:
+    """All three, and no other; afterwards source, topic and sink agree."""
+    code, found = verified(config, sink, "--no-source")
     (one,) = found["topics_sink"]
     assert (code, one["different"], one["missing"], one["extra"], one["stale"]) == (1, 1, 1, 1, 0), one
-    code, found = verified(config, "--no-source", "--repair")
+    code, found = verified(config, sink, "--no-source", "--repair")
     (one,) = found["topics_sink"]
     assert (code, one["repaired"], one["unrepaired"]) == (0, 3, 0), one
-    assert verified(config)[0] == 0
+    assert verified(config, sink)[0] == 0

@@ -12,23 +12,20 @@ from typing import Any
 import pytest
 
 from cdc.client import Waiter, written_lsn
-from cdc.config.load import load
 from cdc.errors import SinkBehind, UsageError
 from cdc.local.valkey import Valkey
 from cdc.lsn import Lsn
-from sinks.cache.start import target as target_of
-from sinks.contract import Topic
 from tests.fixtures.caches import client_of
 from tests.fixtures.commands import cdc
 from tests.fixtures.daemon import CaptureSite
-from tests.fixtures.plainworker import SinkWorker
+from tests.fixtures.sinkprocess import SinkProcess
 from tests.fixtures.web import ask
 
 TABLE = "create table customers (id int primary key, name text)"
 
 
 @contextmanager
-def cached(capture: CaptureSite, valkey: Valkey) -> Iterator[tuple[Path, SinkWorker, int]]:
+def cached(capture: CaptureSite, valkey: Valkey) -> Iterator[tuple[Path, SinkProcess, int]]:
     """Capture and a cache of `customers`; the configuration, the cache's worker, the daemon's port."""
     sections: dict[str, dict[str, Any]] = {
         "sinks.cache": {"kind": "cache", "url": valkey.url, "tables": ["public.customers"]}
@@ -37,10 +34,7 @@ def cached(capture: CaptureSite, valkey: Valkey) -> Iterator[tuple[Path, SinkWor
     daemon = capture.running(sections)
     capture.settled(daemon)
     path = capture.folder / "cdc-0.toml"
-    settings = load(path, {}).sinks["cache"]
-    topic = Topic(capture.topic("customers"), "id", 2, "public.customers", ("id",))
-    target = target_of(load(path, {}), "cache", settings)  # type: ignore[arg-type]
-    with SinkWorker(capture.bootstrap, f"{capture.name}.sink.cache", target, [topic]) as worker:
+    with SinkProcess(path, "cache") as worker:
         yield path, worker, daemon.events("http_listening")[0]["port"]
 
 
@@ -63,7 +57,7 @@ def test_who_waits_for_his_commit_reads_it_in_the_cache(capture: CaptureSite, va
 def test_a_cache_that_does_not_apply_is_not_said_to_be_there(capture: CaptureSite, valkey: Valkey) -> None:
     with cached(capture, valkey) as (path, worker, port), Waiter(path) as waiter:
         waiter.wait("cache", str(capture.wal()), timeout_s=60)
-        worker.pause()
+        worker.freeze()
         lsn = str(capture.sql("insert into customers values (3, 'x')"))
         with pytest.raises(SinkBehind, match=f"sink 'cache' is at .* and not at {lsn}"):
             waiter.wait("cache", lsn, timeout_s=1)
@@ -72,7 +66,7 @@ def test_a_cache_that_does_not_apply_is_not_said_to_be_there(capture: CaptureSit
         waiting = threading.Thread(target=waiter.wait, args=("cache", lsn), kwargs={"timeout_s": 60})
         waiting.start()
 
-        worker.resume()
+        worker.thaw()
 
         waiting.join(60)
         assert not waiting.is_alive()
@@ -101,10 +95,10 @@ def test_the_web_application_of_the_documents_shows_each_user_what_he_wrote(
         for n in range(10):
             assert browser.post("/customers/1", data={"name": f"n{n}"}).status_code == 200
             seen.append(browser.get("/customers/1").json)
-        worker.pause()
+        worker.freeze()
         browser.post("/customers/1", data={"name": "cache is away"})
         seen.append(browser.get("/customers/1").json)
-        worker.resume()
+        worker.thaw()
         names["waiter"].close()
         names["cache"].close()
 
