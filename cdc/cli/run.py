@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -33,10 +34,15 @@ def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path 
     def work() -> None:
         config = configuration(config_path)
         from cdc.app import run_capture
+        from cdc.config.settings import Applied
         from cdc.supervisor import SinkProcess, sink_command
 
         file = config_file(config_path)
-        sinks = (lambda sink: SinkProcess(sink_command(sink, file, json_logs=as_json))) if with_sinks else None
-        run_capture(config, sinks=sinks)
+
+        def launched(sink: str) -> SinkProcess:
+            instance = socket.gethostname() if isinstance(config.sinks[sink], Applied) else ""
+            return SinkProcess(sink_command(sink, file, json_logs=as_json, instance=instance))
+
+        run_capture(config, sinks=launched if with_sinks else None)
 
     return run_logged(work, "capture_stopped", as_json=as_json)

@@ -26,7 +26,6 @@ from tests.fixtures.daemon import CaptureSite, capture_site
 from tests.fixtures.searching import ask
 from tests.fixtures.servers import fresh_database
 from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from cdc.local.valkey import Valkey
@@ -43,7 +42,8 @@ class Workers:
     """Two of the index, one of the cache."""
 
     def __init__(self, config: Path) -> None:
-        self.processes = [SinkProcess(config, sink) for sink in ("find", "find", "fast")]
+        instances = (("find", "a"), ("find", "b"), ("fast", "a"))
+        self.processes = [SinkProcess(config, sink, instance=instance) for sink, instance in instances]
         for process in self.processes:
             process.start()
 
@@ -112,15 +112,13 @@ def verified(config: Path, sink: str, *more: str) -> tuple[int, dict[str, Any]]:
     return done.code, json.loads(done.out or done.err)
 
 
-def level(config: Path) -> None:
+def level(site: CaptureSite, config: Path) -> None:
     """Wait until source, topics and both sinks agree."""
-
-    def look(sink: str) -> bool:
-        code, found = verified(config, sink)
-        return code == 0 and found["ok"]
-
+    lsn = site.wal()
     for sink in ("find", "fast"):
-        until(lambda sink=sink: look(sink), f"topics and {sink} agree", within_s=180, every_s=2)  # type: ignore[misc]
+        assert cdc("wait", "--sink", sink, "--lsn", lsn, "--timeout", "180", "-c", config, timeout_s=200).code == 0
+        code, found = verified(config, sink)
+        assert (code, found["ok"]) == (0, True), found
 
 
 def nemesis(site: CaptureSite, workers: Workers, servers: Sequence[Any]) -> None:
@@ -181,7 +179,7 @@ def test_topics_and_sinks_agree_after_everything_failed_at_random(
         try:
             with written(database.dsn, random.Random(SEED)):
                 nemesis(site, workers, (stack.kafka, stack.postgres, search, valkey) if SECONDS else ())
-            level(config)
+            level(site, config)
             plant_in_index(site, search.url)
             plant_in_cache(site, valkey)
             for sink in ("find", "fast"):

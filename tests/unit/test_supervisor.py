@@ -259,6 +259,7 @@ def test_child_logs_as_its_parent_and_ends_with_it() -> None:
 
     assert as_text == [sys.executable, "-m", "cdc", "sink", "run", "lake", "-c", str(config), "--until-eof"]
     assert as_json == [*as_text, "--json-logs"]
+    assert sink_command("find", config, json_logs=False, instance="here")[-2:] == ["--instance", "here"]
 
 
 def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
