@@ -13,8 +13,10 @@ from rich.text import Text
 
 from cdc.demo.place import Place, take_place
 from cdc.demo.screen import Screen
+from cdc.demo.stores import SERVERS as STORE_SERVERS
 from cdc.demo.tour import Options, Tour
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
+from cdc.local.stack import ORDINARY
 
 _STACK: Final = "demo"
 _INTERRUPTED: Final = 130
@@ -26,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     screen = Screen()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with take_place(given.stack) as place:
+        with take_place(given.stack, ORDINARY if given.capture_only else (*ORDINARY, *STORE_SERVERS)) as place:
             if given.end:
                 screen.step("Ended", f"nothing of a demo is left on stack {given.stack}")
                 return EXIT_OK
@@ -41,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _demonstrate(screen: Screen, place: Place, given: argparse.Namespace) -> int:
     screen.heading("Tailrace", "Every committed change of PostgreSQL, in order, exactly once, in Kafka.")
-    options = Options(given.seconds, given.branches, tamper=given.tamper, keep=given.keep, lake=not given.capture_only)
+    options = Options(given.seconds, given.branches, tamper=given.tamper, keep=given.keep, sinks=not given.capture_only)
     verdict = Tour(place, screen, options).run()
     if given.keep:
         place.leave = "everything"
@@ -76,15 +78,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cdc.demo",
         description="Captures a live workload from a real PostgreSQL into a real Kafka, kills capture in the middle of "
-        "it, keeps lake tables and a view by Spark, and proves at the end that all of them hold exactly what "
-        "PostgreSQL holds. Takes less than four minutes, two without the lake, and stops its servers again.",
+        "it, keeps lake tables and a view by Spark, an index in OpenSearch and a cache in Valkey, and proves at the "
+        "end that all of them hold exactly what PostgreSQL holds. Takes less than four minutes, two with capture "
+        "alone, and stops its servers again.",
     )
     parser.add_argument(
         "--seconds", type=_between(4, 3600), default=30, metavar="N", help="how long the load runs (30)"
     )
     parser.add_argument("--branches", type=_between(1, 100), default=5, metavar="N", help="100,000 accounts each (5)")
     parser.add_argument("--stack", default=_STACK, metavar="NAME", help=f"name of its servers ({_STACK})")
-    parser.add_argument("--capture-only", action="store_true", help="without Spark and the lake")
+    parser.add_argument("--capture-only", action="store_true", help="without the lake, index and cache")
     parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
     parser.add_argument("--end", action="store_true", help="end what an earlier --keep left, and nothing else")
     parser.add_argument(

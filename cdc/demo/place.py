@@ -10,7 +10,7 @@ import contextlib
 import json
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -20,7 +20,7 @@ from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
 from cdc.local.identity import Identity, identify, send, wait_gone
 from cdc.local.ports import choose_ports
-from cdc.local.stack import Stack
+from cdc.local.stack import SERVERS, Stack
 
 NAME: Final = "demo"
 """`name` in cdc.toml: the prefix of topics, slot and publication."""
@@ -42,6 +42,18 @@ allow_unreplicated = true              # leave both out in production
 
 [http]
 listen = "127.0.0.1:{port}"             # /status /metrics /readyz
+"""
+_STORES: Final = """
+[sinks.search]
+kind = "search"                        # an index of each table
+url = "{search}"
+tables = ["shop.products", "shop.orders"]
+index = {{ number_of_replicas = 0 }}     # one node
+
+[sinks.cache]
+kind = "cache"                         # a key of each row
+url = "{cache}"
+tables = ["shop.customers", "shop.products"]
 """
 _LAKE: Final = """
 [sinks.lake]
@@ -75,11 +87,12 @@ class Place:
         return self.folder / "lake"
 
     def write_config(self, views: Path | None) -> str:
-        """Write cdc.toml for the running servers and return its text; with a lake when there is a folder of views."""
+        """Write cdc.toml for the running servers and return its text; with sinks when there is a folder of views."""
         port = choose_ports(["http"], wanted={}, remembered={})["http"]
         stack = self.stack
         text = _CONFIG.format(name=NAME, dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap, port=port)
         if views is not None:
+            text += _STORES.format(search=stack.opensearch.url, cache=stack.valkey.url)
             text += _LAKE.format(path=self.lake, views=views)
         self.config.write_text(text, encoding="utf-8")
         return text
@@ -94,13 +107,14 @@ class Place:
 
 
 @contextlib.contextmanager
-def take_place(stack_name: str) -> Iterator[Place]:
-    """A fresh place. Servers, data and files are gone on exit, unless it says otherwise; after an error files stay.
+def take_place(stack_name: str, servers: Sequence[str] = SERVERS) -> Iterator[Place]:
+    """A fresh place with these servers. All of it is gone on exit, unless it says otherwise; after an error files stay.
 
     Raises LocalError when another demo runs there, or when the stack is not a demo's.
     """
     machine = Machine.here()
-    stack = Stack(stack_name, machine=machine)
+    stack = Stack(stack_name, servers, machine=machine)
+    whole = Stack(stack_name, SERVERS, machine=machine)  # what an earlier demo may have left
     folder = machine.cache / "demo" / stack_name
     with _held(machine, stack_name):
         if stack.home.exists() and not folder.exists():
@@ -109,16 +123,16 @@ def take_place(stack_name: str) -> Iterator[Place]:
                 hint="a demo wipes its stack; name another one",
                 command="python -m cdc.demo --stack demo-2",
             )
-        _clear(stack, folder)
+        _clear(whole, folder)
         machine.folder(folder)
         place = Place(stack, folder)
         try:
             yield place
         except BaseException as error:
-            _clear(stack, folder, keep_files=not isinstance(error, KeyboardInterrupt))
+            _clear(whole, folder, keep_files=not isinstance(error, KeyboardInterrupt))
             raise
         if place.leave != "everything":
-            _clear(stack, folder, keep_files=place.leave == "files")
+            _clear(whole, folder, keep_files=place.leave == "files")
 
 
 def _clear(stack: Stack, folder: Path, *, keep_files: bool = False) -> None:

@@ -23,7 +23,8 @@ from cdc.demo.picture import Scene
 from cdc.demo.place import Place
 from cdc.demo.screen import Downloads, Reading, Screen
 from cdc.demo.shop import Shop
-from cdc.demo.verdict import Verdict
+from cdc.demo.stores import SINKS, StoresRun
+from cdc.demo.verdict import StoresVerdict, Verdict
 from cdc.demo.watch import Watch
 from cdc.errors import LocalError
 from cdc.lsn import Lsn
@@ -34,6 +35,7 @@ from cdc.verify.compare import fold_and_compare
 _DOWN_S: Final = 1.0  # how long capture stays killed
 _POLL_S: Final = 0.1
 _CAUGHT_UP_S: Final = 90.0
+_SERVERS: Final = {"postgres": "PostgreSQL", "kafka": "Kafka", "opensearch": "OpenSearch", "valkey": "Valkey"}
 _SHOP_TABLES: Final = ("customers", "products", "orders", "order_lines")
 
 
@@ -46,7 +48,7 @@ class Options:
         branches: size of the bank, 100,000 accounts each.
         tamper: change a row behind capture's back before the comparison, which must then find it.
         keep: leave capture and the lake's sink running.
-        lake: keep the shop in lake tables too.
+        sinks: keep the shop in a lake, an index and a cache too.
     """
 
     seconds: int = 30
@@ -54,7 +56,7 @@ class Options:
     seed: int = 18
     tamper: bool = False
     keep: bool = False
-    lake: bool = True
+    sinks: bool = True
 
 
 class Tour:
@@ -81,19 +83,23 @@ class Tour:
             config, capture = self._capture()
             ending = closing.enter_context(ExitStack())
             ending.callback(capture.stop)
+            stores = self._stores(ending)
             lake = self._lake(ending)
             watch = Watch(config, capture)
             closing.callback(watch.close)
             self._data(session, capture, watch)
             if lake is not None:
                 self._first_cut(lake)
+            if stores is not None:
+                self._own_write(stores, config, session)
             crash = self._load(config, capture, watch, lake)
             lsn = _wal(session)
             self._drain(capture, watch, lsn, crash)
             if self._options.tamper:
                 self._tamper(session, capture)
             seen = self._lake_proof(lake, session, lsn) if lake is not None else None
-            found = self._proof(config, session, lsn, seen)
+            kept = self._stores_proof(stores, config, lsn) if stores is not None else None
+            found = self._proof(config, session, lsn, seen, kept)
             if self._options.keep:
                 ending.pop_all()
             return found
@@ -104,7 +110,8 @@ class Tour:
         found = {server.name: server for server in self._place.stack.describe()}
         names = ", ".join(
             f"{title} {found[name].version} on port {found[name].ports[name]}"
-            for name, title in (("postgres", "PostgreSQL"), ("kafka", "Kafka"))
+            for name, title in _SERVERS.items()
+            if name in found
         )
         self._screen.step("Servers", names, took())
 
@@ -115,7 +122,7 @@ class Tour:
             shop.create_tables(session)
         self._screen.step("Tables", "a bank (pgbench's 4 tables) and a small shop (4), all empty", took())
         self._screen.step("Config", str(self._place.config))
-        self._screen.file(self._place.write_config(LakeRun.views() if self._options.lake else None))
+        self._screen.file(self._place.write_config(LakeRun.views() if self._options.sinks else None))
 
     def _capture(self) -> tuple[Config, Capture]:
         config = parse(self._place.config.read_text(encoding="utf-8"), {})
@@ -127,8 +134,18 @@ class Tour:
         self._screen.note("slot, publication and topics were made; from here on nothing is missed")
         return config, capture
 
+    def _stores(self, ending: ExitStack) -> StoresRun | None:
+        if not self._options.sinks:
+            return None
+        stores = StoresRun(self._place)
+        ending.callback(stores.stop)
+        stores.start()
+        commands = " and ".join(f"cdc sink run {sink}" for sink in SINKS)
+        self._screen.step("Stores", f"{commands} -c {self._place.config.name}")
+        return stores
+
     def _lake(self, ending: ExitStack) -> LakeRun | None:
-        if not self._options.lake:
+        if not self._options.sinks:
             return None
         lake = LakeRun(self._place)
         ending.callback(lake.stop)
@@ -208,6 +225,22 @@ class Tour:
             manifest = lake.await_lsn(Lsn(0))
         self._screen.step("Cut", f"the lake's first one is published, at {Lsn(manifest.end_lsn)}", took())
 
+    def _own_write(self, stores: StoresRun, config: Config, session: psycopg.Connection) -> None:
+        """A program that has written waits for its own LSN, and then finds what it wrote."""
+        with self._screen.working("index and cache take in what there is"):
+            seen = stores.own_write(config, session)
+        good = all(one.good for one in seen)
+        self._screen.step("Read", "your own writes: a product and a customer were renamed, and waited for", good=good)
+        for one in seen:
+            self._screen.note(f"{one.waited_s * 1000:4.0f} ms  {one.how}  {one.answer}")
+
+    def _stores_proof(self, stores: StoresRun, config: Config, lsn: Lsn) -> StoresVerdict:
+        with self._timed() as took, self._screen.working("index and cache take in the rest"):
+            found = StoresVerdict(stores.verify(config, lsn))
+        self._screen.step("Stores", f"every key compared with its topic: {found.compared:,}", took(), good=found.ok)
+        self._screen.show(verdict.stores(found))
+        return found
+
     def _lake_proof(self, lake: LakeRun, session: psycopg.Connection, lsn: Lsn) -> LakeVerdict:
         with self._timed() as took, self._screen.working("the lake takes in the rest"):
             manifest = lake.await_lsn(lsn)
@@ -216,10 +249,17 @@ class Tour:
         self._screen.show(verdict.lake(found))
         return found
 
-    def _proof(self, config: Config, session: psycopg.Connection, lsn: Lsn, seen: LakeVerdict | None) -> Verdict:
+    def _proof(
+        self,
+        config: Config,
+        session: psycopg.Connection,
+        lsn: Lsn,
+        seen: LakeVerdict | None,
+        kept: StoresVerdict | None,
+    ) -> Verdict:
         with self._timed() as took, Reading(self._screen) as progress:
             report = fold_and_compare(config, lsn, totals=bank.TOTALS, progress=progress)
-            found = Verdict(report, bank.sums(session), seen)
+            found = Verdict(report, bank.sums(session), seen, kept)
         text = f"{report.record_count:,} records read back and compared with every row"
         self._screen.step("Proof", text, took(), good=found.ok)
         self._screen.show(Group(verdict.tables(report), Text(verdict.BAG_NOTE, style="dim")))

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from cdc.demo.bank import TOTALS
 from cdc.demo.lake import LakeVerdict
+from cdc.verify.findings import TableFindings
+from cdc.verify.judge import Kind
 from cdc.verify.report import Report
 
 BAG_NOTE: Final = "* no key: compared as a bag of rows, topic not compacted"
@@ -28,6 +30,23 @@ _FAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class StoresVerdict:
+    """What index and cache were found to hold: sink -> its tables."""
+
+    tables: dict[str, list[TableFindings]]
+
+    @property
+    def compared(self) -> int:
+        """Keys."""
+        return sum(table.compared for tables in self.tables.values() for table in tables)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of them are what their topics say."""
+        return all(tables and all(table.ok for table in tables) for tables in self.tables.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Everything the proof found.
 
@@ -35,11 +54,13 @@ class Verdict:
         report: of `cdc.verify`.
         sums: the bank's four sums, by PostgreSQL.
         lake: what the lake was found to hold; None without one.
+        stores: what index and cache were found to hold.
     """
 
     report: Report
     sums: dict[str, int]
     lake: LakeVerdict | None = None
+    stores: StoresVerdict | None = None
 
     @property
     def log_sums(self) -> dict[str, int]:
@@ -57,7 +78,8 @@ class Verdict:
         """Whether the log holds exactly what PostgreSQL holds."""
         counted = all(table.countable == "exact" for table in self.report.tables)
         lake = self.lake is None or self.lake.ok
-        return self.report.ok and counted and self.sums_agree and lake
+        stores = self.stores is None or self.stores.ok
+        return self.report.ok and counted and self.sums_agree and lake and stores
 
 
 def tables(report: Report) -> RenderableType:
@@ -97,6 +119,18 @@ def lake(found: LakeVerdict) -> RenderableType:
     return Group(shown, Text(f"rows in the lake: {mirrors}", style="dim"))
 
 
+def stores(found: StoresVerdict) -> RenderableType:
+    """One line for each table of each sink."""
+    shown = _table("kept in", "table", "keys", "missing", "extra", "stale", "different")
+    for sink, tables in found.tables.items():
+        for table in tables:
+            counts = (table.counts[kind] for kind in (Kind.MISSING, Kind.EXTRA, Kind.STALE, Kind.DIFFERENT))
+            shown.add_row(
+                sink, table.table, f"{table.compared:,}", *(f"{count:,}" for count in counts), _mark(table.ok)
+            )
+    return shown
+
+
 def findings(report: Report) -> list[str]:
     """What is wrong, in words; empty when nothing is."""
     said = [f"{table.table}: {table.problem}" for table in report.tables if table.problem]
@@ -117,6 +151,7 @@ def ending(verdict: Verdict, seconds: float) -> RenderableType:
             f"{report.partition_count} partitions are those of the {report.cut_count:,} Kafka transactions that "
             "wrote them.",
             "" if verdict.lake is None else " And the lake's view is the query's answer at one LSN.",
+            "" if verdict.stores is None else " Index and cache hold what their topics say, key by key.",
         )
     else:
         text = Text("✗ Kafka does not hold what PostgreSQL holds.", style="bold red")
@@ -124,6 +159,8 @@ def ending(verdict: Verdict, seconds: float) -> RenderableType:
             text.append("\nThe sums of the bank differ.", style="red")
         if verdict.lake is not None and not verdict.lake.ok:
             text.append("\nThe lake differs.", style="red")
+        if verdict.stores is not None and not verdict.stores.ok:
+            text.append("\nThe index or the cache differs.", style="red")
         for finding in findings(report):
             text.append(f"\n{finding}", style="red")
     panel = Panel(text, border_style="green" if verdict.ok else "red", width=_PANEL_WIDTH)

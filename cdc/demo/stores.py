@@ -1,0 +1,155 @@
+"""The index and the cache of the demo: `cdc sink run` as processes of their own, and what they must hold.
+
+Documents and rows are read as any program reads them: by HTTP, and by one command of Redis.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from cdc.appliers import target_of
+from cdc.client import Waiter, written_lsn
+from cdc.clock import SystemClock
+from cdc.config.settings import Config
+from cdc.config.sinks import applied_of
+from cdc.demo.place import NAME, Place
+from cdc.demo.program import Program
+from cdc.errors import LocalError, SinkBehind
+from cdc.lsn import Lsn
+from cdc.verify.findings import TableFindings
+from cdc.verify.latest import Sample
+from cdc.verify.stores import verify_store
+
+SINKS: Final = ("search", "cache")
+SERVERS: Final = ("opensearch", "valkey")
+_REACH_S: Final = 120.0
+_CHECK_S: Final = 1.0
+_ASK_S: Final = 10.0
+_ID: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A write of ours as a store shows it.
+
+    Attributes:
+        how: what was asked.
+        answer: the name that is there.
+        waited_s: until the sink was said to have it.
+        good: it is what was written.
+    """
+
+    how: str
+    answer: str
+    waited_s: float
+    good: bool
+
+
+class StoresRun:
+    """Both sinks."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._programs = [Program(place, name, "sink", "run", name) for name in SINKS]
+
+    def start(self) -> None:
+        """Start both."""
+        for program in self._programs:
+            program.start()
+
+    def stop(self) -> None:
+        """End both in order."""
+        for program in self._programs:
+            program.stop()
+
+    def await_lsn(self, waiter: Waiter, sink: str, lsn: Lsn) -> float:
+        """Wait until a sink holds everything before `lsn`; seconds it took. Raises LocalError when it has ended."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                waiter.wait(sink, str(lsn), timeout_s=_CHECK_S)
+                return time.monotonic() - began_s
+            except SinkBehind as error:
+                for program in self._programs:
+                    program.check()
+                if time.monotonic() - began_s > _REACH_S:
+                    raise LocalError(error.message, hint=error.hint) from error
+
+    def own_write(self, config: Config, session: psycopg.Connection) -> list[Seen]:
+        """Change a product and a customer, and read both where they are kept as soon as they are said to be there."""
+        name = f"renamed at {time.strftime('%H:%M:%S')}"
+        with Waiter(config) as waiter:
+            for sink in SINKS:  # what came before is not to be measured
+                self.await_lsn(waiter, sink, Lsn.parse(written_lsn(session)))
+            with session.transaction():
+                session.execute("update shop.products set name = %s where id = %s", (name, _ID))
+                session.execute("update shop.customers set name = %s where id = %s", (name, _ID))
+            lsn = Lsn.parse(written_lsn(session))
+            with ThreadPoolExecutor(len(SINKS)) as both:
+                return list(both.map(lambda sink: self._seen(waiter, sink, lsn, name), SINKS))
+
+    def verify(self, config: Config, lsn: Lsn) -> dict[str, list[TableFindings]]:
+        """Compare both with their topics, once they have everything before `lsn`."""
+        found = {}
+        with Waiter(config) as waiter:
+            for sink in SINKS:
+                self.await_lsn(waiter, sink, lsn)
+                with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
+                    found[sink] = verify_store(
+                        config, sink, target, (), clock=SystemClock(), sample=Sample(1.0, 0), repair=False
+                    )
+        return found
+
+    def _seen(self, waiter: Waiter, sink: str, lsn: Lsn, name: str) -> Seen:
+        waited_s = self.await_lsn(waiter, sink, lsn)
+        how, ask = {"search": self._searched, "cache": self._cached}[sink](name)
+        row = ask()
+        return Seen(how, str(row.get("name")), waited_s, row.get("name") == name)
+
+    def _searched(self, name: str) -> tuple[str, Callable[[], dict[str, object]]]:
+        index = f"{NAME}.search.shop.products"
+        query = {"query": {"match_phrase": {"name": name}}, "_source": ["name"]}
+
+        def ask() -> dict[str, object]:
+            request = urllib.request.Request(  # noqa: S310 - the address of our own server
+                f"{self._place.stack.opensearch.url}/{index}/_search",
+                json.dumps(query).encode(),
+                {"content-type": "application/json"},
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=_ASK_S) as answer:  # noqa: S310
+                    hits = json.load(answer)["hits"]["hits"]
+            except (OSError, ValueError) as error:
+                raise LocalError(f"OpenSearch does not answer: {error}") from error
+            return dict(hits[0]["_source"]) if hits else {}
+
+        return f"{index}/_search", ask
+
+    def _cached(self, name: str) -> tuple[str, Callable[[], dict[str, object]]]:  # noqa: ARG002 - as `_searched`
+        key = f"{NAME}:cache:shop.customers:{_ID}"
+
+        def ask() -> dict[str, object]:
+            try:
+                with (
+                    socket.create_connection(("127.0.0.1", self._place.stack.valkey.port), _ASK_S) as link,
+                    link.makefile("rwb") as stream,
+                ):
+                    stream.write(f"GET {key}\r\n".encode())
+                    stream.flush()
+                    length = int(stream.readline()[1:])
+                    return dict(json.loads(stream.read(length))) if length >= 0 else {}
+            except (OSError, ValueError) as error:
+                raise LocalError(f"Valkey does not answer: {error}") from error
+
+        return f"GET {key}", ask
