@@ -128,7 +128,7 @@ fuzz: setup ## every property with new seeds, decoders among them, for ten minut
 
 lock: ## renew constraints.txt and the readers' (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--extra capture --extra avro --extra outbox --extra search --extra cache --extra warehouse --extra local --extra dev pyproject.toml -o constraints.txt
+		--extra capture --extra avro --extra outbox --extra search --extra cache --extra warehouse --extra charts --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		tests/readers/requirements.in -o tests/readers/requirements.txt
