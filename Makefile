@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
+# Tests start `cdc` a thousand times; to compile all modules anew takes a third of each start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane slow-lane
 
