@@ -27,7 +27,9 @@ def applied_sight(config: Config, name: str, settings: Applied, closing: ExitSta
     client_id = f"tailrace-wait-{config.name}-{name}"
 
     def reader() -> LogReader:
-        return LogReader(config.kafka, client_id=client_id, ahead_bytes=_CUTS_AHEAD_BYTES, poll_s=_CUTS_POLL_S)
+        return LogReader(
+            config.kafka, client_id=client_id, ahead_bytes=_CUTS_AHEAD_BYTES, poll_s=_CUTS_POLL_S, follows=True
+        )
 
     group = sink_group(config.name, name)
     reach = SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group))

@@ -33,6 +33,9 @@ pytest_plugins = [
     "tests.fixtures.readerwork",
 ]
 
+# Tests start `cdc` a thousand times; to compile all modules anew takes a third of each start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 _PROFILE = os.environ.get("TAILRACE_HYPOTHESIS_PROFILE", "ci")
 _DEEP_S = float(os.environ.get("TAILRACE_HYPOTHESIS_SECONDS", "20"))  # of each test
 

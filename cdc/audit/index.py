@@ -34,8 +34,9 @@ class CutPlace(NamedTuple):
 class Check(NamedTuple):
     """Between two accounts of a partition lie exactly the records that lead from the one to the other.
 
-    `otherwise` is what the account may have been before as well: a table that was not captured for a while is counted
-    on, or anew when capture was started meanwhile, and the index does not say which.
+    `otherwise` is what the account may have been before as well. Earlier versions left accounts out of its full maps
+    while their tables were not captured; such a table is counted on, or anew when capture was started meanwhile, and
+    the index does not say which.
     """
 
     partition: Partition
@@ -96,7 +97,10 @@ class Index:
         return [one for one in found if one is not None]
 
     def _settle(self, changed: dict[Partition, Account], since_lsn: int) -> None:
-        """A full map has every partition; what it leaves out is not captured now, and may begin anew later."""
+        """A full map has every partition whose topic is there.
+
+        Those of earlier versions have only what is captured; the rest may begin anew later.
+        """
         if since_lsn != self._since_lsn:
             self._since_lsn = since_lsn
             self.accounts.clear()

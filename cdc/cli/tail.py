@@ -67,7 +67,7 @@ def command(
     config = configuration(config_path)
     start_at = parse_start(start)
     selection = Selection(start_at, ops=parse_ops(ops), key=parse_key(key))
-    with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail") as reader:
+    with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail", follows=follow) as reader:
         known = tables_of(reader, config.name)
         wanted = choose(known, tables, start_at)
         _readable(wanted)

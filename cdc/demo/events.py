@@ -53,7 +53,7 @@ class Events:
 
     def _run(self) -> None:
         try:
-            with LogReader(self._config.kafka, client_id="demo-events") as reader:
+            with LogReader(self._config.kafka, client_id="demo-events", follows=True) as reader:
                 ends = {partition: high for partition, (_, high) in reader.end_offsets(self._topics).items()}
                 self._follow(reader, ends)
         except TailraceError:

@@ -94,7 +94,7 @@ class Watch:
             try:
                 with (
                     psycopg.connect(self._config.source.dsn.reveal(), autocommit=True) as session,
-                    LogReader(self._config.kafka, client_id="demo-watch") as reader,
+                    LogReader(self._config.kafka, client_id="demo-watch", follows=True) as reader,
                 ):
                     self._counts.clear()
                     for batch in reader.read({(topic, 0): 0}):

@@ -25,7 +25,7 @@ BROKER_CONFIGS: Final = frozenset({"message.max.bytes", "transaction.max.timeout
 # Kafka refuses a request that makes more than 10,000 records in its metadata log (`MAX_RECORDS_PER_USER_OP` of its
 # QuorumController): one for each topic, partition and setting. Seen with 2,003 topics of 1 partition on 4.3.1.
 CREATE_RECORDS_MAX: Final = 9_000
-VISIBLE_WAIT_S: Final = 0.1  # between looks for a topic that was just created
+VISIBLE_WAIT_S: Final = 0.03  # between looks for a topic that was just created
 LOOK_S: Final = 0.2  # how often a wait for an answer looks at what the client says meanwhile
 REFUSAL_S: Final = 1.0  # a refusal that lasts: another broker of the list may still take us
 ANSWER_GRACE_S: Final = 2.0  # librdkafka ends a request by itself; only if it does not, we do

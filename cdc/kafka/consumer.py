@@ -44,9 +44,11 @@ class LogReader:
         clock: Clock | None = None,
         ahead_bytes: int = options.READ_QUEUE_BYTES,
         poll_s: float = POLL_S,
+        follows: bool = False,
     ) -> None:
         """No connection is made yet; `ahead_bytes` are fetched ahead, and a read waits `poll_s` for the next record.
 
+        `follows`: it is mostly for reads without `until`; they ask the broker less often (`options.END_WAIT_MS`).
         Raises ConfigError for options nobody takes.
         """
         self._clock = clock or SystemClock()
@@ -54,7 +56,7 @@ class LogReader:
         self._servers = kafka.bootstrap
         self._poll_s = poll_s
         config: dict[str, object] = {
-            **options.consumer_options(kafka, client_id=client_id, ahead_bytes=ahead_bytes),
+            **options.consumer_options(kafka, client_id=client_id, ahead_bytes=ahead_bytes, follows=follows),
             "error_cb": self._events.on_error,
             "logger": self._events,
         }

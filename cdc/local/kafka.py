@@ -136,6 +136,11 @@ class Kafka:
             return False
         return broker_answers(LOOPBACK, self.port)
 
+    @property
+    def archiving(self) -> bool:
+        """Whether an orderly end of what runs now leaves an archive that later starts are quicker by."""
+        return self._wished_archive() is not None
+
     def stop(self, mode: StopMode = "fast") -> None:
         """See `Server`. Kafka knows no end between orderly and SIGKILL, so `immediate` is a kill."""
         stem = self._wished_archive()

@@ -36,6 +36,9 @@ SHARED_PROPERTIES: Final[Mapping[str, str]] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # Members of groups that the broker deals (KIP-848) learn of a change by a heartbeat, else every 5 s.
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
     # A topic made by accident has the wrong partitions and is not compacted.
     "auto.create.topics.enable": "false",
     # A row of PostgreSQL may be far larger than Kafka's default of 1 MiB.

@@ -129,6 +129,11 @@ class OpenSearch:
         finally:
             connection.close()
 
+    @property
+    def archiving(self) -> bool:
+        """Whether an orderly end of what runs now leaves an archive that later starts are quicker by."""
+        return self._wished_archive() is not None
+
     def stop(self, mode: StopMode = "fast") -> None:
         """See `Server`. It knows no end between orderly and SIGKILL, so `immediate` is a kill."""
         stem = self._wished_archive()

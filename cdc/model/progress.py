@@ -69,7 +69,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
         changed: ``topic-partition`` -> [next offset, cumulative record count, rolling hash]. The next offset is
             the one after the last record of this or an earlier transaction; counts include tombstones; the hash is
             `cdc.publish.ledger.roll` over all records of the partition since its count began.
-        full: `changed` has every partition, also those this transaction did not touch.
+        full: `changed` has every partition, also those this transaction did not touch, and those of topics that
+            nothing is written to now (the table has left), until the topic is deleted. Earlier versions left the
+            latter out; their accounts then went on in the same run, and began anew in a later one.
         since_lsn: with `full`: counts began here (0: with the log).
     """
 

@@ -50,19 +50,26 @@ class Account:
 
 
 class Ledger:
-    """Accounts of all partitions. Not thread-safe; thrown away with the producer."""
+    """Accounts of all partitions, those included that nobody writes to now: a full map of the cut has every one.
+
+    An account that a map left out would begin anew when its table comes back, and then nobody could tell from the
+    index whether it went on counting. Not thread-safe; thrown away with the producer.
+    """
 
     def __init__(self) -> None:
         self._accounts: dict[Partition, Account] = {}
+        self._resting: dict[Partition, Account] = {}
         self._touched: dict[Partition, Account] = {}
 
     def open(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str] | None) -> None:
         """Start an account at the log's end; `before` is what the last cut said of it."""
-        if before is None:
-            self._accounts[partition] = Account(base=end_offset, next_offset=end_offset)
-        else:
-            next_offset, count, rolling = before
-            self._accounts[partition] = Account(end_offset, next_offset, count, int(rolling, 16))
+        self._resting.pop(partition, None)
+        self._accounts[partition] = _account(end_offset, before)
+
+    def rest(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str]) -> None:
+        """Remember an account that nothing is written to, until it is opened."""
+        if partition not in self._accounts:
+            self._resting[partition] = _account(end_offset, before)
 
     def known(self, partition: Partition) -> bool:
         """Whether the account was opened."""
@@ -82,7 +89,7 @@ class Ledger:
 
     def take_as_is(self) -> None:
         """Every account ends where its partition does: what lies there by now is told by no cut to come."""
-        for account in self._accounts.values():
+        for account in (*self._accounts.values(), *self._resting.values()):
             account.next_offset = account.base
 
     def write(self, partition: Partition, records: list[Record]) -> None:
@@ -98,7 +105,7 @@ class Ledger:
 
     def changed(self, *, full: bool) -> dict[str, tuple[int, int, str]]:
         """The map of the cut, as if the open transaction were committed."""
-        accounts = self._accounts if full else self._touched
+        accounts = {**self._resting, **self._accounts} if full else self._touched
         return {
             f"{topic}-{index}": (
                 account.base + account.pending if account.pending else account.next_offset,
@@ -116,3 +123,10 @@ class Ledger:
             account.count += account.pending
             account.pending = 0
         self._touched = {}
+
+
+def _account(end_offset: int, before: tuple[int, int, str] | None) -> Account:
+    if before is None:
+        return Account(base=end_offset, next_offset=end_offset)
+    next_offset, count, rolling = before
+    return Account(end_offset, next_offset, count, int(rolling, 16))

@@ -144,7 +144,7 @@ class Repair:
             topics = {**control, **data}
             identity = identity_now(config, self._source, publication, session.identity, topics, restored.identity)
             accounts = Accounts(config, self._admin, self._reader, publisher.ledger, restored)
-            accounts.open_all([*data, schema_topic(config.name)])
+            accounts.begin([*data, schema_topic(config.name)])
             publisher.ledger.take_as_is()
             publisher.introduce(identity, restored.since_lsn)
             self._commit(publisher, position)

@@ -96,7 +96,7 @@ class SignalListener:
     def _read(self) -> None:
         partition = (signals_topic(self._config.name), 0)
         with LogReader(
-            self._config.kafka, client_id="tailrace-signals", clock=self._clock, ahead_bytes=_AHEAD_BYTES
+            self._config.kafka, client_id="tailrace-signals", clock=self._clock, ahead_bytes=_AHEAD_BYTES, follows=True
         ) as consumer:
             low, high = consumer.end_offsets([partition[0]])[partition]
             at = self._record.next_offset

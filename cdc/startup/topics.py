@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cdc.config.settings import Config
-from cdc.errors import ProgressDamaged
+from cdc.errors import BrokerRefused, ProgressDamaged, TopicMismatch
 from cdc.kafka.facts import TopicFacts
 from cdc.model.names import data_topic, heartbeat_topic, message_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored, TopicReader
-from cdc.publish.ledger import Ledger
+from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.topic_rules import control_wants, data_want, side_want
 from cdc.publish.topics import TopicDirectory, ensure_topics
 from cdc.replication.table import SourceTable
@@ -78,7 +78,11 @@ def refuse_orphans(restored: Restored, reader: TopicReader, data: Mapping[str, T
 
 
 class Accounts:
-    """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it."""
+    """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it.
+
+    A topic that is not written to now (its table has left, or it was turned off) keeps its account, until somebody
+    deletes it.
+    """
 
     def __init__(
         self, config: Config, admin: TopicDirectory, reader: TopicReader, ledger: Ledger, restored: Restored
@@ -89,6 +93,15 @@ class Accounts:
         self._ledger = ledger
         self._restored = restored
         self._counts: dict[str, int] = {}
+
+    def begin(self, topics: Iterable[str]) -> None:
+        """A start: open these topics, and have the ledger remember the accounts of all others."""
+        self.open_all(topics)
+        resting = {at: told for at, told in self._told() if at[0] not in self._counts}
+        ends = self._ends_of(sorted({topic for topic, _ in resting}))
+        for partition, told in resting.items():
+            if partition[0] in ends:
+                self._ledger.rest(partition, end_offset=ends[partition[0]].get(partition, told[0]), before=told)
 
     def open_all(self, topics: Iterable[str]) -> None:
         """Open every partition of these topics."""
@@ -113,3 +126,29 @@ class Accounts:
             )
             self.open_all([topic])
         return self._counts[topic]
+
+    def _told(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:
+        for text, told in self._restored.accounts.items():
+            topic, _, index = text.rpartition("-")
+            yield (topic, int(index)), told
+
+    def _ends_of(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
+        """Where the partitions of each topic end; without topics that were deleted, or made again by somebody else.
+
+        Empty for one that we may not look at: its account stays what it is.
+        """
+        try:
+            return self._look(topics)
+        except (TopicMismatch, BrokerRefused) as error:
+            if len(topics) == 1:  # deleted while it was asked for, or not ours to look at
+                return {} if isinstance(error, TopicMismatch) else {topics[0]: {}}
+        return {topic: ends for one in topics for topic, ends in self._ends_of([one]).items()}
+
+    def _look(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
+        recorded = self._restored.identity.topic_ids if self._restored.identity else {}
+        found = self._admin.describe(topics) if topics else {}
+        there = {name for name, facts in found.items() if facts and recorded.get(name) in {None, facts.topic_id}}
+        ends: dict[str, dict[Partition, int]] = {topic: {} for topic in there}
+        for partition, (_, high) in self._reader.end_offsets(sorted(there)).items() if there else ():
+            ends[partition[0]][partition] = high
+        return ends

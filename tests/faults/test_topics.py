@@ -72,6 +72,23 @@ def test_deleted_data_topic_is_a_named_stop(capture: CaptureSite, admin: AdminCl
     assert_named(capture.daemon().stopped_with(), capture.topic("t"))
 
 
+def test_topic_of_a_table_that_left_keeps_its_account_until_somebody_deletes_it(
+    capture: CaptureSite, admin: AdminClient
+) -> None:
+    capture.sql("create table u (id int primary key)")
+    capture.running().stop()
+    partition, without = f"{capture.topic('u')}-0", {"source": {"tables": ["public.t"]}}
+
+    capture.running(without).stop()
+    kept = [cut["changed"] for cut in capture.log().cuts if cut["full"]]
+    delete(admin, capture.topic("u"))
+    capture.running(without).stop()
+
+    assert all(partition in changed for changed in kept)
+    assert partition not in capture.log().cuts[-1]["changed"]
+    assert capture.log().cuts[-1]["full"]
+
+
 def test_deleted_data_topic_while_running_is_a_named_stop(capture: CaptureSite, admin: AdminClient) -> None:
     # Once the client does not find the topic, it waits for it as long as capture has patience.
     daemon = run_on(capture, {"transaction.timeout.ms": "12000"})

@@ -202,7 +202,7 @@ class Life:
             Secret(""), watched, clock, period_s=_LOOK_S, seen=lambda _: None, failed=lambda: None
         )
         self._watch._look(self._look)
-        accounts.open_all([*claim.data, schema_topic(CONFIG.name)])
+        accounts.begin([*claim.data, schema_topic(CONFIG.name)])
         catalog = edge(Catalog, CatalogDoor(self.weather.postgres), self.weather.world, self)
         forms = recorded_forms(reader, CONFIG.name)
         planner = TablePlanner(CONFIG, "d", catalog, accounts.open_topic, epoch=epoch, forms=forms, holes=holes)

@@ -62,6 +62,16 @@ def test_readers_see_committed_records_only_and_never_jump() -> None:
     assert found["enable.auto.commit"] == "false"
 
 
+def test_only_who_follows_a_log_has_the_broker_hold_answers_back() -> None:
+    given = _kafka(fetch__wait__max__ms="250")
+
+    waits = [options.consumer_options(_kafka(), client_id="r", follows=follows) for follows in (False, True)]
+    member = options.group_options(_kafka(), group="g", instance="", ahead_bytes=1 << 20)
+
+    assert [found["fetch.wait.max.ms"] for found in (*waits, member)] == ["10", "100", "100"]
+    assert options.consumer_options(given, client_id="r", follows=False)["fetch.wait.max.ms"] == "250"
+
+
 def test_log_lines_that_tell_of_lost_requests_cannot_be_turned_off() -> None:
     assert not {"log_level", "log.connection.close"} & set(_producer(log_level="0", log__connection__close="false"))
 
