@@ -16,7 +16,7 @@ from cdc.model.names import cuts_topic, sink_group, sink_state_topic
 from cdc.model.progress import Cut
 from cdc.progress.records import decode
 from sinks.contract import Place
-from sinks.control import PAUSE_KEY, pause_of
+from sinks.control import PAUSE_KEY, holds
 from sinks.schemabook import SchemaBook
 
 _CUTS: Final = 4096  # offsets of the cut index that are looked through: a full map comes every 1,000 records
@@ -123,7 +123,7 @@ class SinkViewer:
             found = self._reader.last_records(topic, keys=[PAUSE_KEY])
         except TopicMismatch:
             return False
-        return PAUSE_KEY in found and pause_of(found[PAUSE_KEY][1]) is not None
+        return PAUSE_KEY in found and holds(found[PAUSE_KEY][1], self._clock) is not None
 
 
 def reached_lsn(cuts: Collection[Cut], positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
