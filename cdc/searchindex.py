@@ -67,7 +67,7 @@ def search_of(config: Config, sink: str) -> Search:
     if not isinstance(settings, Search):
         raise UsageError(
             f"sink {sink!r} is not of kind search",
-            hint="a cache is filled anew by emptying it and its group; a lake by a new path",
+            hint="a cache is filled anew by `cdc sink rebuild`; a lake by a new path",
         )
     return settings
 

@@ -123,9 +123,9 @@ class _Check:
         return self._found
 
     def _advance(self) -> None:
-        """Fold up to the committed offsets; they never go backwards here."""
-        committed = self._sides.committed(self._places)
-        until = {place: max(at, committed.get(place, at)) for place, at in self._at.items()}
+        """Fold up to the committed offsets; they never go backwards here, nor beyond what a topic that was cut has."""
+        committed, ends = self._sides.committed(self._places), self._ends()
+        until = {place: max(at, min(committed.get(place, at), ends[place])) for place, at in self._at.items()}
         count = 0
         for batch in self._sides.reader.read(self._at, until):
             self._latest.take(batch)

@@ -229,10 +229,14 @@ class CacheTarget:
             self._store.run("remove rows", calls)
         self.apply([change._replace(kept=()) for change in changes])
 
-    def forget(self) -> None:
-        """Take away every row and mark of the tables that are open, and the positions: the next run begins anew."""
-        for table in self._tables.values():
-            for begin in (table.names.head, mark(table.names.head)[:-1]):
+    def forget(self, topics: Sequence[Topic]) -> None:
+        """Take away every row and mark of these tables, whatever topics they are of, and the positions.
+
+        The next run begins anew. Nobody may write meanwhile.
+        """
+        self._store.born_again()
+        for head in (self._table(topic).names.head for topic in topics):
+            for begin in (head, mark(head)[:-1]):
                 for names in self._scan(begin):
                     self._store.command("remove rows", "UNLINK", *names)
         self._store.command("remove positions", "UNLINK", self._positions_key, self._forms_key)
@@ -295,7 +299,8 @@ class CacheTarget:
     def _stale(self, topic: str) -> SinkStale:
         return SinkStale(
             f"the store at {self._store.where} has rows of another topic {topic!r}, one that was deleted since",
-            hint="remove the sink's keys, or take another name for it, and it is filled anew",
+            hint="take its rows away, and it is filled anew; or take another name for the sink",
+            command=f"cdc sink rebuild {self._sink}",
             topic=topic,
         )
 
