@@ -59,6 +59,7 @@ def _wanted(pipeline: str, sink: str, settings: Cache) -> Iterator[tuple[str, ..
     for row in (f"{head}doctor" for head in heads):
         beside, many = mark(row), (row,)
         yield from (("GET", row), ("SET", row, ""), ("DEL", row), ("EXISTS", row), ("UNLINK", row))
+        yield from (("MSET", row, ""), ("MGET", beside))
         yield from (("GETRANGE", beside, "0", "0"), ("SET", beside, ""), ("PEXPIRE", row, "1"))
         if settings.mode == "hash":
             yield from ((word, *many) for word in ("HGETALL", "HLEN"))

@@ -75,8 +75,8 @@ def test_cache_behind_tls_is_opened_by_its_authority_a_client_certificate_and_a_
     make_valkey: MakeValkey, ours: Files, others: Files
 ) -> None:
     server = make_valkey()
-    rights = "~shop:* ~cdc:* +ping +info +select +eval +evalsha +get +getrange +set +del +exists +hget +hset +hmget"
-    rights += " +hlen +hdel +hgetall +pexpire +scan +unlink"  # as docs/howto/cache.md has them
+    rights = "~shop:* ~cdc:* +ping +info +select +eval +evalsha +get +getrange +mget +set +mset +del +exists +hget"
+    rights += " +hset +hmget +hlen +hdel +hgetall +pexpire +scan +unlink"  # as docs/howto/cache.md has them
     with client_of(server) as admin:
         admin.execute_command("ACL", "SETUSER", "tailrace", "on", f">{PASSWORD}", *rights.split())
         looks = ["~*", "+@read", "+ping", "+info", "+select"]
