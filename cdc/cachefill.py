@@ -29,7 +29,7 @@ def empty_cache(config: Config, sink: str, settings: Cache, clock: Clock) -> lis
     workers = len(GroupAdmin(config.kafka).members(sink_group(config.name, sink)))
     if workers:
         raise SinkUnfit(
-            f"{workers} workers of sink {sink!r} are running, and would write on from where they are",
+            f"sink {sink!r} is running ({workers} in its group), and would write on from where it is",
             hint="stop them first; one that was killed is counted until its session is over",
             command=f"cdc sink status {sink}",
             sink=sink,

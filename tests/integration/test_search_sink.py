@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cdc.appliers import start_applied
@@ -17,14 +16,10 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkStale, TailraceError
-from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
-from cdc.kafka.facts import TopicSpec
 from cdc.kafka.group import Committed
 from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.kafka.writer import RecordWriter
-from cdc.model.names import schema_topic, sink_group
-from cdc.model.progress import SchemaKey
+from cdc.model.names import sink_group
 from cdc.searchindex import Swapping, rebuild_indices, roll_back_indices
 from sinks.marks import metadata
 from sinks.observer import Unobserved
@@ -33,7 +28,7 @@ from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.search import OpenSearchServer
 from tests.fixtures.searching import ask, documents
 from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinkrig import SCHEMA_ID, FixedSchemas, SinkRig
+from tests.fixtures.sinkrig import SinkRig
 from tests.fixtures.waiting import until
 
 CONFIG = """
@@ -56,14 +51,7 @@ number_of_replicas = 0
 def rig(kafka: KafkaServer, topic_prefix: str) -> SinkRig:
     """A topic with its schema on the schema topic."""
     found = SinkRig(kafka.bootstrap, f"{topic_prefix}.public.t", partitions=2)
-    topic = schema_topic(topic_prefix)
-    spec = TopicSpec(topic=topic, partition_count=1, replication_factor=1, configs={"cleanup.policy": "compact"})
-    TopicAdmin(found.kafka).create([spec])
-    record = FixedSchemas([found.topic]).find(found.topic, SCHEMA_ID)
-    key = msgspec.json.encode(SchemaKey(record.table, record.schema_id))
-    writer = RecordWriter(found.kafka, client_id="test")
-    writer.write([(topic, 0, key, msgspec.json.encode(record), None)])
-    writer.close()
+    found.write_schema(topic_prefix)
     return found
 
 
