@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cdc.local.valkey import Valkey
     from tests.fixtures.daemon import CaptureSite, Sections
     from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import ask
+from tests.fixtures.searching import ask, documents
 
 HOUR_S: Final = 3600
 # Keys 1 to 100 are nobody's; above, rows come, change and go.
@@ -95,6 +95,59 @@ def test_two_supervised_sinks_show_who_waits_his_writes_and_name_the_key_that_on
     of_sinks = [one for one in examined if one["group"] == "sinks"]
     assert {one["check"] for one in of_sinks if one["level"] == "ok"} >= {"search", "cache", "acl", "sink_group"}
     assert [one["message"] for one in of_sinks if one["level"] == "error"] == []
+
+
+def test_truncate_moved_keys_and_new_columns_reach_two_views_and_a_cache_of_one_table(
+    capture: CaptureSite, opensearch: OpenSearchServer, valkey: Valkey
+) -> None:
+    """The second view has another mapping of the same rows: words of a text are found in it, not only the whole."""
+    capture.sql("create table t (id int primary key, v text, old int)", "insert into t values (0, 'before', 0)")
+    words: Sections = {
+        "sinks.words": {"kind": "search", "url": opensearch.url, "tables": ["public.t"]},
+        "sinks.words.index": {"number_of_replicas": 0},
+        'sinks.words.fields."public.t".v': {"type": "text"},
+    }
+    more: Sections = {"snapshot": {"mode": "initial"}}
+    with supervised(capture, {**sections(opensearch, valkey), **words, **more}, "views") as daemon:
+        daemon.until_running()
+        names = ("find", "words", "cache")
+
+        def seen() -> dict[str, list[dict[str, Any]]]:
+            """What each has when it holds everything that is committed."""
+            lsn = capture.wal()
+            assert [daemon.wait_for(sink, lsn)[0] for sink in names] == [200, 200, 200]
+            with client_of(valkey) as client:
+                cached = [json.loads(client.get(name) or b"") for name in client.scan_iter(f"{capture.name}:cache:*")]
+            views = [documents(opensearch.url, f"{capture.name}.{sink}.public.t").values() for sink in names[:2]]
+            rows = [list(map(dict, view)) for view in (*views, cached)]
+            return dict(zip(names, (sorted(some, key=lambda row: row["id"]) for some in rows), strict=True))
+
+        def all_have(*rows: dict[str, Any]) -> bool:
+            return all(found == list(rows) for found in seen().values())
+
+        capture.sql(
+            "insert into t select n, 'a red house', n from generate_series(1, 3) n", "delete from t where id = 0"
+        )
+        rows = [{"id": n, "v": "a red house", "old": n} for n in (1, 2, 3)]
+        assert all_have(*rows)
+        query = {"query": {"match": {"v": "red"}}}
+        found = {
+            sink: ask(opensearch.url, "POST", f"/{capture.name}.{sink}.public.t/_search", query) for sink in names[:2]
+        }
+        assert {sink: len(one["hits"]["hits"]) for sink, one in found.items()} == {"find": 0, "words": 3}
+
+        capture.sql("update t set id = id + 10 where id = 1")
+        assert all_have(*rows[1:], {"id": 11, "v": "a red house", "old": 1})
+        capture.sql("alter table t add column w int", "insert into t values (20, 'new', 20, 7)")
+        assert {"id": 20, "v": "new", "old": 20, "w": 7} in seen()["words"]
+        capture.sql("truncate t")
+        assert all_have()
+        capture.sql("alter table t drop column old", "insert into t values (30, 'last', 8)")
+        assert all_have({"id": 30, "v": "last", "w": 8})
+        verified = [command("verify", sink, config=capture.folder / "cdc-0.toml") for sink in names]
+        assert daemon.stop() == 0
+
+    assert [(code, one["ok"]) for code, one in verified] == [(0, True)] * 3, verified
 
 
 class Store:
