@@ -76,7 +76,8 @@ def test_two_supervised_sinks_show_who_waits_his_writes_and_name_the_key_that_on
             for key in ('{"id":1}', '{"id":2}')
         }
         config = capture.folder / "cdc-0.toml"
-        told = cdc("wait", "--sink", "find", "--lsn", lsn, "--key", '{"id": 1}', "-c", config)
+        told = cdc("wait", "--sink", "find", "--lsn", lsn, "--key", '{"id": 1}', "--table", "public.t", "-c", config)
+        named = json.loads(cdc("wait", "--sink", "find", "--lsn", lsn, "--json", "-c", config).out)["blocked"]
         listed = command("sink", "list", config=config)[1]["sinks"]
         verified = {sink: command("verify", sink, "--no-source", config=config) for sink in ("find", "cache")}
         examined = command("doctor", config=config)[1]["findings"]
@@ -85,6 +86,7 @@ def test_two_supervised_sinks_show_who_waits_his_writes_and_name_the_key_that_on
     refused = ("find", '{"id":1}')
     assert {at: code for at, code in waited.items() if code != 200} == {refused: 409}
     assert told.code == 3
+    assert named == [{"table": "public.t", "key": '{"id":1}'}]
     assert "was refused" in told.err
     assert "cdc dlq list" in told.err
     assert [(one["name"], one["state"], Lsn.parse(one["lsn"]) >= lsn) for one in listed] == [
@@ -100,17 +102,17 @@ def test_two_supervised_sinks_show_who_waits_his_writes_and_name_the_key_that_on
 def test_truncate_moved_keys_and_new_columns_reach_two_views_and_a_cache_of_one_table(
     capture: CaptureSite, opensearch: OpenSearchServer, valkey: Valkey
 ) -> None:
-    """The second view has another mapping of the same rows: words of a text are found in it, not only the whole."""
+    """The second view has another mapping of the same rows: a text is found as a whole in it, not by its words."""
     capture.sql("create table t (id int primary key, v text, old int)", "insert into t values (0, 'before', 0)")
-    words: Sections = {
-        "sinks.words": {"kind": "search", "url": opensearch.url, "tables": ["public.t"]},
-        "sinks.words.index": {"number_of_replicas": 0},
-        'sinks.words.fields."public.t".v': {"type": "text"},
+    whole: Sections = {
+        "sinks.whole": {"kind": "search", "url": opensearch.url, "tables": ["public.t"]},
+        "sinks.whole.index": {"number_of_replicas": 0},
+        'sinks.whole.fields."public.t".v': {"type": "keyword"},
     }
     more: Sections = {"snapshot": {"mode": "initial"}}
-    with supervised(capture, {**sections(opensearch, valkey), **words, **more}, "views") as daemon:
+    with supervised(capture, {**sections(opensearch, valkey), **whole, **more}, "views") as daemon:
         daemon.until_running()
-        names = ("find", "words", "cache")
+        names = ("find", "whole", "cache")
 
         def seen() -> dict[str, list[dict[str, Any]]]:
             """What each has when it holds everything that is committed."""
@@ -134,12 +136,12 @@ def test_truncate_moved_keys_and_new_columns_reach_two_views_and_a_cache_of_one_
         found = {
             sink: ask(opensearch.url, "POST", f"/{capture.name}.{sink}.public.t/_search", query) for sink in names[:2]
         }
-        assert {sink: len(one["hits"]["hits"]) for sink, one in found.items()} == {"find": 0, "words": 3}
+        assert {sink: len(one["hits"]["hits"]) for sink, one in found.items()} == {"find": 3, "whole": 0}
 
         capture.sql("update t set id = id + 10 where id = 1")
         assert all_have(*rows[1:], {"id": 11, "v": "a red house", "old": 1})
         capture.sql("alter table t add column w int", "insert into t values (20, 'new', 20, 7)")
-        assert {"id": 20, "v": "new", "old": 20, "w": 7} in seen()["words"]
+        assert {"id": 20, "v": "new", "old": 20, "w": 7} in seen()["whole"]
         capture.sql("truncate t")
         assert all_have()
         capture.sql("alter table t drop column old", "insert into t values (30, 'last', 8)")
