@@ -19,13 +19,17 @@ _READ: Final = "READ"
 _BOTH: Final = frozenset({"READ", "WRITE"})
 
 
-def examine_sinks(config: Config, timeout_s: float) -> list[Finding]:
-    """What is to be said of each of them; a lake is looked at by its own commands. Raises ConfigError."""
+def examine_sinks(config: Config, timeout_s: float | None) -> list[Finding]:
+    """What is to be said of each of them; a lake is looked at by its own commands. Raises ConfigError.
+
+    `timeout_s` is for answers of Kafka; None: it does not answer, which was said already.
+    """
     found: list[Finding] = []
     for name, settings in sorted(config.sinks.items()):
         if isinstance(settings, Applied):
-            for look in (_store(config, name, settings), _log(config, name, timeout_s)):
-                found += _told(look, name)
+            found += _told(_store(config, name, settings), name)
+            if timeout_s is not None:
+                found += _told(_log(config, name, timeout_s), name)
     return found
 
 

@@ -10,18 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from msgspec import structs
 
 from cdc.config.secret import Secret
+from cdc.config.settings import Cache, Search
+from cdc.doctor.sinks import examine_sinks
 from cdc.errors import SinkError, SinkUnfit
+from sinks.cache.checkup import checkup as cache_checkup
 from sinks.cache.start import target as target_of
+from sinks.checkup import Sign
 from sinks.contract import Verdict
+from sinks.search.checkup import checkup as search_checkup
 from tests.fixtures.caches import MakeValkey, cache_settings, client_of, sentinel
 from tests.fixtures.caches import config as configured
 from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.faults.secured import certificates
 from tests.fixtures.fronts import tls_relay
 from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import TABLE, documents, opened
+from tests.fixtures.searching import TABLE, ask, documents, opened
+from tests.fixtures.searching import configured as configured_search
 from tests.fixtures.sinklogs import LogBook, changes
 from tests.fixtures.waiting import until
 
@@ -136,3 +143,57 @@ def test_search_behind_tls_is_opened_by_its_authority_and_a_password(
                 with pytest.raises(SinkUnfit, match=says) as caught:
                     opened_with(**options)
                 assert PASSWORD not in f"{caught.value} {vars(caught.value)}"
+
+
+def test_what_a_cache_lacks_is_said_before_its_sink_runs(make_valkey: MakeValkey) -> None:
+    server = make_valkey(maxmemory_policy="allkeys-lru")
+    rights = "~shop:* ~cdc:* +@all -scan -mset"
+    with client_of(server) as admin:
+        admin.execute_command("ACL", "SETUSER", "tailrace", "on", f">{PASSWORD}", *rights.split())
+        admin.execute_command("ACL", "SETUSER", "silent", "on", f">{PASSWORD}", *rights.split(), "-acl")
+        before = admin.dbsize()
+
+    def told(user: str, *, evictable: bool = True) -> list[Sign]:
+        options = {"username": Secret(user), "password": Secret(PASSWORD)}
+        settings = cache_settings(server, options=options, evictable=evictable)
+        return list(cache_checkup(configured("shop"), "cache", settings))
+
+    found = told("tailrace")
+    assert [(one.level, one.check) for one in found] == [
+        ("ok", "cache"), ("warning", "eviction"), ("error", "acl"), ("error", "acl")
+    ]  # fmt: skip
+    assert ["MSET" in found[2].message, "SCAN" in found[3].message] == [True, True]
+    assert "cannot be asked" in told("silent")[-1].message
+    with pytest.raises(SinkUnfit, match="may evict"):
+        told("tailrace", evictable=False)
+    with client_of(server) as admin:
+        assert admin.dbsize() == before, "it has only looked"
+
+
+def test_index_that_takes_no_writes_or_forgets_deletes_too_soon_is_said_before_its_sink_runs(
+    opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    opened(opensearch.url, sink_name).close()
+    name = f"shop.{sink_name}.public.t"
+    ask(opensearch.url, "PUT", f"/{name}/_settings", {"index": {"gc_deletes": "60s", "blocks.write": True}})
+    config, settings = configured_search(opensearch.url)
+
+    found = list(search_checkup(config, sink_name, settings))
+
+    assert {one.check for one in found if one.level == "ok"} == {"search", "search_health", "search_indices"}
+    assert {one.check for one in found if one.level == "warning"} >= {"search_block", "gc_deletes"}
+    assert not [one for one in found if one.level == "error"]
+
+
+def test_sink_whose_store_does_not_answer_is_a_finding_and_no_end() -> None:
+    whole = structs.replace(
+        configured("shop"),
+        sinks={"cache": Cache(url="redis://127.0.0.1:1/0"), "find": Search(url="http://127.0.0.1:1")},
+    )
+
+    found = examine_sinks(whole, None)
+
+    assert [(one.group, one.level, one.message.partition(":")[0]) for one in found] == [
+        ("sinks", "error", "cache"),
+        ("sinks", "error", "find"),
+    ]
