@@ -118,12 +118,8 @@ local function equal(key, fields)
   end
   return true
 end
-local packed = cmsgpack.unpack(ARGV[4])
-for i = 1, #KEYS / 2 do
-  local key, mark, at = KEYS[2 * i - 1], KEYS[2 * i], 4 * i - 3
-  local new, fields, kept, u = packed[at], packed[at + 1], packed[at + 2], packed[at + 3]
-  local k = #kept
-  local verdict, there = judge(mark, new), redis.call('EXISTS', key) == 1
+local function whole(i, verdict, key, mark, new, fields, kept, u)
+  local k, there = #kept, redis.call('EXISTS', key) == 1
   if verdict == 'same' and (there and k > 0 or not there and u > 0 or there and equal(key, fields)) then
     verdict = 'O'
   elseif verdict == 'new' or verdict == 'same' then
@@ -141,6 +137,26 @@ for i = 1, #KEYS / 2 do
     verdict = 'D'
   end
   out[i] = verdict
+end
+local packed, marks, sets, gone, rows = cmsgpack.unpack(ARGV[4]), {}, {}, {}, {}
+local lasting = ARGV[1] == '0' and ARGV[2] == '0'
+for i = 1, #KEYS / 2 do marks[i] = KEYS[2 * i] end
+local olds = redis.call('MGET', unpack(marks))
+for i = 1, #KEYS / 2 do
+  local key, mark, at = KEYS[2 * i - 1], KEYS[2 * i], 4 * i - 3
+  local new, fields, kept = packed[at], packed[at + 1], packed[at + 2]
+  local verdict = judged(olds[i], new)
+  if lasting and verdict == 'new' and #kept == 0 then
+    sets[#sets + 1], sets[#sets + 2], gone[#gone + 1], rows[#rows + 1] = mark, new, key, fields
+    out[i] = 'D'
+  else
+    whole(i, verdict, key, mark, new, fields, kept, packed[at + 3])
+  end
+end
+if #gone > 0 then
+  redis.call('MSET', unpack(sets))
+  redis.call('DEL', unpack(gone))
+  for i = 1, #gone do redis.call('HSET', gone[i], unpack(rows[i])) end
 end
 return table.concat(out)
 """
