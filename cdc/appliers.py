@@ -100,7 +100,7 @@ def start_applied(
                 letters=letters,
                 directory=TopicAdmin(config.kafka, client_id=f"{group}.admin"),
                 schemas=schemas,
-                control=Control(state),
+                control=Control(state, clock),
                 places=ReadPlaces(state_of_places),
                 clock=clock,
                 observer=observer,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkBehind
-from cdc.reach import Sight, await_sight, is_at, wanted_key, wanted_lsn
+from cdc.reach import Sight, Wanted, await_sight, is_at, wanted_key, wanted_lsn
 from cdc.web.wait import shared
 
 TIMEOUT_S: Final = 10.0
@@ -44,11 +45,15 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a sink holds: every transaction that committed before `lsn`, as of the cut with this number."""
+    """What a sink holds: every transaction that committed before `lsn`, as of the cut with this number.
+
+    `blocked` are tables and keys of some rows of which it has an older state, because their newer one was refused.
+    """
 
     lsn: str
     cut: int
     waited_s: float
+    blocked: Sequence[tuple[str, str]] = ()
 
 
 class Waiter:
@@ -71,26 +76,29 @@ class Waiter:
     ) -> None:
         self.close()
 
-    def wait(self, sink: str, lsn: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> Held:
+    def wait(
+        self, sink: str, lsn: str, *, key: str | None = None, table: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Held:
         """Return when readers of `sink` see every transaction that committed before `lsn` (``0/1B60CC8``).
 
-        With `key`, a JSON object as the topic's keys are, also that its newest row is what they see. Raises SinkBehind
+        With `key`, a JSON object as the topic's keys are, also that its newest row is what they see; with `table`
+        (``schema.table``) that of this table, for others may have such a key, too. Raises SinkBehind
         when the time is up, KeyBlocked when a record of the key was refused, UsageError for what is no sink, LSN or
         key, BrokerUnreachable and SinkUnreachable when that cannot be told now.
         """
-        wanted = wanted_lsn(lsn), None if key is None else wanted_key(key)
+        wanted, sight = Wanted(wanted_lsn(lsn), None if key is None else wanted_key(key), table), self._sight(sink)
         began_s = self._clock.monotonic_s()
-        reach = await_sight(self._sight(sink), wanted, timeout_s, self._clock, self._stop)
+        reach = await_sight(sight, wanted, timeout_s, self._clock, self._stop)
         waited_s = self._clock.monotonic_s() - began_s
-        if reach is None or not is_at(reach, wanted[0]):
+        if reach is None or not is_at(reach, wanted.lsn):
             at = reach.end_lsn if reach else "an LSN further back than is looked"
             raise SinkBehind(
-                f"sink {sink!r} is at {at} and not at {wanted[0]} after {waited_s:.0f} s",
+                f"sink {sink!r} is at {at} and not at {wanted.lsn} after {waited_s:.0f} s",
                 hint="do capture and the sink run?",
                 command="cdc status",
-                lsn=wanted[0],
+                lsn=wanted.lsn,
             )
-        return Held(str(reach.end_lsn), reach.cut, waited_s)
+        return Held(str(reach.end_lsn), reach.cut, waited_s, sight.blocked_keys())
 
     def close(self) -> None:
         """Let go whoever waits, and end the connections. May be called twice."""

@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Self
 
 from cdc.clock import Clock
@@ -149,6 +150,10 @@ class DeadLetterView:
             return {}
 
 
+def _table(place: Place) -> str:
+    return ".".join(table_of(place[0]))
+
+
 class BlockedNow:
     """Which keys of a partition are blocked now; reads on from look to look. Close it."""
 
@@ -170,10 +175,16 @@ class BlockedNow:
         self._look()
         return frozenset(self._keys.get(place, ()))
 
-    def has(self, key: bytes) -> bool:
-        """Whether the key is blocked, of whatever table."""
+    def has(self, key: bytes, table: str | None = None) -> bool:
+        """Whether the key is blocked, of that table or of any."""
         self._look()
-        return any(key in keys for keys in self._keys.values())
+        return any(key in keys and table in {None, _table(place)} for place, keys in self._keys.items())
+
+    def some(self, count: int) -> list[tuple[str, str]]:
+        """Tables and keys of some that are blocked."""
+        self._look()
+        found = ((_table(place), key.decode(errors="replace")) for place, keys in self._keys.items() for key in keys)
+        return sorted(islice(found, count))
 
     def _look(self) -> None:
         try:

@@ -6,9 +6,9 @@ How far a sink is comes from a `Look` that is handed in; what a sink is made of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -38,9 +38,21 @@ def _nothing() -> None:
     """Readers of most stores see what is written at once."""
 
 
-def _never(key: bytes) -> bool:  # noqa: ARG001 - the signature of the hook
+def _never(key: bytes, table: str | None) -> bool:  # noqa: ARG001 - the signature of the hook
     """Without dead letters no key is blocked."""
     return False
+
+
+def _none() -> Sequence[tuple[str, str]]:
+    return ()
+
+
+class Wanted(NamedTuple):
+    """What is waited for: an LSN, and maybe a key, of one table or of whichever has such a key."""
+
+    lsn: Lsn
+    key: bytes | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +62,15 @@ class Sight:
     Attributes:
         look: how far it is.
         settle: returns when readers see everything that was applied before the call (`sinks.contract.Target.refresh`).
-        blocked: whether a record of this key was refused, so that the sink does not have its newest.
+        blocked: whether a record of this key (of this table, or of any) was refused, so that the sink does not have its
+            newest.
+        blocked_keys: table and key of some that are blocked, for people.
     """
 
     look: Look
     settle: Callable[[], None] = _nothing
-    blocked: Callable[[bytes], bool] = _never
+    blocked: Callable[[bytes, str | None], bool] = _never
+    blocked_keys: Callable[[], Sequence[tuple[str, str]]] = _none
 
 
 def wanted_lsn(text: str) -> Lsn:
@@ -96,18 +111,15 @@ def await_reach(look: Look, lsn: Lsn, timeout_s: float, clock: Clock, stop: thre
             return reach
 
 
-def await_sight(
-    sight: Sight, wanted: tuple[Lsn, bytes | None], timeout_s: float, clock: Clock, stop: threading.Event
-) -> Reach | None:
+def await_sight(sight: Sight, wanted: Wanted, timeout_s: float, clock: Clock, stop: threading.Event) -> Reach | None:
     """As `await_reach`, for an LSN and maybe a key; readers see what is reached when this returns.
 
     Raises KeyBlocked, and what the functions of `sight` raise.
     """
-    lsn, key = wanted
-    reach = await_reach(sight.look, lsn, timeout_s, clock, stop)
-    if is_at(reach, lsn):
+    reach = await_reach(sight.look, wanted.lsn, timeout_s, clock, stop)
+    if is_at(reach, wanted.lsn):
         # Asked only now: who parks a record says so before he goes on.
-        if key is not None and sight.blocked(key):
+        if wanted.key is not None and sight.blocked(wanted.key, wanted.table):
             raise KeyBlocked(
                 "a record of this key was refused by the store, so the sink has an older one",
                 hint="see why, then have it tried again or passed over",

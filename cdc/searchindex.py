@@ -23,14 +23,15 @@ from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import schema_topic, sink_group
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
-from cdc.sinkpause import pause_sink, resume_sink
+from cdc.sinkpause import pause_sink, renew_pause, resume_sink
 from cdc.telemetry import log
 from sinks.contract import Topic
-from sinks.control import PAUSE_KEY
+from sinks.control import PAUSE_KEY, holds, until_ms
 from sinks.fold import by_key, change_of
 from sinks.marks import metadata, window_of
 from sinks.readplaces import ReadPlaces
 from sinks.schemabook import SchemaBook
+from sinks.search.closing import lease_ms, renewing
 from sinks.search.mapping import PLAIN, form_of, source_of
 from sinks.search.matches import MatchTopic
 from sinks.search.placebook import PlaceBook
@@ -66,7 +67,7 @@ def search_of(config: Config, sink: str) -> Search:
     if not isinstance(settings, Search):
         raise UsageError(
             f"sink {sink!r} is not of kind search",
-            hint="a cache is filled anew by emptying it and its group; a lake by a new path",
+            hint="a cache is filled anew by `cdc sink rebuild`; a lake by a new path",
         )
     return settings
 
@@ -182,20 +183,26 @@ def _tables(what: Swapping, settings: Search, book: SchemaBook) -> list[tuple[To
 @contextmanager
 def _paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
     """Workers stand still, and go on afterwards unless somebody had paused them before."""
+    try:
+        with renewing(lambda: renew_pause(config, sink, lease_ms(clock))):
+            try:
+                pause_sink(config, sink, clock, timeout_s=PAUSE_S, lease_ms=lease_ms(clock))
+            except SinkBehind as error:
+                log.get().warning("search_workers_not_paused", sink=sink, reason=str(error))
+            yield
+    finally:
+        if not _paused_for_good(config, sink, clock):
+            resume_sink(config, sink)
+
+
+def _paused_for_good(config: Config, sink: str, clock: Clock) -> bool:
+    """Whether somebody paused it until somebody resumes it."""
     state = StateTopic(config, sink)
     try:
-        was_paused = PAUSE_KEY in state.load()
+        there = state.load().get(PAUSE_KEY)
     finally:
         state.close()
-    try:
-        try:
-            pause_sink(config, sink, clock, timeout_s=PAUSE_S)
-        except SinkBehind as error:
-            log.get().warning("search_workers_not_paused", sink=sink, reason=str(error))
-        yield
-    finally:
-        if not was_paused:
-            resume_sink(config, sink)
+    return holds(there, clock) is not None and not until_ms(there)
 
 
 class _Schemas:

@@ -11,24 +11,26 @@ from cdc.config.settings import Config
 from cdc.errors import SinkBehind
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import sink_group
-from sinks.control import PAUSE_KEY, heard, pause_of, pause_value
+from sinks.control import PAUSE_KEY, heard, holds, pause_of, pause_value, until_ms
 from sinks.statetopic import StateTopic
 
 _LOOK_S: Final = 0.2
 
 
-def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float) -> int:
+def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float, lease_ms: int = 0) -> int:
     """Returns when every worker of the sink has committed and applies nothing; how many there are.
 
-    A sink that is paused already stays so. Raises SinkBehind when workers do not say so in time; the wish holds.
+    A sink that is paused already stays so. With `lease_ms` the wish holds until then only, in ms since 1970.
+    Raises SinkBehind when workers do not say so in time; the wish holds.
     """
     state, group = StateTopic(config, sink), sink_group(config.name, sink)
     admin = GroupAdmin(config.kafka)
     try:
         kept = state.load()
-        pause = pause_of(kept.get(PAUSE_KEY)) or secrets.token_hex(8)
-        if PAUSE_KEY not in kept:
-            state.put([(PAUSE_KEY, pause_value(pause))])
+        pause = holds(kept.get(PAUSE_KEY), clock)
+        if pause is None or (until_ms(kept.get(PAUSE_KEY)) and not lease_ms):
+            pause = pause or secrets.token_hex(8)
+            state.put([(PAUSE_KEY, pause_value(pause, lease_ms))])
         ends_s = clock.monotonic_s() + timeout_s
         while True:
             members = admin.members(group)
@@ -42,6 +44,18 @@ def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float) -> 
                     command=f"cdc sink status {sink}",
                 )
             clock.wait(threading.Event(), _LOOK_S)
+    finally:
+        state.close()
+
+
+def renew_pause(config: Config, sink: str, lease_ms: int) -> None:
+    """Have a pause that holds for a time hold longer; nothing if it is gone, or holds for good."""
+    state = StateTopic(config, sink)
+    try:
+        there = state.load().get(PAUSE_KEY)
+        pause = pause_of(there)
+        if pause is not None and until_ms(there):
+            state.put([(PAUSE_KEY, pause_value(pause, lease_ms))])
     finally:
         state.close()
 

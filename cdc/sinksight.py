@@ -6,7 +6,7 @@ Asks Kafka and the store, no process of the sink. Part of the composition root b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -20,6 +20,7 @@ from sinks.reach import SinkReach
 
 _CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
 _CUTS_AHEAD_BYTES: Final = 4 << 20
+_NAMED_MAX: Final = 10  # blocked keys in an answer to who waits
 
 
 def applied_sight(config: Config, name: str, settings: Applied, closing: ExitStack) -> Sight:
@@ -39,10 +40,11 @@ def applied_sight(config: Config, name: str, settings: Applied, closing: ExitSta
         found = reach()
         return None if found is None else Reach(found.cut, found.end_lsn)
 
-    blocked = _blocked(config, name, closing)
+    blocked = _Blocked(config, name, closing)
     if isinstance(settings, Search):
-        return Sight(look, settle=_refreshed(config, name, settings, closing), blocked=blocked)
-    return Sight(look, blocked=blocked)
+        settle = _refreshed(config, name, settings, closing)
+        return Sight(look, settle=settle, blocked=blocked.has, blocked_keys=blocked.some)
+    return Sight(look, blocked=blocked.has, blocked_keys=blocked.some)
 
 
 def _refreshed(config: Config, name: str, settings: Search, closing: ExitStack) -> Callable[[], None]:
@@ -54,15 +56,26 @@ def _refreshed(config: Config, name: str, settings: Search, closing: ExitStack) 
     return indices.refresh_all
 
 
-def _blocked(config: Config, name: str, closing: ExitStack) -> Callable[[bytes], bool]:
-    """Asked by several threads; most who wait name no key."""
-    lock = threading.Lock()
-    made: list[BlockedNow] = []
+class _Blocked:
+    """Asked by several threads, and connected when it is first asked."""
 
-    def has(key: bytes) -> bool:
-        with lock:
-            if not made:
-                made.append(closing.enter_context(BlockedNow(config, name)))
-            return made[0].has(key)
+    def __init__(self, config: Config, name: str, closing: ExitStack) -> None:
+        self._place = (config, name)
+        self._closing = closing
+        self._lock = threading.Lock()
+        self._made: BlockedNow | None = None
 
-    return has
+    def has(self, key: bytes, table: str | None) -> bool:
+        """See `Sight.blocked`."""
+        with self._lock:
+            return self._now().has(key, table)
+
+    def some(self) -> Sequence[tuple[str, str]]:
+        """See `Sight.blocked_keys`."""
+        with self._lock:
+            return self._now().some(_NAMED_MAX)
+
+    def _now(self) -> BlockedNow:
+        if self._made is None:
+            self._made = self._closing.enter_context(BlockedNow(*self._place))
+        return self._made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,16 +10,14 @@ from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
 from cdc.errors import TopicMismatch
 from cdc.kafka.consumer import LogReader
-from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.kafka.groupoffsets import GroupAdmin, GroupOffsets
 from cdc.lsn import Lsn
-from cdc.model.names import cuts_topic, sink_group, sink_state_topic
-from cdc.model.progress import Cut
-from cdc.progress.records import decode
+from cdc.model.names import sink_group, sink_state_topic
 from sinks.contract import Place
-from sinks.control import PAUSE_KEY, pause_of
+from sinks.control import PAUSE_KEY, holds
+from sinks.reach import SinkReach
 from sinks.schemabook import SchemaBook
 
-_CUTS: Final = 4096  # offsets of the cut index that are looked through: a full map comes every 1,000 records
 _TIMES: Final = 8  # partitions whose next record is read to tell its age
 
 
@@ -95,7 +93,7 @@ class SinkViewer:
             positions=committed,
             lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
             lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
-            lsn=self._lsn(committed, topics) if committed else None,
+            lsn=self._lsn(group, settings) if committed else None,
             paused=self._paused(name),
         )
 
@@ -110,12 +108,18 @@ class SinkViewer:
                 break
         return 0.0 if oldest_ms is None else max(0.0, self._clock.wall_s() - oldest_ms / 1000)
 
-    def _lsn(self, positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
-        place = (cuts_topic(self._config.name), 0)
-        low, high = self._reader.end_offsets([place[0]])[place]
-        batches = self._reader.read({place: max(low, high - _CUTS)}, {place: high})
-        cuts = [decode(record[5], Cut, place[0]) for batch in batches for record in batch if record[5] is not None]
-        return reached_lsn(cuts, positions, topics)
+    def _lsn(self, group: str, settings: Applied) -> Lsn | None:
+        reach = SinkReach(
+            self._config.name,
+            settings.tables,
+            lambda: LogReader(self._config.kafka, client_id="tailrace-sinks"),
+            lambda: GroupOffsets(self._config.kafka, group),
+        )
+        try:
+            found = reach()
+        finally:
+            reach.close()
+        return None if found is None else found.end_lsn
 
     def _paused(self, name: str) -> bool:
         topic = sink_state_topic(self._config.name, name)
@@ -123,22 +127,7 @@ class SinkViewer:
             found = self._reader.last_records(topic, keys=[PAUSE_KEY])
         except TopicMismatch:
             return False
-        return PAUSE_KEY in found and pause_of(found[PAUSE_KEY][1]) is not None
-
-
-def reached_lsn(cuts: Collection[Cut], positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
-    """The LSN of the newest cut whose records in these topics all lie below the positions."""
-    offsets: dict[Place, int] = {}
-    begun, found = False, None
-    for cut in cuts:
-        begun = begun or cut.full
-        for text, account in cut.changed.items():
-            topic, _, partition = text.rpartition("-")
-            if topic in topics:
-                offsets[topic, int(partition)] = account[0]
-        if begun and cut.next_ordinal == 0 and all(positions.get(at, 0) >= offset for at, offset in offsets.items()):
-            found = Lsn(cut.end_lsn)
-    return found
+        return PAUSE_KEY in found and holds(found[PAUSE_KEY][1], self._clock) is not None
 
 
 def looked(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from cdc.model.progress import SchemaRecord
@@ -158,6 +158,25 @@ class Target(Protocol):
 
     def close(self) -> None:
         """End the connections. May be called twice."""
+
+
+class Excuse(Enum):
+    """Why a store need not have of a key what the topic says."""
+
+    FINE = "it is as it may be"
+    EXPIRED = "the row has had its time, or was evicted: readers know that it may be missing"
+    UNTOLD = "the store has forgotten what would tell"
+
+
+@runtime_checkable
+class Lossy(Protocol):
+    """What a store is beside `Target` that may lack rows by its settings (`cdc verify` asks it)."""
+
+    def excuse(self, change: Change | None, held: Held | None, now_ms: int) -> Excuse | None:
+        """Of a key that does not agree with `change`, its last one (None: the topic has none): why that may be so.
+
+        None: it may not. Unmarked rows have -1 as their version and no key.
+        """
 
 
 class Parked(NamedTuple):

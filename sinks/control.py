@@ -1,6 +1,7 @@
 """Whether a sink is paused, and who has heard of it: records in the sink's state topic, so that it lasts.
 
-``{"control":"pause"}`` -> ``{"pause":id}`` is the wish; it is gone when somebody resumes.
+``{"control":"pause"}`` -> ``{"pause":id}`` is the wish; it is gone when somebody resumes. With ``"until_ms"`` it holds
+until then, unless it is written anew: a command that pauses for a moment may be killed in it.
 ``{"control":"paused","member":m}`` -> ``{"pause":id}`` says that a worker applies nothing and has committed.
 """
 
@@ -10,6 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from cdc.clock import Clock
 from sinks.statetopic import Entry
 
 PAUSE_KEY: Final = b'{"control":"pause"}'
@@ -33,9 +35,24 @@ def paused_key(member: str) -> bytes:
     return json.dumps({"control": "paused", "member": member}, separators=(",", ":")).encode()
 
 
-def pause_value(pause: str) -> bytes:
+def pause_value(pause: str, until_ms: int = 0) -> bytes:
     """Value of both."""
-    return json.dumps({"pause": pause}, separators=(",", ":")).encode()
+    until = {"until_ms": until_ms} if until_ms else {}
+    return json.dumps({"pause": pause, **until}, separators=(",", ":")).encode()
+
+
+def until_ms(value: bytes | None) -> int:
+    """Until when a pause holds, in ms since 1970; 0: until somebody resumes."""
+    if value is None or pause_of(value) is None:
+        return 0
+    found = json.loads(value).get("until_ms", 0)
+    return found if isinstance(found, int) else 0
+
+
+def holds(value: bytes | None, clock: Clock) -> str | None:
+    """As `pause_of`, unless its time is over."""
+    until = until_ms(value)
+    return None if until and clock.wall_s() * 1000 > until else pause_of(value)
 
 
 def pause_of(value: bytes | None) -> str | None:
@@ -62,23 +79,25 @@ def heard(entries: Iterable[tuple[bytes, bytes | None]], pause: str) -> set[str]
 class Control:
     """A worker's side. One thread."""
 
-    def __init__(self, state: StateEntries) -> None:
+    def __init__(self, state: StateEntries, clock: Clock) -> None:
         self._state = state
-        self._pause = pause_of(state.load().get(PAUSE_KEY))
+        self._clock = clock
+        self._wish = state.load().get(PAUSE_KEY)
         self._said: bytes | None = None
 
     def look(self) -> str | None:
         """Which pause holds now; None: none. Raises BrokerUnreachable."""
         for key, value in self._state.new():
             if key == PAUSE_KEY:
-                self._pause = pause_of(value)
-        return self._pause
+                self._wish = value
+        return holds(self._wish, self._clock)
 
     def say_paused(self, member: str) -> None:
         """This worker applies nothing, and what it applied is committed."""
-        if self._pause is not None:
+        pause = pause_of(self._wish)
+        if pause is not None:
             self._said = paused_key(member)
-            self._state.put([(self._said, pause_value(self._pause))])
+            self._state.put([(self._said, pause_value(pause))])
 
     def say_running(self) -> None:
         """It goes on, or ends."""

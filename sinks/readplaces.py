@@ -79,18 +79,20 @@ def forget(config: Config, sink: str) -> None:
         state.close()
 
 
-def woken(config: Config, sink: str, clock: Clock) -> None:
-    """The store was compared and repaired as of the offsets it is at, so it slept no longer.
+def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[Place, tuple[int, int]]) -> None:
+    """The store was compared and repaired as of the offsets it is at, so it slept no longer, and lacks nothing.
 
-    Nobody may be in its group. Topic ids stay as they were: a topic that was made again stays another one.
+    Nobody may be in its group. Topic ids stay as they were: a topic that was made again stays another one. `bounds` are
+    the first offset and the end of each partition that was compared: where what it is at is gone, it goes on at these.
     """
     admin, group = GroupAdmin(config.kafka), sink_group(config.name, sink)
     now_s = clock.wall_s()
     fresh: dict[Place, Committed] = {}
     for place, one in admin.committed(group).items():
         mark = mark_of(one.metadata)
-        if mark is not None:
-            fresh[place] = Committed(one.offset, metadata(mark.topic_id, now_s))
+        if mark is not None and place in bounds:
+            low, high = bounds[place]
+            fresh[place] = Committed(min(max(one.offset, low), high), metadata(mark.topic_id, now_s))
     admin.alter(group, fresh)
 
 

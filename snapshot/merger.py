@@ -3,7 +3,8 @@
 The way of a table: begun (nobody knows which transactions were open) -> suspected (they are known, and waited for) ->
 planned (leaves and blocks) -> read, chunk by chunk, by any number of workers at once -> checked (the leaves still lie
 where they lay) -> complete. A leaf that was rewritten, truncated or attached meanwhile is planned again, whole. After a
-gap it is swept, too (`snapshot.sweep`), before it is checked. It may be paused on the way. Stopped, a table is complete
+gap it is swept, too (`snapshot.sweep`), before it is checked, and so are keys that were asked for and that it does not
+have. It may be paused on the way. Stopped, a table is complete
 again if it ever was, else stopped until somebody begins it anew.
 
 Everything in `snapshot.window` dies with the replication session; what is done is in the log.
@@ -360,6 +361,7 @@ class Merger:
                 count, size = self.sweeps.judge(chunk, verdict, place)
                 row_count += count
                 byte_count += size
+            self._miss(chunk, verdict, place)
             self._done(chunk, verdict)
         return row_count, byte_count
 
@@ -401,6 +403,12 @@ class Merger:
     def seen(self, snapshot: Snapshot) -> None:
         """A snapshot taken just now."""
         self.window.seen(snapshot)
+
+    def _miss(self, chunk: Chunk, verdict: Verdict, place: Place) -> None:
+        """Note the keys that were asked for and that the table does not have, unless the stream has seen to them."""
+        spec, table = chunk.spec, self._tables[chunk.spec.table]
+        if table.keyed and spec.keys and not spec.named and not spec.sweep and not verdict.everything:
+            table.absent |= set(spec.keys) - verdict.keys - place.keys(spec, chunk.rows)
 
     def _done(self, chunk: Chunk, verdict: Verdict) -> None:
         spec, table = chunk.spec, self._tables[chunk.spec.table]

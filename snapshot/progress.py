@@ -146,7 +146,7 @@ def _reasons(one: TableProgress, pressure: Pressure) -> Iterable[str]:
     if one.state == "planned" and pressure.throttled:
         yield "snapshot.rows_per_s_max"
     if one.shown == "sweeping" and not one.searched:
-        yield "its topic, which is read for keys from before the gap"
+        yield "its topic, which is read for keys that the table does not have"
     if one.chunks_waiting:
         yield f"the stream to pass the moment {one.chunks_waiting} chunks were read"
 

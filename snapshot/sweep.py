@@ -1,4 +1,4 @@
-"""What of a table only an earlier epoch of the log speaks of: the state of one sweep. Pure.
+"""What of a table only the log speaks of: the state of one sweep. Pure.
 
 After a gap nobody knows which rows were deleted in it. So when every row is read anew, keys whose last record is from
 before the new epoch are looked for in the table once more, and those that it does not have are deleted from the log.
@@ -6,6 +6,9 @@ before the new epoch are looked for in the table once more, and those that it do
 The way of a sweep: idle -> following, when the table is read: from now on every key that is streamed is noted ->
 bounded, when it is known up to which offsets the log has what was streamed before that -> offered keys, some at a time,
 by who reads the topic (`snapshot.sweeper`) -> done. A key that was streamed since is the stream's: it is no candidate.
+
+The same goes for keys that somebody had read again and the table does not have: of these, whatever epoch their records
+are of, those that the topic has alive are candidates.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ class Sweep:
     """One per table and replication session. Not thread-safe.
 
     Attributes:
-        marks: for each partition of the topic the offset where the epoch begins.
+        marks: for each partition of the topic the offset where the epoch begins; empty: every record counts as older.
+        among: keys that may be candidates; None for all.
         until: up to where the topic is to be read; None: not known yet.
         turn: counts the beginnings, so that what belongs to an earlier one is not taken for this one's.
         keys: candidates that are to be looked for in the table.
@@ -34,8 +38,11 @@ class Sweep:
         done: no candidate is left.
     """
 
-    def __init__(self, marks: tuple[int, ...], *, noted_max: int = _NOTED_MAX) -> None:
+    def __init__(
+        self, marks: tuple[int, ...], *, among: frozenset[bytes] | None = None, noted_max: int = _NOTED_MAX
+    ) -> None:
         self.marks = marks
+        self.among = among
         self.until: Bounds | None = None
         self.turn = 0
         self.keys: set[bytes] = set()

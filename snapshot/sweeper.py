@@ -1,4 +1,4 @@
-"""The thread that reads topics for sweeps: which keys have a record from before a gap only (`snapshot.sweep`).
+"""The thread that reads topics for sweeps: which keys are candidates (`snapshot.sweep`).
 
 It asks the source nothing: candidates are handed to the merger, some at a time, and workers look for them. What it
 cannot mend is kept as `failure`, which ends capture by the error's own policy; a sweep is begun anew after that.
@@ -26,7 +26,12 @@ class Stale(Protocol):
     """Who knows the topics; `cdc.publish.livekeys.StaleKeys` does, by the name of a topic."""
 
     def __call__(
-        self, table: str, marks: tuple[int, ...], ends: Bounds, streamed: Callable[[], set[bytes] | None]
+        self,
+        table: str,
+        marks: tuple[int, ...],
+        ends: Bounds,
+        streamed: Callable[[], set[bytes] | None],
+        among: frozenset[bytes] | None,
     ) -> AbstractContextManager[Iterator[tuple[list[bytes], int]]]:
         """See `cdc.publish.livekeys.StaleKeys.of`."""
 
@@ -77,7 +82,7 @@ class Sweeper:
 
         assert sweep.until is not None
         count = 0
-        with self._stale(table, sweep.marks, sweep.until, streamed) as pages:
+        with self._stale(table, sweep.marks, sweep.until, streamed, sweep.among) as pages:
             for keys, left in pages:
                 count += len(keys)
                 with self._desk.merging():

@@ -51,6 +51,8 @@ class Sweeps:
     def begin_when_read(self, name: str) -> None:
         """Begin to sweep a table of which every row is read, and have a commit follow."""
         table = self._tables[name]
+        if table.absent and table.sweep is None:
+            table.sweep = Sweep((), among=frozenset(table.absent))
         if table.sweep is not None and not table.sweep.turn and table.complete_but_for_sweep:
             table.sweep.begin()
             self._note(name)

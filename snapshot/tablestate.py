@@ -58,7 +58,8 @@ class TableState:
         again: the table was complete before.
         keyed: only keys are read.
         owed: rows whose records lack values that could not be read in time, by their keys as the log has them.
-        sweep: of keys that only an earlier epoch of the log speaks of, where one is wanted.
+        sweep: of keys that only an earlier epoch of the log speaks of, where one is wanted; or of those `absent`.
+        absent: keys that somebody had read, and the table did not have: deleted from the log where it has them.
     """
 
     relation: int
@@ -83,6 +84,7 @@ class TableState:
     keyed: bool = False
     owed: dict[bytes, OwedKey] = field(default_factory=dict)
     sweep: Sweep | None = None
+    absent: set[bytes] = field(default_factory=set)
 
     @classmethod
     def resumed(cls, record: SnapshotRecord) -> Self:
@@ -106,6 +108,7 @@ class TableState:
             keyed=record.keyed,
             owed={one.key: one for one in record.owed},
             sweep=Sweep(record.sweep) if record.sweep else None,
+            absent={key.encode() for key in record.absent},
         )
 
     @property
@@ -121,7 +124,8 @@ class TableState:
     @property
     def read(self) -> bool:
         """Whether nothing is left to be read."""
-        return self.complete_but_for_sweep and (self.sweep is None or self.sweep.done)
+        swept = not self.absent if self.sweep is None else self.sweep.done
+        return self.complete_but_for_sweep and swept
 
     @property
     def complete_but_for_sweep(self) -> bool:
@@ -156,7 +160,7 @@ class TableState:
 
     def end(self) -> None:
         """Nothing more is wanted of it now; a sweep that was not done is, when it is read again."""
-        self.leaves, self.recorded, self.repair, self.owed = {}, {}, set(), {}
+        self.leaves, self.recorded, self.repair, self.owed, self.absent = {}, {}, set(), {}, set()
         self.sweep = Sweep(self.marks) if self.marks and self.state != "complete" else None
         self.where, self.condition = "", None
         self.keyed, self.again, self.paused = False, False, False
@@ -190,6 +194,7 @@ class TableState:
             keyed=self.keyed,
             owed=tuple(self.owed[key] for key in sorted(self.owed)),
             sweep=self.marks,
+            absent=tuple(sorted(key.decode() for key in self.absent)),
         )
 
     def _recorded(self) -> dict[str, LeafRecord]:

@@ -26,7 +26,7 @@ _MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("
 @config_option
 @json_option
 def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) -> int:
-    """Check source and broker; say what to mend, and how. Changes nothing.
+    """Check source, broker and sinks; say what to mend, and how. Changes nothing.
 
     Exit code 0 when capture can run (warnings included), 3 when something must be done first.
     """
@@ -37,7 +37,7 @@ def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) 
     if as_sql:
         _print_script(config)
         return EXIT_OK
-    with output.waiting("looking at source and broker"):
+    with output.waiting("looking at source, broker and sinks"):
         findings = examine(config)
     error_count = sum(finding.level == "error" for finding in findings)
     if as_json:
@@ -64,6 +64,7 @@ def _show(findings: list[Finding], config: Config, *, quiet: bool) -> None:
         "tables": ", ".join(config.source.tables),
         "broker": config.kafka.bootstrap,
         "registry": config.registry.url,
+        "sinks": ", ".join(sorted(config.sinks)),
     }
     for group, members in groupby(findings, key=lambda finding: finding.group.value):
         shown = [finding for finding in members if not quiet or finding.level != "ok"]
@@ -99,8 +100,9 @@ def _verdict(findings: list[Finding]) -> Text:
     text = Text(", ").join(said)
     if not counts["error"]:
         return text.append(": `cdc run` can start")
-    text.append(": capture cannot start yet")
-    if any(finding.level == "error" and finding.group == "source" for finding in findings):
+    groups = {finding.group for finding in findings if finding.level == "error"}
+    text.append(": a sink cannot run yet" if groups == {"sinks"} else ": capture cannot start yet")
+    if "source" in groups:
         text.append("; `cdc doctor --sql` prints a script for a DBA")
     return text
 

@@ -22,7 +22,7 @@ from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InvariantError, Tailrac
 
 COMMANDS: Final[dict[str, str]] = {
     "init": "Write cdc.toml from the database it finds.",
-    "doctor": "Check source and broker; say what to mend, and how.",
+    "doctor": "Check source, broker and sinks; say what to mend, and how.",
     "run": "Capture changes into Kafka until stopped.",
     "status": "Show what a running daemon does.",
     "tail": "Print events as they are published.",

@@ -11,9 +11,11 @@ import click
 
 from cdc.cli import output
 from cdc.cli.options import config_option, configuration, json_option
+from cdc.errors import UsageError
 
 if TYPE_CHECKING:
     from cdc.clock import Clock
+    from cdc.config.settings import Cache, Config
     from cdc.searchindex import Swapping
     from sinks.search.rebuild import Swapped
 
@@ -29,15 +31,27 @@ _tables = click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE
 def rebuild_command(
     name: str, tables: tuple[str, ...], accept_refused: bool, config_path: Path | None, as_json: bool
 ) -> None:
-    """Fill new indices of the search sink NAME from the topics, and have readers search them.
+    """Fill the search sink or cache NAME from the topics anew.
 
-    The ones that are there are searched meanwhile, and kept for `cdc sink rollback`. Workers go on, and stand still for
-    the last moment. When a column has another type now, or the sink's settings other fields, this is what makes them
-    fit. Killed at any moment it can be run again.
+    Search: new indices are filled, and readers search them then. The ones that are there are searched meanwhile, and
+    kept for `cdc sink rollback`. Workers go on, and stand still for the last moment. When a column has another type
+    now, or the sink's settings other fields, this is what makes them fit. Killed at any moment it can be run again.
+
+    Cache: all rows of the sink are taken away, and the next `cdc sink run` brings them again; readers miss until then.
+    No worker may run.
     """
+    from cdc.config.settings import Cache
+    from cdc.config.sinks import sink_of
     from cdc.searchindex import Swapping, rebuild_indices
 
-    _show(rebuild_indices, Swapping(configuration(config_path), name, tables, accept_refused), as_json)
+    config = configuration(config_path)
+    settings = sink_of(config, name)
+    if isinstance(settings, Cache):
+        if tables or accept_refused:
+            raise UsageError("a cache is emptied as a whole", command=f"cdc sink rebuild {name}")
+        _empty(config, name, settings, as_json)
+        return
+    _show(rebuild_indices, Swapping(config, name, tables, accept_refused), as_json)
 
 
 @click.command("rollback")
@@ -56,6 +70,17 @@ def rollback_command(name: str, tables: tuple[str, ...], config_path: Path | Non
 
 
 COMMANDS: Final = (rebuild_command, rollback_command)
+
+
+def _empty(config: Config, name: str, settings: Cache, as_json: bool) -> None:
+    from cdc.cachefill import empty_cache
+    from cdc.clock import SystemClock
+
+    tables = empty_cache(config, name, settings, SystemClock())
+    if as_json:
+        output.show_json({"sink": name, "emptied": tables})
+    else:
+        output.done(f"{name} is empty ({', '.join(tables)}); `cdc sink run {name}` fills it")
 
 
 def _show(work: Callable[[Swapping, Clock], Iterator[Swapped]], what: Swapping, as_json: bool) -> None:

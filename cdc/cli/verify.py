@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cdc.verify.latest import Sample
     from cdc.verify.stores import Told
 
-_NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undecided", "blocked", "repaired")
+_NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undecided", "expired", "blocked", "repaired")
 
 
 @click.command("verify")

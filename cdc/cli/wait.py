@@ -14,12 +14,14 @@ from cdc.cli.options import config_option, configuration, json_option
 @click.option("--sink", required=True, help="The sink that is waited for.")
 @click.option("--lsn", "lsn_text", required=True, help="After your COMMIT: select pg_current_wal_insert_lsn().")
 @click.option("--key", "key_text", help="Fail when a record of this key was refused; as in the topic: '{\"id\":7}'.")
+@click.option("--table", help="Whose key that is, as public.orders; any table's without.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds.")
 @config_option
 @json_option
 def command(
-    sink: str, lsn_text: str, key_text: str | None, timeout_s: float, config_path: Path | None, as_json: bool
-) -> int:
+    sink: str, lsn_text: str, key_text: str | None, table: str | None, timeout_s: float, config_path: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Wait until a sink holds every transaction that committed before an LSN.
 
     Exit code 0 when it does and readers see it, 1 when the time is up, 3 when the key is blocked by a dead letter. GET
@@ -29,9 +31,13 @@ def command(
     from cdc.errors import EXIT_OK
 
     with Waiter(configuration(config_path)) as waiter:
-        found = waiter.wait(sink, lsn_text, key=key_text, timeout_s=timeout_s)
+        found = waiter.wait(sink, lsn_text, key=key_text, table=table, timeout_s=timeout_s)
     if as_json:
-        output.show_json({"sink": sink, "lsn": found.lsn, "cut": found.cut, "waited_s": found.waited_s})
+        blocked = [{"table": of, "key": key} for of, key in found.blocked]
+        told = {"sink": sink, "lsn": found.lsn, "cut": found.cut, "waited_s": found.waited_s, "blocked": blocked}
+        output.show_json(told)
     else:
+        for of, key in found.blocked:
+            output.note(f"{of}: {key} is blocked by a dead letter: {sink} has an older row")
         output.done(f"{sink} is at {found.lsn} (cut {found.cut}), after {found.waited_s:.1f} s")
     return EXIT_OK

@@ -7,6 +7,7 @@ from cdc.doctor.broker import check_broker, wanted_topics
 from cdc.doctor.facts import SourceFacts
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.gather import gather
+from cdc.doctor.sinks import examine_sinks
 from cdc.doctor.source import check_source
 from cdc.doctor.tables import check_tables
 from cdc.errors import ConfigError, TailraceError
@@ -19,7 +20,10 @@ BROKER_TIMEOUT_S = 10.0
 def examine(config: Config) -> list[Finding]:
     """All findings, grouped. Raises ConfigError only: a setting that cannot be used at all."""
     facts, found = examine_source(config)
-    return [*found, *examine_broker(config, facts), *examine_registry(config)]
+    broker = examine_broker(config, facts)
+    answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
+    sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)
+    return [*found, *broker, *examine_registry(config), *sinks]
 
 
 def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:

@@ -21,6 +21,7 @@ class Group(StrEnum):
     TABLES = "tables"
     BROKER = "broker"
     REGISTRY = "registry"
+    SINKS = "sinks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,25 @@ class TopicAdmin:
             raise failures[0]
         self._wait_visible([spec.topic for spec in specs], timeout_s)
 
+    def operations(self, topics: Sequence[str], *, timeout_s: float = 30.0) -> dict[str, frozenset[str]]:
+        """What our user may do with those that are there, as ``WRITE``; without those of which nothing is said.
+
+        Raises BrokerUnreachable, BrokerRefused.
+        """
+        doing = "ask for rights on topics"
+        asked = self._call(
+            doing,
+            lambda: self._client.describe_topics(
+                TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout_s
+            ),
+        )
+        found = {name: self._result(doing, future, timeout_s, topic=name) for name, future in asked.items()}
+        return {
+            name: frozenset(operation.name for operation in one.authorized_operations)
+            for name, one in found.items()
+            if one is not None and one.authorized_operations is not None
+        }
+
     def broker_facts(self, *, timeout_s: float = 30.0) -> BrokerFacts:
         """The cluster's id, its number of brokers, and the limits of one broker if we may read them."""
         doing = "describe the cluster"

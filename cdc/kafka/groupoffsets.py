@@ -84,6 +84,17 @@ class GroupAdmin:
         )
         return set() if found is None else {member.member_id for member in found.members}
 
+    def operations(self, group: str) -> frozenset[str] | None:
+        """What our user may do with a group, as ``READ``; None when the broker does not say."""
+        found = self._result(
+            f"ask for rights on group {group}",
+            lambda: self._client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=ASK_S
+            )[group].result(ASK_S),
+        )
+        told = None if found is None else found.authorized_operations
+        return None if told is None else frozenset(operation.name for operation in told)
+
     def _result(self, doing: str, ask: Any) -> Any:
         """The answer; None when there is no such group."""
         ends_s = self._clock.monotonic_s() + PATIENCE_S

@@ -71,25 +71,28 @@ class StaleKeys:
         marks: Sequence[int],
         ends: Mapping[Partition, int],
         streamed: Callable[[], set[bytes] | None],
+        among: frozenset[bytes] | None = None,
     ) -> Iterator[Iterator[tuple[list[bytes], int]]]:
         """Some of them, again and again, and how many are left behind these.
 
-        A record at or behind the mark of its partition is a newer one. The topic is read up to `ends`; what became of
+        A record at or behind the mark of its partition is a newer one; without marks none is. With `among` no other
+        keys are looked at. The topic is read up to `ends`, of every partition; what became of
         keys behind that is asked of `streamed` many times: the keys since it was last asked. None: give up.
 
         Raises SpoolFailed, BrokerUnreachable, TopicMismatch.
         """
-        bounds = {(topic, partition): mark for partition, mark in enumerate(marks)}
+        bounds = {(topic, partition): mark for partition, mark in enumerate(marks)} or ends
+        count = len(bounds)
         with _spool(topic) as spool, self._reader() as reader:
             for batch in _batches(reader, topic, ends):
-                _take(spool, batch, bounds)
+                _take(spool, batch if among is None else [one for one in batch if one[4] in among], bounds)
                 keys = streamed()
                 if keys is None:
                     yield iter(())
                     return
-                _change(spool, "insert or ignore into streamed values (?, ?)", _placed(keys, len(marks)))
+                _change(spool, "insert or ignore into streamed values (?, ?)", _placed(keys, count))
             spool.execute("delete from live where (partition, key) in (select partition, key from streamed)")
-            yield _pages(spool, len(marks), streamed, self._at_once)
+            yield _pages(spool, count, streamed, self._at_once)
 
 
 @contextmanager

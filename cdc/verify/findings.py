@@ -20,6 +20,7 @@ class TableFindings:
         compared: keys that one side or the other has.
         again: keys that were looked at more than once, because they changed meanwhile or differed.
         undecided: keys that kept changing until time was up: neither right nor wrong, and not clean.
+        expired: keys that the store need not have any more: their time is over, or they were evicted.
         blocked: keys that wait behind a dead letter, and so are not what the topic says.
         counts: keys that differ, by kind.
         repaired: of those, how many are right now.
@@ -34,6 +35,7 @@ class TableFindings:
     compared: int = 0
     again: int = 0
     undecided: int = 0
+    expired: int = 0
     blocked: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     repaired: int = 0
@@ -73,6 +75,7 @@ class TableFindings:
             "compared": self.compared,
             "looked_again": self.again,
             "undecided": self.undecided,
+            "expired": self.expired,
             "blocked": self.blocked,
             **{str(kind): count for kind, count in self.counts.items()},
             "repaired": self.repaired,

@@ -25,6 +25,7 @@ create table latest (
     xid integer, omitted text not null, seen integer not null default 0
 ) without rowid
 """
+_STRANGE: Final = "create table strange (name text primary key, at integer) without rowid"
 _COLUMNS: Final = "name, key, topic_partition, at, row, kept, schema_id, epoch, lsn, ts_ms, xid, omitted"
 _PUT: Final = f"insert or replace into latest ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
 
@@ -79,6 +80,7 @@ class Latest:
         self._db.execute("pragma journal_mode = off")
         self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
         self._db.execute(_SCHEMA)
+        self._db.execute(_STRANGE)
         self._db.execute("begin")
 
     def close(self) -> None:
@@ -107,10 +109,32 @@ class Latest:
         """Note that the other side has these."""
         self._db.executemany("update latest set seen = 1 where name = ?", [(key,) for key in keys])
 
-    def unseen(self) -> Iterator[bytes]:
-        """Live keys that the other side was not seen to have."""
-        for (key,) in self._db.execute("select name from latest where seen = 0 and row is not null"):
+    def unseen(self, *, deleted: bool = False) -> Iterator[bytes]:
+        """Live keys that the other side was not seen to have; with `deleted` those that were once, too."""
+        live = "" if deleted else " and row is not null"
+        for (key,) in self._db.execute(f"select name from latest where seen = 0{live}"):  # noqa: S608 - ours
             yield key
+
+    def note(self, key: bytes, mark: int) -> None:
+        """Put a key among those of a mark, above 1, however often; the newest mark counts."""
+        self._db.execute("update latest set seen = ? where name = ?", (mark, key))
+
+    def noted(self, mark: int) -> int:
+        """How many keys have that mark."""
+        (count,) = self._db.execute("select count(*) from latest where seen = ?", (mark,)).fetchone()
+        return int(count)
+
+    def add_strange(self, names: Iterable[tuple[str, int]]) -> None:
+        """Remember names in the store, and their versions, of which it does not say whose they are."""
+        self._db.executemany("insert or ignore into strange values (?, ?)", list(names))
+
+    def explain(self, names: Iterable[str]) -> None:
+        """These are names of keys of the topic."""
+        self._db.executemany("delete from strange where name = ?", [(name,) for name in names])
+
+    def strange(self) -> Iterator[tuple[str, int]]:
+        """Names and versions that nobody has explained."""
+        yield from self._db.execute("select name, at from strange order by name")
 
     def live_count(self) -> int:
         """Keys that are there."""

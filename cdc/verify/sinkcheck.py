@@ -7,7 +7,8 @@
        with the same records and the same version in the store differs. What changes between is looked at again, until
        time is up: then it is undecided.
 
-With `repair` keys that differ are mended under the store's own guard, and go through rounds once more.
+With `repair` keys that differ are mended under the store's own guard, and go through rounds once more. A store that may
+lack rows by its settings is asked whether it does (`sinks.contract.Lossy`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.judge import Kind, judge
 from cdc.verify.latest import Known, Latest, Sample, states_after
-from sinks.contract import Change, Content, Held, Place, Target, Topic, Verdict
+from sinks.contract import Change, Content, Excuse, Held, Lossy, Place, Target, Topic, Verdict
 from sinks.fold import by_key
 
 LOOK_KEYS: Final = 500  # of one question to the store
 ROUND_KEYS: Final = 20_000  # suspects of one round; their keys, and what came after of them, are in memory
 ROUND_S: Final = 0.3  # between rounds: a sink commits every 100 ms
 DECIDE_S: Final = 30.0  # for which suspects of one batch are looked at again
+
+_EXPIRED: Final = 2
+_UNTOLD: Final = 3
 
 _T = TypeVar("_T")
 _Blocked: TypeAlias = Callable[[Place], frozenset[bytes]]
@@ -97,6 +101,7 @@ class _Check:
         self._at: dict[Place, int] = {}
         self._found = TableFindings(table=topic.table, topic=topic.topic)
         self._blocked: set[bytes] = set()
+        self._lossy = sides.target if isinstance(sides.target, Lossy) else None
 
     def close(self) -> None:
         self._latest.close()
@@ -110,13 +115,17 @@ class _Check:
         self._told("again", len(suspects))
         for some in slices(suspects, ROUND_KEYS):
             self._settle(some)
+        for names in slices(self._latest.strange(), LOOK_KEYS):
+            self._foreign(names)
         self._found.blocked = len(self._blocked)
+        self._found.expired = self._latest.noted(_EXPIRED)
+        self._found.undecided += self._latest.noted(_UNTOLD)
         return self._found
 
     def _advance(self) -> None:
-        """Fold up to the committed offsets; they never go backwards here."""
-        committed = self._sides.committed(self._places)
-        until = {place: max(at, committed.get(place, at)) for place, at in self._at.items()}
+        """Fold up to the committed offsets; they never go backwards here, nor beyond what a topic that was cut has."""
+        committed, ends = self._sides.committed(self._places), self._ends()
+        until = {place: max(at, min(committed.get(place, at), ends[place])) for place, at in self._at.items()}
         count = 0
         for batch in self._sides.reader.read(self._at, until):
             self._latest.take(batch)
@@ -141,19 +150,19 @@ class _Check:
                     suspects.add(key)
                 if key not in known and one.content is not None:
                     unknown.add(key)
-            self._foreign([one for one in some if one.key is None])
-        suspects.update(self._latest.unseen())
+            self._latest.add_strange((one.name, one.version) for one in some if one.key is None)
+        suspects.update(self._latest.unseen(deleted=self._lossy is not None))
         found.compared += self._latest.live_count() + len(unknown)
         yield from sorted(suspects)
 
-    def _foreign(self, held: Sequence[Held]) -> None:
+    def _foreign(self, names: Sequence[tuple[str, int]]) -> None:
         """What was never written by us has no key to look at again."""
-        for one in held:
+        for name, _ in names:
             self._found.compared += 1
-            self._found.add(Kind.EXTRA, one.name)
-        if held and self._sides.repair:
-            self._sides.target.remove(self._topic.topic, held)
-            self._found.repaired += len(held)
+            self._found.add(Kind.EXTRA, name)
+        if self._sides.repair:
+            self._sides.target.remove(self._topic.topic, [Held(None, name, version, {}) for name, version in names])
+            self._found.repaired += len(names)
 
     def _settle(self, suspects: list[bytes]) -> None:
         """Decide these, mend what differs, and see that it is mended."""
@@ -203,6 +212,7 @@ class _Check:
         held: dict[bytes, Held | None] = {}
         for some in slices(keys, LOOK_KEYS):
             held.update(zip(some, sides.target.look(self._topic.topic, some), strict=True))
+        self._latest.explain(one.name for one in held.values() if one is not None and one.version < 0)
         ends = self._ends()
         known = self._latest.get(keys)
         later = self._later(known, held, ends)
@@ -268,7 +278,22 @@ class _Check:
     def _judge(
         self, key: bytes, accepted: Sequence[Change | None], held: Held | None, ends: Mapping[Place, int]
     ) -> Kind | None:
-        return judge(accepted, held, ends[self._place(key)], self._sides.content)
+        end = ends[self._place(key)]
+        kind = judge(accepted, held, end, self._sides.content)
+        if kind is None or self._lossy is None or (held is not None and held.version >= end):
+            return kind
+        now_ms = int(self._sides.clock.wall_s() * 1000)
+        excuses = {self._lossy.excuse(change, held, now_ms) for change in accepted}
+        if Excuse.FINE in excuses:
+            return None
+        if Excuse.EXPIRED in excuses:
+            self._latest.note(key, _EXPIRED)
+            return None
+        if Excuse.UNTOLD in excuses and not self._sides.repair:
+            self._latest.note(key, _UNTOLD)
+            self._found.show("undecided", _shown(key))
+            return None
+        return kind
 
     def _place(self, key: bytes) -> Place:
         return self._topic.topic, partition_of(key, self._topic.partition_count)

@@ -50,7 +50,8 @@ class SourceSides:
 
     Attributes:
         cut: the cut index once it has everything below an LSN.
-        repair: has capture read these keys of the table again, keys as the topic has them; None: nothing is mended.
+        repair: has capture read these keys of the table again, keys as the topic has them, and delete those that the
+            table does not have; returns those it asked for. None: nothing is mended.
         decide_s: how long suspects are looked at.
     """
 
@@ -58,7 +59,7 @@ class SourceSides:
     cut: Callable[[Lsn], CutIndex]
     clock: Clock
     sample: Sample
-    repair: Callable[[str, Sequence[bytes]], None] | None = None
+    repair: Callable[[str, Sequence[bytes]], Sequence[bytes]] | None = None
     decide_s: float = DECIDE_S
 
 
@@ -147,12 +148,11 @@ class SourceCheck:
     def _mend(self, differing: Mapping[bytes, _Suspect]) -> list[bytes]:
         """Have the keys read again, and wait until they are right; what is undecided then."""
         assert self._sides.repair is not None
-        self._sides.repair(self._table, [one.raw for one in differing.values() if one.kind is not Kind.EXTRA])
+        asked = set(self._sides.repair(self._table, [one.raw for one in differing.values()]))
         end_s = self._sides.clock.monotonic_s() + self._sides.decide_s
         while True:
             left, undecided = self._decide(list(differing))
-            mendable = [key for key in left if left[key].kind is not Kind.EXTRA]
-            if not mendable or self._sides.clock.monotonic_s() > end_s:
+            if not any(one.raw in asked for one in left.values()) or self._sides.clock.monotonic_s() > end_s:
                 break
             self._sides.clock.wait(threading.Event(), ROUND_S)
         self._found.repaired += len(differing) - len(left) - len(undecided)

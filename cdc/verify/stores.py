@@ -22,6 +22,7 @@ from cdc.verify.findings import TableFindings
 from cdc.verify.latest import Sample
 from cdc.verify.sinkcheck import Sides, check_topic
 from sinks.contract import Change, Content, Place, Target, Topic
+from sinks.readplaces import woken
 
 Told = Callable[[str, str, int], None]
 """Table, what is done (``fold``, ``again``), and how many records or keys."""
@@ -39,6 +40,8 @@ def verify_store(
     told: Told = lambda _, __, ___: None,
 ) -> list[TableFindings]:
     """Compare each table of a sink with its topic. The sink may run meanwhile, here or elsewhere.
+
+    A sink that was STALE or in GAP may go on when all of it was repaired while no worker ran.
 
     Raises UsageError when no table fits, CutNotReached when the sink never ran, and what Kafka and the store say.
     """
@@ -71,7 +74,11 @@ def verify_store(
             sample=sample,
             repair=repair,
         )
-        return [check_topic(sides, topic, lambda what, n, topic=topic: told(topic.table, what, n)) for topic in topics]  # type: ignore[misc]
+        found = [check_topic(sides, topic, lambda what, n, topic=topic: told(topic.table, what, n)) for topic in topics]  # type: ignore[misc]
+        whole = repair and not patterns and sample.share >= 1 and all(one.ok for one in found)
+        if whole and not groups.members(group):
+            woken(config, sink, clock, reader.end_offsets([topic.topic for topic in topics]))
+        return found
 
 
 def refuse_other_formats(config: Config) -> None:

@@ -9,15 +9,14 @@ import math
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from cdc.clock import Clock
 from cdc.errors import BrokerError, KeyBlocked, SinkError, UsageError
-from cdc.lsn import Lsn
-from cdc.reach import Look, Reach, SharedLook, SharedSettle, Sight, await_sight, is_at, wanted_key, wanted_lsn
+from cdc.reach import Look, Reach, SharedLook, SharedSettle, Sight, Wanted, await_sight, is_at, wanted_key, wanted_lsn
 
 TIMEOUT_DEFAULT_S: Final = 10.0
 TIMEOUT_MAX_S: Final = 60.0
@@ -69,16 +68,18 @@ class WaitRoute:
         began_s = self._clock.monotonic_s()
         try:
             reach = await_sight(look, wanted, timeout_s, self._clock, self._closing)
+            blocked = look.blocked_keys()
         except KeyBlocked as error:
             return _error(HTTPStatus.CONFLICT, error.message)
         except (SinkError, BrokerError) as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
         finally:
             self._places.release()
-        code = HTTPStatus.OK if is_at(reach, wanted[0]) else HTTPStatus.GATEWAY_TIMEOUT
+        named = {"blocked": [{"table": table, "key": key} for table, key in blocked]} if blocked else {}
+        code = HTTPStatus.OK if is_at(reach, wanted.lsn) else HTTPStatus.GATEWAY_TIMEOUT
         if code is not HTTPStatus.OK and self._closing.is_set():
             code = HTTPStatus.SERVICE_UNAVAILABLE
-        return Answer(code, _document(sink, asked, reach, self._clock.monotonic_s() - began_s))
+        return Answer(code, {**_document(sink, asked, reach, self._clock.monotonic_s() - began_s), **named})
 
     def close(self) -> None:
         """Let everybody who waits go."""
@@ -88,11 +89,11 @@ class WaitRoute:
 def shared(look: Look | Sight, clock: Clock) -> Sight:
     """The same for many at once."""
     sight = look if isinstance(look, Sight) else Sight(look)
-    return Sight(SharedLook(sight.look, clock), SharedSettle(sight.settle, clock), sight.blocked)
+    return replace(sight, look=SharedLook(sight.look, clock), settle=SharedSettle(sight.settle, clock))
 
 
-def _parsed(query: str) -> tuple[str, tuple[Lsn, bytes | None], float]:
-    """The LSN as it was asked for, LSN and key as they are waited for, and for how long. Raises UsageError."""
+def _parsed(query: str) -> tuple[str, Wanted, float]:
+    """The LSN as it was asked for, what is waited for, and for how long. Raises UsageError."""
     try:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     except ValueError as error:
@@ -108,7 +109,8 @@ def _parsed(query: str) -> tuple[str, tuple[Lsn, bytes | None], float]:
     if not 0 <= timeout_s <= TIMEOUT_MAX_S:
         raise UsageError(f"timeout_s is {text!r}", hint=f"it takes 0 to {TIMEOUT_MAX_S:.0f}; ask again after that")
     key = wanted_key(fields["key"][-1]) if "key" in fields else None
-    return fields["lsn"][-1], (lsn, key), timeout_s
+    table = fields["table"][-1] if "table" in fields else None
+    return fields["lsn"][-1], Wanted(lsn, key, table), timeout_s
 
 
 def _document(sink: str, asked: str, reach: Reach | None, waited_s: float) -> dict[str, Any]:

@@ -40,9 +40,10 @@ def translate(error: Exception, *, where: str, doing: str) -> SinkError:
             f"the store at {where} does not let our user {doing}",
             hint="docs/howto/cache.md has the rights that are needed, as an ACL rule",
         )
-    if isinstance(error, theirs.ConnectionError) and isinstance(error.__cause__, ssl.SSLCertVerificationError):
+    untrusted = _untrusted(error)
+    if untrusted is not None:
         return SinkUnfit(
-            f"the certificate of the store at {where} is not trusted: {error.__cause__.verify_message}",
+            f"the certificate of the store at {where} is not trusted: {untrusted.verify_message}",
             hint="ssl_ca_certs among the sink's options names the file of the authority",
         )
     if isinstance(error, theirs.ConnectionError | theirs.TimeoutError | theirs.ClusterDownError | theirs.TryAgainError):
@@ -62,6 +63,13 @@ def cluster(where: str) -> SinkUnfit:
         f"the store at {where} is a Redis Cluster, which is not supported",
         hint="take one primary, with replicas and Sentinel if it must outlive a machine",
     )
+
+
+def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """What the client's error was raised from, or while it was handled."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _code(error: Exception) -> str:

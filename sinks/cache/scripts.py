@@ -19,14 +19,16 @@ STATE: Final = 26
 """Bytes of a mark in front of the key: version, flag and tag."""
 
 _JUDGE: Final = """
-local function judge(mark, new)
-  local old = redis.call('GETRANGE', mark, 0, 25)
-  if #old ~= 26 then return 'new' end
+local function judged(old, new)
+  if not old or #old < 26 then return 'new' end
   if string.sub(old, 21, 26) ~= string.sub(new, 21, 26) then return 'S' end
   local a, b = string.sub(old, 1, 19), string.sub(new, 1, 19)
   if a > b then return 'O' end
   if a == b and string.sub(old, 20, 20) == string.sub(new, 20, 20) then return 'same' end
   return 'new'
+end
+local function judge(mark, new)
+  return judged(redis.call('GETRANGE', mark, 0, 25), new)
 end
 local function put(key, value, ttl)
   if ttl == '0' then redis.call('SET', key, value) else redis.call('SET', key, value, 'PX', ttl) end
@@ -60,23 +62,36 @@ VALUES: Final = (
     _JUDGE
     + """
 -- ARGV: time to live of rows and of their marks, and packed a mark and a value each
-local packed = cmsgpack.unpack(ARGV[3])
+local packed, marks, sets, count = cmsgpack.unpack(ARGV[3]), {}, {}, 0
+local lasting = ARGV[1] == '0' and ARGV[2] == '0'
+for i = 1, #KEYS / 2 do marks[i] = KEYS[2 * i] end
+local olds = redis.call('MGET', unpack(marks))
 for i = 1, #KEYS / 2 do
   local key, mark, new, value = KEYS[2 * i - 1], KEYS[2 * i], packed[2 * i - 1], packed[2 * i]
-  local verdict = judge(mark, new)
+  local verdict = judged(olds[i], new)
   if verdict == 'same' and redis.call('GET', key) == value then
     verdict = 'O'
   elseif verdict == 'new' or verdict == 'same' then
-    put(mark, new, ARGV[2])
-    put(key, value, ARGV[1])
+    if lasting then
+      sets[count + 1], sets[count + 2], sets[count + 3], sets[count + 4] = mark, new, key, value
+      count = count + 4
+    else
+      put(mark, new, ARGV[2])
+      put(key, value, ARGV[1])
+    end
     verdict = 'D'
   end
   out[i] = verdict
 end
+if count > 0 then redis.call('MSET', unpack(sets)) end
 return table.concat(out)
 """
 )
-"""Rows as one value each. The same version again mends a value that is gone or was altered."""
+"""Rows as one value each. The same version again mends a value that is gone or was altered.
+
+Calling a command out of a script costs about as much as the command, so marks are read, and rows that stay for good are
+written, by one for all of them.
+"""
 
 SWAP: Final = (
     _JUDGE
@@ -103,12 +118,8 @@ local function equal(key, fields)
   end
   return true
 end
-local packed = cmsgpack.unpack(ARGV[4])
-for i = 1, #KEYS / 2 do
-  local key, mark, at = KEYS[2 * i - 1], KEYS[2 * i], 4 * i - 3
-  local new, fields, kept, u = packed[at], packed[at + 1], packed[at + 2], packed[at + 3]
-  local k = #kept
-  local verdict, there = judge(mark, new), redis.call('EXISTS', key) == 1
+local function whole(i, verdict, key, mark, new, fields, kept, u)
+  local k, there = #kept, redis.call('EXISTS', key) == 1
   if verdict == 'same' and (there and k > 0 or not there and u > 0 or there and equal(key, fields)) then
     verdict = 'O'
   elseif verdict == 'new' or verdict == 'same' then
@@ -126,6 +137,26 @@ for i = 1, #KEYS / 2 do
     verdict = 'D'
   end
   out[i] = verdict
+end
+local packed, marks, sets, gone, rows = cmsgpack.unpack(ARGV[4]), {}, {}, {}, {}
+local lasting = ARGV[1] == '0' and ARGV[2] == '0'
+for i = 1, #KEYS / 2 do marks[i] = KEYS[2 * i] end
+local olds = redis.call('MGET', unpack(marks))
+for i = 1, #KEYS / 2 do
+  local key, mark, at = KEYS[2 * i - 1], KEYS[2 * i], 4 * i - 3
+  local new, fields, kept = packed[at], packed[at + 1], packed[at + 2]
+  local verdict = judged(olds[i], new)
+  if lasting and verdict == 'new' and #kept == 0 then
+    sets[#sets + 1], sets[#sets + 2], gone[#gone + 1], rows[#rows + 1] = mark, new, key, fields
+    out[i] = 'D'
+  else
+    whole(i, verdict, key, mark, new, fields, kept, packed[at + 3])
+  end
+end
+if #gone > 0 then
+  redis.call('MSET', unpack(sets))
+  redis.call('DEL', unpack(gone))
+  for i = 1, #gone do redis.call('HSET', gone[i], unpack(rows[i])) end
 end
 return table.concat(out)
 """

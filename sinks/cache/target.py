@@ -24,7 +24,7 @@ from sinks.cache import rows, scripts
 from sinks.cache.faults import cluster
 from sinks.cache.naming import DEFAULT, Names, check_apart, mark, value_of
 from sinks.cache.store import Call, Store
-from sinks.contract import Change, Content, Held, Outcome, Place, Topic, Verdict
+from sinks.contract import Change, Content, Excuse, Held, Outcome, Place, Topic, Verdict
 from sinks.fold import merged
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _OLDEST: Final = 7
 _DONE, _OVERTAKEN = Outcome(Verdict.DONE), Outcome(Verdict.OVERTAKEN)
 _FULL: Final = Outcome(Verdict.LATER, "OOM", "the store is full (maxmemory)")
 _BUSY: Final = Outcome(Verdict.LATER, "", "another worker writes the same row")
+_READS: Final = {"value": "GET", "hash": "HGETALL", "invalidate": "EXISTS"}
 _FLAGS: Final = {"value": rows.ROW, "hash": rows.ROW, "invalidate": rows.UNSTORED}
 
 
@@ -77,7 +78,7 @@ class CacheTarget:
         check_apart((table.topic.table, table.names.head) for table in tables.values())
         if self._store.life is None:
             self._store.born_again()
-        self._check_server()
+        self.check_server()
         forms = {
             name: msgspec.json.encode(_Form(table.topic.topic_id, self._settings.mode, table.names.head))
             for name, table in tables.items()
@@ -157,7 +158,7 @@ class CacheTarget:
         return rows.content_of_value(change.row)
 
     def held(self, topic: str) -> Iterator[Held]:
-        """See `Target`. A row that was evicted, or is past its time to live, is not there."""
+        """See `Target`. Of a row that was evicted, or is past its time to live, there may be a mark."""
         head = self._tables[topic].names.head
         for names in self._scan(mark(head)[:-1]):
             values = [value_of(name) for name in names]
@@ -171,6 +172,32 @@ class CacheTarget:
         """See `Target`."""
         names = self._tables[topic].names
         return self._held([names.value(key) for key in keys])
+
+    def excuse(self, change: Change | None, held: Held | None, now_ms: int) -> Excuse | None:
+        """See `Lossy`: rows that expire or are evicted, and in mode `invalidate` all that are not there."""
+        if self._settings.mode == "invalidate":
+            return self._excuse_unstored(change, held, now_ms)
+        if not self._loses_rows or change is None or change.row is None:
+            return None
+        if held is None:
+            # Without a limit marks stay for as long as nobody evicts them.
+            lapsed = self._settings.evictable or now_ms - change.ts_ms > int(self._mark_ms)
+            return Excuse.EXPIRED if lapsed else None
+        if held.content is None:
+            return Excuse.EXPIRED if held.version == change.offset else None
+        wanted = self.content(change) or {}
+        same = all(held.content.get(name) == value for name, value in wanted.items() if name not in change.kept)
+        return Excuse.FINE if self._settings.evictable and held.key is None and same else None
+
+    def _excuse_unstored(self, change: Change | None, held: Held | None, now_ms: int) -> Excuse | None:
+        """A row that the application filled may be there if the mark says that it was taken away before."""
+        if held is None or held.content is None:
+            return Excuse.FINE
+        if change is None:
+            return None
+        if held.key is not None:
+            return Excuse.FINE if held.version == change.offset else None
+        return Excuse.UNTOLD if now_ms - change.ts_ms > int(self._gone_ms) else None
 
     def remove(self, topic: str, held: Sequence[Held]) -> None:
         """See `Target`. The version stays, so that nothing older comes back."""
@@ -202,10 +229,14 @@ class CacheTarget:
             self._store.run("remove rows", calls)
         self.apply([change._replace(kept=()) for change in changes])
 
-    def forget(self) -> None:
-        """Take away every row and mark of the tables that are open, and the positions: the next run begins anew."""
-        for table in self._tables.values():
-            for begin in (table.names.head, mark(table.names.head)[:-1]):
+    def forget(self, topics: Sequence[Topic]) -> None:
+        """Take away every row and mark of these tables, whatever topics they are of, and the positions.
+
+        The next run begins anew. Nobody may write meanwhile.
+        """
+        self._store.born_again()
+        for head in (self._table(topic).names.head for topic in topics):
+            for begin in (head, mark(head)[:-1]):
                 for names in self._scan(begin):
                     self._store.command("remove rows", "UNLINK", *names)
         self._store.command("remove positions", "UNLINK", self._positions_key, self._forms_key)
@@ -214,6 +245,11 @@ class CacheTarget:
     def close(self) -> None:
         """See `Target`."""
         self._store.close()
+
+    @property
+    def store(self) -> Store:
+        """The connections."""
+        return self._store
 
     @property
     def _positions_key(self) -> str:
@@ -227,7 +263,8 @@ class CacheTarget:
         template = chosen(topic.table, self._settings.keys, DEFAULT)
         return _Table(topic, Names(topic, self._name, self._sink, template), rows.tag_of(topic.topic_id))
 
-    def _check_server(self) -> None:
+    def check_server(self) -> None:
+        """Raises SinkUnfit for a server that cannot be a cache of ours."""
         where = self._store.where
         if self._store.info("cluster").get("cluster_enabled") == "1":
             raise cluster(where)
@@ -262,7 +299,8 @@ class CacheTarget:
     def _stale(self, topic: str) -> SinkStale:
         return SinkStale(
             f"the store at {self._store.where} has rows of another topic {topic!r}, one that was deleted since",
-            hint="remove the sink's keys, or take another name for it, and it is filled anew",
+            hint="take its rows away, and it is filled anew; or take another name for the sink",
+            command=f"cdc sink rebuild {self._sink}",
             topic=topic,
         )
 
@@ -351,31 +389,26 @@ class CacheTarget:
                 return
 
     def _held(self, names: Sequence[str]) -> list[Held | None]:
-        read = "HGETALL" if self._settings.mode == "hash" else "GET"
+        read = _READS[self._settings.mode]
         asked = [words for name in names for words in (("GET", mark(name)), (read, name))]
-        if self._settings.mode == "invalidate":
-            asked = [("GET", mark(name)) for name in names]
         answers = self._store.commands("read rows", asked)
+        triples = zip(names, answers[::2], answers[1::2], strict=True)
         if self._settings.mode == "invalidate":
-            return [self._unstored(name, there) for name, there in zip(names, answers, strict=True)]
-        pairs = zip(names, answers[::2], answers[1::2], strict=True)
-        return [_held_row(name, there, stored) for name, there, stored in pairs]
-
-    @staticmethod
-    def _unstored(name: str, there: bytes | None) -> Held | None:
-        seen = rows.parsed_mark(there)
-        return None if seen is None else Held(seen.key, name, seen.version, None if seen.flag == rows.GONE else {})
+            return [_held_content(name, there, {} if stored else None) for name, there, stored in triples]
+        return [_held_row(name, there, stored) for name, there, stored in triples]
 
 
 def _held_row(name: str, there: bytes | None, stored: bytes | dict[bytes, bytes] | None) -> Held | None:
-    seen = rows.parsed_mark(there)
     content: Content | None = None
     if stored:
         content = rows.content_of_hash(stored) if isinstance(stored, dict) else rows.content_of_value(stored)
+    return _held_content(name, there, content)
+
+
+def _held_content(name: str, there: bytes | None, content: Content | None) -> Held | None:
+    seen = rows.parsed_mark(there)
     if seen is None:
         return None if content is None else Held(None, name, -1, content)
-    if content is None and seen.flag != rows.GONE:
-        return None
     return Held(seen.key, name, seen.version, content)
 
 

@@ -31,6 +31,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema: epoch and LSN of the newest schema its fields were made from.
         retired_ms: since when it is not written to; 0: it is.
+        swap_until_ms: until when it may be closed for another one to take its place; 0: nobody closed it.
     """
 
     version: int = META_VERSION
@@ -41,6 +42,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     schema: tuple[int, int] = (0, 0)
     retired_ms: int = 0
+    swap_until_ms: int = 0
 
 
 class Index(NamedTuple):
@@ -155,11 +157,11 @@ class Indices:
             table=table,
         )
 
-    def mark(self, topic: Topic, index: str, *, retired_ms: int) -> None:
-        """Note since when an index is not written to; 0: it is."""
+    def mark(self, topic: Topic, index: str, **changes: int) -> None:
+        """Note in an index's `_meta` what became of it: `retired_ms`, `swap_until_ms`."""
         for found in self.generations(topic):
             if found.name == index:
-                meta = structs.replace(found.meta, retired_ms=retired_ms)
+                meta = structs.replace(found.meta, **changes)
                 self.client.ask("PUT", f"/{index}/_mapping", {"_meta": {_OURS: meta}})
 
     def put_settings(self, index: str, settings: Mapping[str, Any]) -> None:

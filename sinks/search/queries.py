@@ -102,7 +102,7 @@ class QueryBook:
         if isinstance(answer, Answer):
             raise SinkUnfit(
                 f"the queries of {topic.table} are over fields of other types than its index has now ({answer.kind})",
-                hint="remove them, and add them again",
+                hint="remove them all, and add them again",
                 command=f"cdc sink query list {self._indices.sink}",
                 table=topic.table,
             )
@@ -121,9 +121,16 @@ class QueryBook:
         return Query(name, version, query)
 
     def remove(self, topic: Topic, name: str) -> bool:
-        """Forget a query; False when there is none of that name."""
-        path = f"/{self._index(topic)}/_doc/{name}"
-        return not isinstance(self._client.ask("DELETE", path, params={"refresh": "true"}, expected=_MISSING), Answer)
+        """Forget a query; False when there is none of that name.
+
+        With the last one go the fields that they were over: those that come then are over the index' own of that time.
+        """
+        index = self._index(topic)
+        path = f"/{index}/_doc/{name}"
+        gone = self._client.ask("DELETE", path, params={"refresh": "true"}, expected=_MISSING)
+        if not isinstance(gone, Answer) and not self.any(topic):
+            self._client.ask("DELETE", f"/{index}", expected=_MISSING)
+        return not isinstance(gone, Answer)
 
     def all(self, topic: Topic) -> list[Query]:
         """Every query of a table, by name."""
@@ -163,7 +170,7 @@ class QueryBook:
                 return []
             raise SinkUnfit(
                 f"stored queries of {topic.table} cannot be matched with its documents ({answer.kind})",
-                hint="after a column's type changed they are over its former type: remove them, and add them again",
+                hint="after a column's type changed they are over its former type: remove them all, and add them again",
                 command=f"cdc sink query list {self._indices.sink}",
                 table=topic.table,
             )

@@ -4,6 +4,8 @@ Both end alike: (1) nothing may write to the live index any more, (2) the other 
 (3) searches see all of it, (4) it is noted how far it is, (5) the alias goes from one to the other in one step. Whoever
 still held changes for the old index meets its block, and goes on with the new one. The old one is kept, and its notes
 with it, so that `roll_back` need only apply what came since.
+
+Whoever does this may be killed at any moment, or stand still for long: see `sinks.search.closing`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from cdc.progress.restore import LogRecord
 from cdc.telemetry import log
 from sinks.contract import Change, Outcome, Place, Topic, Verdict
 from sinks.fold import by_key, change_of
+from sinks.search.closing import closed, reopen, reopen_left
 from sinks.search.indices import Index, Indices
 from sinks.search.placebook import PlaceBook
 from sinks.search.target import SearchTarget, Shape
@@ -103,8 +106,8 @@ def rebuild(shop: Workshop, topic: Topic) -> Swapped:
     """
     indices = shop.indices
     shop.book.open()
+    live = _live(shop, topic)
     there = indices.generations(topic)
-    live = indices.behind(topic)
     for left in (index for index in there if index != live and not index.meta.retired_ms):
         _remove(shop, left, topic)  # of one that was killed
     number = max((index.meta.generation for index in there), default=0) + 1
@@ -140,7 +143,7 @@ def roll_back(shop: Workshop, topic: Topic, *, remembers_ms: int) -> Swapped:
         SinkStale: it has rested for too long, or is of a topic that was made again.
     """
     indices = shop.indices
-    live = indices.behind(topic)
+    live = _live(shop, topic)
     resting = [index for index in indices.generations(topic) if index.meta.retired_ms and index != live]
     if not resting:
         raise SinkUnfit(
@@ -171,6 +174,14 @@ def roll_back(shop: Workshop, topic: Topic, *, remembers_ms: int) -> Swapped:
         raise
 
 
+def _live(shop: Workshop, topic: Topic) -> Index | None:
+    """The index behind the alias, open if it was left closed."""
+    live = shop.indices.behind(topic)
+    if live is None or not reopen_left(shop.indices, topic, live, shop.clock):
+        return live
+    return shop.indices.behind(topic)
+
+
 def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filling) -> Swapped:
     """The five steps of the top of the file."""
     indices, name = shop.indices, filling.index
@@ -179,10 +190,13 @@ def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filli
         filling.target.refresh([topic.topic])
         filling.target.attach(topic, name)  # the settings of an index that is searched
         shop.book.note({(name, partition): at for (_, partition), at in filling.positions.items()})
-        indices.mark(topic, name, retired_ms=0)
         if live is not None:
             indices.mark(topic, live.name, retired_ms=max(1, int(shop.clock.wall_s() * 1000)))
         indices.swap(topic, live.name if live else None, name)
+        indices.mark(topic, name, retired_ms=0, swap_until_ms=0)
+        if live is not None:
+            _close_again(indices, topic, live.name)
+            filling.follow()
     log.get().info("search_index_swapped", table=topic.table, index=name, records=filling.records)
     return Swapped(
         topic.table,
@@ -200,14 +214,19 @@ def _closed(shop: Workshop, live: Index | None, filling: _Filling) -> Iterator[N
     if live is None:
         yield
         return
-    shop.indices.block(live.name, closed=True)
     try:
-        yield
+        with closed(shop.indices, filling.topic, live.name, shop.clock):
+            yield
     except BaseException:
         if not shop.indices.is_behind(filling.topic, filling.index):
-            shop.indices.mark(filling.topic, live.name, retired_ms=0)
-            shop.indices.block(live.name, closed=False)
+            reopen(shop.indices, filling.topic, live.name)
         raise
+
+
+def _close_again(indices: Indices, topic: Topic, old: str) -> None:
+    """If we stood still for long before the swap, somebody has opened it and written there: what follows copes."""
+    indices.block(old, closed=True)
+    indices.mark(topic, old, swap_until_ms=0)
 
 
 def _remove(shop: Workshop, index: Index, topic: Topic) -> None:
@@ -248,6 +267,10 @@ class _Filling:
         """Come to the end of the topic as it is now: everything that anybody wrote to the old index lies below."""
         self._fill(self._ends())
         self._check_refused()
+
+    def follow(self) -> None:
+        """As `finish`, when the index is the live one: what it refuses now the workers park."""
+        self._fill(self._ends())
 
     def _ends(self) -> dict[Place, int]:
         ends = self._shop.reader.end_offsets([self.topic.topic])

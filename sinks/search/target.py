@@ -20,6 +20,7 @@ from sinks.contract import Change, Content, Held, Outcome, Place, Topic, Verdict
 from sinks.search import bulk, reading
 from sinks.search.answers import Trouble
 from sinks.search.bulk import Write
+from sinks.search.closing import reopen_left
 from sinks.search.indices import Index, Indices, gone
 from sinks.search.mapping import PLAIN, Form, JsonForm, form_of, source_of, values_of, with_kept
 from sinks.search.naming import document_id
@@ -306,14 +307,16 @@ class SearchTarget:
         return bulk.send(self._indices.client, writes, check=check)
 
     def _moved(self, write: Write) -> bool:
-        """Whether another index has the alias now; it is used from now on."""
+        """Whether another index has the alias now, which is used from now on, or this one was left closed."""
         topic = self._topic(write.topic)
         with self._lock:
             if self._live[topic.topic] != write.into:
                 return True
             found = self._indices.live(topic)
-            if found is None or found.name == write.into:
+            if found is None:
                 return False
+            if found.name == write.into:
+                return reopen_left(self._indices, topic, found, self._clock)
             self._live[topic.topic] = found.name
             for record in self._schemas.get(topic.topic, ()):
                 self._put_fields(topic, record, self._forms[record.schema_id])

@@ -25,6 +25,8 @@ from tests.bench.latency import measure_latency
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
+from tests.bench.verifying import measure_verify
+from tests.bench.visible import measure_visible
 
 
 def main() -> int:
@@ -32,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache")
+    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify")
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
@@ -67,6 +69,14 @@ def main() -> int:
             result["freshness"] = measure_freshness(stack, Path(folder), 1_000_000, 2000, 60)
         if options.only in {None, "cache"}:
             result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
+        if options.only in {None, "visible", "verify"}:
+            name = f"bench-sinks-{os.getpid()}"
+            heap = {"opensearch": ServerOptions(heap="1g")}
+            with Stack(name, ("opensearch",), wipe=True, options=heap) as search:
+                if options.only != "verify":
+                    result["visible"] = measure_visible(stack, search, Path(folder), 200, options.seconds)
+                if options.only != "visible":
+                    result["verify"] = measure_verify(stack, search, Path(folder), options.rows)
     if options.only in {None, "search"}:
         result["search"] = measure_search(options.documents)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")

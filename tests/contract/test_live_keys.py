@@ -63,6 +63,24 @@ def test_stale_keys_are_live_ones_whose_last_record_is_from_before(kafka: Broker
     assert found == [([key], len(wanted) - 1 - at) for at, (_, key) in enumerate(wanted)]
 
 
+def test_keys_that_are_asked_for_are_found_alive_whenever_they_were_written(kafka: Broker, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    ends = {}
+    with producing(kafka, topic_prefix) as producer:
+        for index in range(2):
+            mine = [b"%d" % number for number in range(8) if partition_of(b"%d" % number, 2) == index]
+            records: list[Record] = [(key, b"v", None) for key in mine]
+            records += [(b"5", None, None)] if b"5" in mine else []
+            ends[topic, index] = publish(producer, topic, index, records) + 1
+    stale = StaleKeys(partial(LogReader, settings_of(kafka)), at_once=10)
+    among = frozenset({b"3", b"4", b"5", b"6", b"never"})
+
+    with stale.of(topic, (), ends, lambda: {b"6"}, among) as pages:
+        found = sorted(key for keys, _ in pages for key in keys)
+
+    assert found == [b"3", b"4"]
+
+
 def test_stale_keys_are_given_up_when_what_was_streamed_is_not_known(kafka: Broker, topic_prefix: str) -> None:
     topic = create_topic(kafka, topic_prefix)
     with producing(kafka, topic_prefix) as producer:

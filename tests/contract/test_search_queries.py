@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from cdc.errors import SinkUnreachable, UsageError
+from cdc.errors import SinkUnfit, SinkUnreachable, UsageError
 from sinks.contract import Change, Verdict
-from sinks.search.queries import LOOK_S, Match, QueryBook
+from sinks.search.queries import LOOK_S, Match, Matcher, QueryBook
+from sinks.search.rebuild import Workshop, rebuild
 from sinks.search.target import SearchTarget
+from tests.contract.test_search_rebuild import workshop
+from tests.fixtures.growinglog import GrowingLog
 from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.search import OpenSearchServer
 from tests.fixtures.searching import TABLE, column, opened, schema
@@ -120,6 +123,44 @@ def test_query_may_be_of_a_column_that_came_later(target: SearchTarget, kept: Ke
     target.apply([c._replace(schema_id="new", row=b'{"id":0,"size":7}') for c in rows("x")])
 
     assert kept.told() == {("large", 1, 0, 0)}
+
+
+def test_query_over_a_column_whose_type_changed_is_named_and_stored_again_over_the_new_type(
+    opensearch: OpenSearchServer, sink_name: str, kept: Kept, clock: ManualClock
+) -> None:
+    def worker(shop: Workshop) -> SearchTarget:
+        made = SearchTarget(
+            shop.indices, shop.book, shop.shape, clock, watcher=Matcher(QueryBook(shop.indices), kept, clock)
+        )
+        made.open([TABLE])
+        return made
+
+    number = schema(column("id", "uuid", key=True), column("v", "int4", "integer"), schema_id="number", lsn=1)
+    text = schema(column("id", "uuid", key=True), column("v", "uuid"), schema_id="text", lsn=2)
+    log = GrowingLog([number])
+    shop = workshop(opensearch.url, sink_name, log)
+    before = worker(shop)
+    before.prepare(number)
+    queries(before).add(TABLE, "seven", {"range": {"v": {"gte": 7}}}, {})
+    before.apply([change._replace(schema_id="number") for change in rows("7", "6")])
+    assert kept.told() == {("seven", 1, 0, 0)}
+
+    with pytest.raises(SinkUnfit, match="cannot have the fields"):
+        before.prepare(text)
+    log.schemas = [text]
+    rebuild(shop, TABLE)
+    after = worker(shop)
+    after.prepare(text)
+    changed = [change._replace(schema_id="text") for change in rows("seven", "six", first=10)]
+    with pytest.raises(SinkUnfit, match=r"stored queries of .* cannot be matched") as refused:
+        after.apply(changed)
+    assert "add them again" in refused.value.hint
+
+    assert queries(after).remove(TABLE, "seven")
+    queries(after).add(TABLE, "seven", {"term": {"v": "seven"}}, {})
+    clock.now_s += LOOK_S
+    after.apply(changed)
+    assert kept.told() == {("seven", 1, 0, 0), ("seven", 1, 0, 10)}
 
 
 def test_many_documents_and_queries_are_matched_as_one_by_one(target: SearchTarget, kept: Kept) -> None:

@@ -50,7 +50,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
     def worker(closing: ExitStack) -> Worker:
         state = StateTopic(config, "s")
         closing.callback(state.close)
-        return closing.enter_context(rig.worker(target, control=Control(state)))
+        return closing.enter_context(rig.worker(target, control=Control(state, SystemClock())))
 
     with ExitStack() as closing:
         one, two = worker(closing), worker(closing)

@@ -291,7 +291,7 @@ def test_topic_that_was_made_again_is_stale_even_if_the_store_forgot_which_it_ha
     other_target = opened(valkey, again, sink="cache")
     with pytest.raises(SinkStale, match="another topic"):
         other_target.apply(changes(book.records))
-    other_target.forget()
+    other_target.forget([TABLE])
     other_target.close()
     fresh = opened(valkey, again, sink="cache")
     assert [one.verdict for one in fresh.apply(changes(book.records))] == [Verdict.DONE]

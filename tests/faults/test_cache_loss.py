@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,13 +13,12 @@ import redis
 
 from cdc.config.secret import Secret
 from cdc.errors import SinkUnreachable
-from cdc.local.ports import choose_ports
 from cdc.local.valkey import Valkey
 from cdc.progress.restore import LogRecord
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
 from sinks.contract import Verdict
-from tests.fixtures.caches import MakeValkey, cache_settings, client_of, config
+from tests.fixtures.caches import MakeValkey, cache_settings, client_of, config, sentinel
 from tests.fixtures.sinklogs import TABLE, TOPIC, LogBook, changes, live
 from tests.fixtures.waiting import until
 
@@ -240,26 +235,6 @@ def test_sentinel_fail_over_that_loses_writes_is_rewound_and_ends_exact(
         assert worker.rewound[0] == (400, 200)
         assert live(worker.target.held(TOPIC)) == book.rows
         worker.target.close()
-
-
-@contextmanager
-def sentinel(primary: Valkey, folder: Path) -> Iterator[int]:
-    """A sentinel that watches `shop`; yields its port."""
-    port = choose_ports(["sentinel"], wanted={}, remembered={})["sentinel"]
-    conf = folder / "sentinel.conf"
-    conf.write_text(
-        f"port {port}\nbind 127.0.0.1\nsentinel monitor shop 127.0.0.1 {primary.port} 1\n"
-        "sentinel down-after-milliseconds shop 500\nsentinel failover-timeout shop 2000\n"
-    )
-    process = subprocess.Popen(
-        [str(primary.program), str(conf), "--sentinel"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
-    try:
-        yield port
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _synced(replica: Valkey) -> bool:

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cdc.appliers import start_applied
-from cdc.clock import SystemClock
+from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkStale, TailraceError
-from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
-from cdc.kafka.facts import TopicSpec
 from cdc.kafka.group import Committed
 from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.kafka.writer import RecordWriter
-from cdc.model.names import schema_topic, sink_group
-from cdc.model.progress import SchemaKey
-from cdc.searchindex import Swapping, rebuild_indices
+from cdc.model.names import sink_group
+from cdc.searchindex import Swapping, rebuild_indices, roll_back_indices
 from sinks.marks import metadata
 from sinks.observer import Unobserved
-from tests.fixtures.commands import cdc
+from tests.fixtures.commands import cdc, command
+from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.search import OpenSearchServer
 from tests.fixtures.searching import ask, documents
 from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinkrig import SCHEMA_ID, FixedSchemas, SinkRig
+from tests.fixtures.sinkrig import SinkRig
 from tests.fixtures.waiting import until
 
 CONFIG = """
@@ -54,14 +51,7 @@ number_of_replicas = 0
 def rig(kafka: KafkaServer, topic_prefix: str) -> SinkRig:
     """A topic with its schema on the schema topic."""
     found = SinkRig(kafka.bootstrap, f"{topic_prefix}.public.t", partitions=2)
-    topic = schema_topic(topic_prefix)
-    spec = TopicSpec(topic=topic, partition_count=1, replication_factor=1, configs={"cleanup.policy": "compact"})
-    TopicAdmin(found.kafka).create([spec])
-    record = FixedSchemas([found.topic]).find(found.topic, SCHEMA_ID)
-    key = msgspec.json.encode(SchemaKey(record.table, record.schema_id))
-    writer = RecordWriter(found.kafka, client_id="test")
-    writer.write([(topic, 0, key, msgspec.json.encode(record), None)])
-    writer.close()
+    found.write_schema(topic_prefix)
     return found
 
 
@@ -72,11 +62,18 @@ def config_path(rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, t
     return path
 
 
+class Ahead(SystemClock):
+    """A minute from now."""
+
+    def wall_s(self) -> float:
+        return super().wall_s() + 60
+
+
 @contextmanager
-def worker(config: Config) -> Iterator[threading.Thread]:
+def worker(config: Config, clock: Clock | None = None) -> Iterator[threading.Thread]:
     """A process of the sink, as a thread."""
     stop, errors = threading.Event(), []
-    runner = start_applied(config, "search", SystemClock(), observer=Unobserved())
+    runner = start_applied(config, "search", clock or SystemClock(), observer=Unobserved())
 
     def run() -> None:
         try:
@@ -162,6 +159,55 @@ def test_sink_that_is_stale_goes_on_after_its_rebuild(
     assert swapped.records == 50
     found = documents(opensearch.url, f"{topic_prefix}.search.public.t")
     assert {f'{{"id":{key}}}'.encode(): row for key, row in found.items()} == rig.rows
+
+
+def killed_before_the_swap(how: str, config_path: Path, url: str) -> None:
+    """Run a command for indices until the alias is all that it has to do, and kill it."""
+    with search_proxy(url) as proxy:
+        proxy.held_path = "/_aliases"
+        path = config_path.with_name("proxied.toml")
+        path.write_text(config_path.read_text().replace(url, proxy.url))
+        with subprocess.Popen(command("sink", how, "search", "-c", path), stderr=subprocess.DEVNULL) as process:
+            until(proxy.holding.is_set, "the alias is all that is left to do", within_s=120)
+            process.kill()
+
+
+def test_index_that_was_left_closed_by_one_that_was_killed_is_opened_by_the_next_worker(
+    rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, config_path: Path
+) -> None:
+    config, group = load(config_path, {}), sink_group(topic_prefix, "search")
+    name = f"{topic_prefix}.search.public.t"
+
+    def rows() -> dict[bytes, object]:
+        return {f'{{"id":{key}}}'.encode(): row for key, row in documents(opensearch.url, name).items()}
+
+    def behind() -> list[str]:
+        return list(ask(opensearch.url, "GET", f"/{name}/_alias"))
+
+    rig.fill(50)
+    with worker(config):
+        until(lambda: level(rig, group), "the sink is level", within_s=120)
+    first = behind()
+    killed_before_the_swap("rebuild", config_path, opensearch.url)
+    (settings,) = ask(opensearch.url, "GET", f"/{name}/_settings?flat_settings=true").values()
+    assert settings["settings"]["index.blocks.write"] == "true"
+
+    rig.fill(30, begin=1000)
+    with worker(config, Ahead()):
+        until(lambda: level(rig, group), "the sink is level again", within_s=120)
+    assert (behind(), rows()) == (first, rig.rows)
+
+    (swapped,) = rebuild_indices(Swapping(config, "search"), SystemClock())
+    assert behind() == [swapped.now] != first
+    killed_before_the_swap("rollback", config_path, opensearch.url)
+    assert behind() == [swapped.now]
+    rig.fill(30, begin=2000)
+    (back,) = roll_back_indices(Swapping(config, "search"), SystemClock())
+    assert ([back.now], back.before) == (first, swapped.now)
+    with worker(config):
+        rig.fill(30, begin=3000)
+        until(lambda: level(rig, group), "the sink is level at last", within_s=120)
+    assert (behind(), rows()) == (first, rig.rows)
 
 
 def test_table_that_the_sink_does_not_keep_is_named(config_path: Path, rig: SinkRig) -> None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from cdc import appliers
+from cdc.appliers import start_applied
 from cdc.cli.main import run
 from cdc.clock import SystemClock
+from cdc.errors import SinkStale
+from cdc.kafka.group import Committed
+from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.model.names import sink_group
 from cdc.verify.judge import Kind
 from cdc.verify.latest import Sample
 from cdc.verify.stores import verify_store
 from cdc.verify.topics import verify_source
+from sinks.marks import mark_of, metadata
 from sinks.memory import MemoryTarget
+from sinks.observer import Unobserved
 from tests.fixtures.sinksite import SECTIONS, SINK, config_of, sinking, stored, writing
 from tests.fixtures.waiting import until
 
@@ -111,9 +120,13 @@ def test_what_the_log_never_saw_is_found_and_read_again_by_key(capture: CaptureS
         assert found.undecided == 0
         found = of_source(config, repair=True)
 
-        assert (found.repaired, found.unrepaired, found.undecided, found.ok) == (9, 3, 0, False), found
+        assert (found.repaired, found.unrepaired, found.undecided, found.ok) == (12, 0, 0, True), found
         found = of_source(config)
-        assert found.counts == {Kind.MISSING: 0, Kind.EXTRA: 3, Kind.STALE: 0, Kind.DIFFERENT: 0}, found
+        assert (found.ok, found.differing) == (True, 0), found
+        records = capture.log().topic(capture.topic("t"))
+        for key in (b'{"id":%d,"part":"p%d"}' % (number, number % 3) for number in (21, 22, 23)):
+            ops = [record.op for record in records if record.key == key]
+            assert ops[1:] == ["d", "tombstone"], "deleted once, with its tombstone"
         assert of_store(config, target).ok
 
 
@@ -148,3 +161,44 @@ def test_command_says_what_it_compared_and_ends_with_1_when_something_differs(
         assert 20 < some["source_topics"][0]["compared"] < 120
     assert run(["-c", str(path), "verify"]) == 2
     assert run(["-c", str(path), "verify", SINK, "--topics"]) == 2
+
+
+def test_sink_that_slept_past_deletes_goes_on_once_it_is_repaired_and_not_before(capture: CaptureSite) -> None:
+    capture.sql(TABLE)
+    capture.running(SECTIONS)
+    capture.sql(FILL)
+    config, target, topic = config_of(capture), MemoryTarget(), capture.topic("t")
+    with sinking(config, target):
+        level(capture, config, target)
+    groups, group = GroupAdmin(config.kafka), sink_group(config.name, SINK)
+    old_s = int(SystemClock().wall_s()) - 30 * 86_400
+    committed = groups.committed(group)
+    marks = {place: mark_of(one.metadata) for place, one in committed.items()}
+    asleep = {
+        place: Committed(one.offset, metadata(mark.topic_id, old_s))
+        for place, one in committed.items()
+        if (mark := marks[place]) is not None
+    }
+    assert asleep.keys() == committed.keys()
+    groups.alter(group, asleep)
+    missed = next(iter(stored(target, topic).values()))._replace(key=b'{"id":88888,"part":"x"}')  # its delete is gone
+    target._keys[(topic, missed.key)] = missed
+    capture.sql("insert into t values (5000, 'while it slept', 1, null)", "update t set v = -7")
+
+    def refused() -> str:
+        with pytest.raises(SinkStale) as caught, closing(start_applied(
+            config, SINK, SystemClock(), observer=Unobserved(), target=target
+        )) as runner:  # fmt: skip
+            runner.run(threading.Event())
+        return caught.value.hint
+
+    assert f"cdc verify {SINK} --repair" in refused()
+    assert not of_store(config, target).ok
+    assert f"cdc verify {SINK} --repair" in refused(), "a look mends nothing"
+
+    found = of_store(config, target, repair=True)
+    assert (found.counts[Kind.EXTRA], found.ok) == (1, True), found
+    with sinking(config, target):
+        level(capture, config, target)
+        until(lambda: of_store(config, target).ok, "it has applied what came while it slept")
+    assert missed.key not in stored(target, topic)

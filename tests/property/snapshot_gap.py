@@ -41,7 +41,78 @@ class Topic:
             yield [(TABLE, 0, offset, 0, str(one).encode(), b"v" if values else None, None) for one in live]
 
 
-class Repaired(History):
+class Swept(History):
+    """With somebody who reads the topic for sweeps, as `snapshot.sweeper` does."""
+
+    def __init__(
+        self,
+        first_xid: int,
+        make: Callable[[], Merger],
+        preamble: Sequence[int],
+        *,
+        reselect: bool = True,
+        page: int = 2,
+    ) -> None:
+        self._pages: tuple[Sweep, int, Iterator[tuple[list[bytes], int]]] | None = None
+        self._open_pages: AbstractContextManager[Iterator[tuple[list[bytes], int]]] | None = None
+        self._found: tuple[list[bytes], int] | None = None
+        self._page = page
+        super().__init__(first_xid, make, preamble, reselect=reselect)
+
+    def bounds(self, sweep: Sweep) -> Bounds:
+        """Up to where the topic is read."""
+        assert sweep.until is not None
+        return sweep.until
+
+    def _start(self) -> None:
+        super()._start()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._open_pages is not None:
+            self._open_pages.__exit__(None, None, None)
+        self._pages = self._open_pages = self._found = None
+
+    def _beside(self) -> None:
+        """One step of `snapshot.sweeper`, and now and then a commit, without which it does not begin."""
+        merger = self.merger
+        sweep = merger.sweeps.due().get(TABLE)
+        if sweep is None:
+            self._commit()
+        elif self._pages is None:
+            self._begin_to_read(sweep)
+        elif self._pages[:2] != (sweep, sweep.turn):
+            self._forget()
+        elif self._found is not None:
+            sweep.offer(*self._found)
+            self.seen["offered"] += len(self._found[0])
+            self._found = None
+        elif sweep.lost:
+            self.seen["lost sweep"] += 1
+            merger.sweeps.begin_again(TABLE, sweep)
+        elif not sweep.keys and not sweep.busy:
+            self._found = next(self._pages[2], None)
+            if self._found is None and not sweep.lost:
+                merger.sweeps.end(TABLE, sweep)
+
+    def _begin_to_read(self, sweep: Sweep) -> None:
+        def streamed() -> set[bytes] | None:
+            if not self.merger.sweeps.going_on(TABLE, sweep):
+                return None
+            noted = sweep.take_noted()
+            self.seen["streamed"] += bool(noted)
+            return noted
+
+        @contextmanager
+        def reader() -> Iterator[Topic]:
+            yield Topic(self.kept.events)
+
+        stale = StaleKeys(reader, at_once=self._page)
+        self._open_pages = stale.of(TABLE, sweep.marks, self.bounds(sweep), streamed, sweep.among)
+        self._pages = (sweep, sweep.turn, self._open_pages.__enter__())
+
+
+class Repaired(Swept):
     """The log has the table as it was when capture stopped, and keys that were deleted by then."""
 
     def __init__(
@@ -54,12 +125,8 @@ class Repaired(History):
         reselect: bool = True,
         page: int = 2,
     ) -> None:
-        self._pages: tuple[Sweep, int, Iterator[tuple[list[bytes], int]]] | None = None
-        self._open_pages: AbstractContextManager[Iterator[tuple[list[bytes], int]]] | None = None
-        self._found: tuple[list[bytes], int] | None = None
-        self._page = page
         self._mark = 0
-        super().__init__(first_xid, make, preamble, reselect=reselect)
+        super().__init__(first_xid, make, preamble, reselect=reselect, page=page)
         server = self.server
         while server.hidden:
             server.show(0)
@@ -110,58 +177,9 @@ class Repaired(History):
         assert self.kept.records[TABLE].sweep == ()
         assert self.merger.states[TABLE] == "complete"
 
-    def bounds(self, sweep: Sweep) -> Bounds:
-        """Up to where the topic is read."""
-        assert sweep.until is not None
-        return sweep.until
-
     def _start(self) -> None:
         super()._start()
-        self._forget()
         self._said = fold(self._events[self._mark :], deleted=True)  # what was before is not known to be so
-
-    def _forget(self) -> None:
-        if self._open_pages is not None:
-            self._open_pages.__exit__(None, None, None)
-        self._pages = self._open_pages = self._found = None
-
-    def _beside(self) -> None:
-        """One step of `snapshot.sweeper`, and now and then a commit, without which it does not begin."""
-        merger = self.merger
-        sweep = merger.sweeps.due().get(TABLE)
-        if sweep is None:
-            self._commit()
-        elif self._pages is None:
-            self._begin_to_read(sweep)
-        elif self._pages[:2] != (sweep, sweep.turn):
-            self._forget()
-        elif self._found is not None:
-            sweep.offer(*self._found)
-            self.seen["offered"] += len(self._found[0])
-            self._found = None
-        elif sweep.lost:
-            self.seen["lost sweep"] += 1
-            merger.sweeps.begin_again(TABLE, sweep)
-        elif not sweep.keys and not sweep.busy:
-            self._found = next(self._pages[2], None)
-            if self._found is None and not sweep.lost:
-                merger.sweeps.end(TABLE, sweep)
-
-    def _begin_to_read(self, sweep: Sweep) -> None:
-        def streamed() -> set[bytes] | None:
-            if not self.merger.sweeps.going_on(TABLE, sweep):
-                return None
-            noted = sweep.take_noted()
-            self.seen["streamed"] += bool(noted)
-            return noted
-
-        @contextmanager
-        def reader() -> Iterator[Topic]:
-            yield Topic(self.kept.events)
-
-        stale = StaleKeys(reader, at_once=self._page)
-        self._open_pages = stale.of(TABLE, sweep.marks, self.bounds(sweep), streamed)
-        self._pages = (sweep, sweep.turn, self._open_pages.__enter__())
 
     def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
         events = [*self._events, *self._buffer]

@@ -218,7 +218,7 @@ def _without(kind: Kind) -> Mutate:
 
 
 def _unseen_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Latest, "unseen", lambda _: iter(()))
+    patch.setattr(Latest, "unseen", lambda _, **__: iter(()))
 
 
 def _later_unread(patch: pytest.MonkeyPatch) -> None:

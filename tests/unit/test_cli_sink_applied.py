@@ -14,6 +14,7 @@ from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.reading import AtLsn, Beginning
 from sinks.control import PAUSE_KEY, Control, heard, pause_of, pause_value, paused_key
+from tests.fixtures.manual_clock import ManualClock
 from tests.fixtures.sinkrig import MemoryState
 
 if TYPE_CHECKING:
@@ -67,16 +68,31 @@ def test_replay_that_is_not_one_is_refused(start: str | None, name: str | None, 
 
 def test_pause_is_known_to_those_who_come_later_and_answered_by_name() -> None:
     state = MemoryState()
-    early = Control(state)
+    early = Control(state, ManualClock())
     assert early.look() is None
     state.put([(PAUSE_KEY, pause_value("p1"))])
-    assert early.look() == Control(MemoryCopy(state)).look() == "p1"
+    assert early.look() == Control(MemoryCopy(state), ManualClock()).look() == "p1"
 
     early.say_paused("member-1")
     assert heard(state.load().items(), "p1") == {"member-1"}
     assert heard(state.load().items(), "p2") == set()
     early.say_running()
     assert heard(state.load().items(), "p1") == set()
+
+
+def test_pause_for_a_time_is_over_by_itself_unless_it_is_renewed() -> None:
+    state, clock = MemoryState(), ManualClock()
+    worker = Control(state, clock)
+    until = int(clock.wall_s() * 1000) + 30_000
+    state.put([(PAUSE_KEY, pause_value("p1", until))])
+    assert worker.look() == "p1"
+
+    clock.now_s += 20
+    state.put([(PAUSE_KEY, pause_value("p1", until + 20_000))])
+    clock.now_s += 20
+    assert worker.look() == "p1"
+    clock.now_s += 20
+    assert worker.look() is None
 
 
 def test_what_others_keep_in_the_state_topic_is_none_of_ours() -> None:

@@ -6,9 +6,6 @@ import pytest
 
 from cdc.errors import SinkGap, SinkStale
 from cdc.kafka.group import Begin, Committed
-from cdc.lsn import Lsn
-from cdc.model.progress import Cut
-from cdc.sinkview import reached_lsn
 from sinks.contract import Topic
 from sinks.frontier import Frontier
 from sinks.marks import Mark, Why, Window, left_s, mark_of, metadata, start_offset, window_of
@@ -96,18 +93,3 @@ def test_positions_that_moved_are_committed_and_all_of_them_now_and_then() -> No
 
     assert uncommitted(both, 101.0, again_s=60.0) == {("t", 1): 7}
     assert uncommitted(both, 160.0, again_s=60.0) == {("t", 0): 5, ("t", 1): 7}
-
-
-def test_sink_reaches_the_newest_cut_whose_records_are_all_applied() -> None:
-    cuts = [
-        Cut(epoch=1, end_lsn=100, full=True, changed={"t-0": (4, 4, "0" * 16), "other-0": (90, 90, "0" * 16)}),
-        Cut(epoch=1, end_lsn=200, changed={"t-1": (6, 6, "0" * 16)}),
-        Cut(epoch=1, end_lsn=300, next_ordinal=9, changed={"t-1": (7, 7, "0" * 16)}),
-        Cut(epoch=1, end_lsn=400, changed={"t-0": (9, 9, "0" * 16)}),
-    ]
-
-    def reached(first: int, second: int) -> Lsn | None:
-        return reached_lsn(cuts, {("t", 0): first, ("t", 1): second}, {"t"})
-
-    assert [reached(3, 6), reached(4, 0), reached(4, 6), reached(4, 7), reached(9, 7)] == [None, 100, 200, 200, 400]
-    assert reached_lsn(cuts[1:], {}, {"t"}) is None

@@ -198,11 +198,35 @@ def test_snapshot_of_some_rows_leaves_it_open_which_ddl_the_table_was_read_behin
     assert spec is not None
     chunk = merger.open(spec)
     merger.taken(chunk, Snapshot(8, frozenset()), Lsn(110), None, FORM)
-    merger.arrived(chunk, [], 0)
-    merger.join(Lsn(120), Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0), rows_max=10)
+    merger.arrived(chunk, ["row"], 1)
+    merger.join(Lsn(120), Place(lambda *_: (1, 1), lambda *_: {b'{"id":1}'}, lambda *_: 0), rows_max=10)
     merger.plan(T, FORM, [LEAF], Lsn(130))
 
     assert (merger.states[T], merger.ended(T), merger.selective(T)) == ("complete", 50, False)
+
+
+def test_key_that_was_asked_for_and_is_not_there_is_looked_for_in_the_topic_also_after_a_restart() -> None:
+    nowhere = Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
+    merger = _resumed(COMPLETE)
+    merger.order(T, 1, Lsn(100), Wanted(keys=(b'{"id":1}',)))
+    spec = _planned(merger).next()
+    assert spec is not None
+    chunk = merger.open(spec)
+    merger.taken(chunk, Snapshot(8, frozenset()), Lsn(110), None, FORM)
+    merger.arrived(chunk, [], 0)
+    merger.join(Lsn(120), nowhere, rows_max=10)
+
+    record = decode(encode(merger.notes().records[T]), SnapshotRecord, "t")
+    after = _planned(_resumed(record))
+    for one in (merger, after):
+        assert one.states[T] == "planned"
+        assert one.notes().sweeps == {T: 1}
+        one.sweeps.bound(T, 1, {("t", 0): 9})
+        (sweep,) = one.sweeps.due().values()
+        assert (sweep.marks, sweep.among) == ((), frozenset({b'{"id":1}'}))
+        one.sweeps.end(T, sweep)
+        one.plan(T, FORM, [LEAF], Lsn(130))
+        assert (one.states[T], one.notes().records[T].absent) == ("complete", ())
 
 
 def test_rows_by_key_that_are_too_many_bytes_are_read_in_smaller_chunks_down_to_one() -> None:

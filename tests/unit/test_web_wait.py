@@ -151,20 +151,26 @@ def test_readers_see_what_is_reached_before_the_answer_and_only_then_are_they_ma
 
 
 def test_key_that_is_blocked_is_an_error_of_its_own_once_the_sink_is_there() -> None:
-    asked_for: list[bytes] = []
+    asked_for: list[tuple[bytes, str | None]] = []
 
-    def blocked(key: bytes) -> bool:
-        asked_for.append(key)
-        return key == b'{"id":7}'
+    def blocked(key: bytes, table: str | None) -> bool:
+        asked_for.append((key, table))
+        return key == b'{"id":7}' and table in {None, "public.t"}
 
-    route = WaitRoute({"search": Sight(Lake(0x100), blocked=blocked)}, ManualClock())
+    some = [("public.t", '{"id":7}')]
+    sight = Sight(Lake(0x100), blocked=blocked, blocked_keys=lambda: some)
+    route = WaitRoute({"search": sight}, ManualClock())
     answers = [
         route.answer("search", f"lsn=0/{lsn}&timeout_s=0{key}").code.value
-        for lsn, key in (("100", "&key=%7B%22id%22: 7%7D"), ("100", '&key={"id":8}'), ("101", '&key={"id":7}'))
-    ]
+        for lsn, key in (("100", "&key=%7B%22id%22: 7%7D"), ("100", '&key={"id":8}'), ("101", '&key={"id":7}'),
+                         ("100", '&key={"id":7}&table=public.t'), ("100", '&key={"id":7}&table=public.u'))
+    ]  # fmt: skip
 
-    assert answers == [409, 200, 504]
-    assert asked_for == [b'{"id":7}', b'{"id":8}']
+    assert answers == [409, 200, 504, 409, 200]
+    seven, eight = b'{"id":7}', b'{"id":8}'
+    assert asked_for == [(seven, None), (eight, None), (seven, "public.t"), (seven, "public.u")]
+    told = route.answer("search", "lsn=0/100").document
+    assert told["blocked"] == [{"table": "public.t", "key": '{"id":7}'}], "who names no key learns which are old"
 
 
 @pytest.mark.parametrize("key", ["", "7", "[1]", '{"id":', "nonsense"])

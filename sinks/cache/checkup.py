@@ -1,0 +1,69 @@
+"""Looks at a cache before its sink runs: reachable, version, eviction, rights. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cdc.config.settings import Cache, Config
+from cdc.errors import SinkUnfit
+from sinks.cache.naming import mark
+from sinks.cache.start import target
+from sinks.cache.store import Store
+from sinks.checkup import Sign
+
+_DRYRUN: Final = "+acl|dryrun +acl|whoami"
+
+
+def checkup(config: Config, name: str, settings: Cache) -> Iterator[Sign]:
+    """Raises what `sinks.cache.target.CacheTarget.open` raises for a server that does not do."""
+    made = target(config, name, settings)
+    store = made.store
+    try:
+        store.born_again()
+        made.check_server()
+        server, memory = store.info("server"), store.info("memory")
+        version = server.get("valkey_version") or server.get("redis_version", "")
+        what = "Valkey" if "valkey_version" in server else "Redis"
+        yield Sign("ok", "cache", f"{what} {version} at {store.where}")
+        policy = memory.get("maxmemory_policy", "")
+        if policy != "noeviction":
+            text = f"the store may evict rows and marks (maxmemory-policy {policy}), which evictable = true accepts"
+            yield Sign("warning", "eviction", text, "CONFIG SET maxmemory-policy noeviction")
+        yield from _rights(store, config, name, settings)
+    finally:
+        made.close()
+
+
+def _rights(store: Store, config: Config, name: str, settings: Cache) -> Iterator[Sign]:
+    """What the user may do, as the store itself says; nothing is done."""
+    try:
+        user = store.command("ask who we are", "ACL", "WHOAMI").decode()
+        refused = [
+            words for words in _wanted(config.name, name, settings)
+            if store.command("ask for rights", "ACL", "DRYRUN", user, *words) not in {b"OK", "OK"}
+        ]  # fmt: skip
+    except SinkUnfit:
+        yield Sign("ok", "acl", f"its rights cannot be asked, which would need {_DRYRUN}")
+        return
+    if not refused:
+        yield Sign("ok", "acl", f"user {user} may do what the sink does")
+    for word, *rest in refused:
+        where = f" on {rest[0]}" if rest else ""
+        text = f"user {user} may not {word}{where}"
+        yield Sign("error", "acl", text, "docs/howto/cache.md has the rights that are needed, as an ACL rule")
+
+
+def _wanted(pipeline: str, sink: str, settings: Cache) -> Iterator[tuple[str, ...]]:
+    heads = [template.partition("{")[0] for template in settings.keys.values()] or [f"{pipeline}:{sink}:"]
+    for row in (f"{head}doctor" for head in heads):
+        beside, many = mark(row), (row,)
+        yield from (("GET", row), ("SET", row, ""), ("DEL", row), ("EXISTS", row), ("UNLINK", row))
+        yield from (("MSET", row, ""), ("MGET", beside))
+        yield from (("GETRANGE", beside, "0", "0"), ("SET", beside, ""), ("PEXPIRE", row, "1"))
+        if settings.mode == "hash":
+            yield from ((word, *many) for word in ("HGETALL", "HLEN"))
+            yield from (("HSET", row, "f", ""), ("HGET", row, "f"), ("HMGET", row, "f"), ("HDEL", row, "f"))
+    notes = f"cdc:positions:{pipeline}:{sink}"
+    yield from (("HGET", notes, "f"), ("HSET", notes, "f", ""), ("HGETALL", notes), ("UNLINK", notes))
+    yield from (("EVAL", "return 1", "0"), ("EVALSHA", "0", "0"), ("SCAN", "0"), ("INFO",), ("PING",))
