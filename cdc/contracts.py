@@ -107,6 +107,28 @@ class PlannedRelation(Protocol):
         """Schema records that must be in the log before its next row; empty when they are."""
 
 
+class Stage(Protocol):
+    """Takes some of what the stream brings: it becomes records of topics of the stage's own, beside the tables'.
+
+    They are part of the same batch and Kafka transaction as everything else. Called by the capture thread.
+    """
+
+    def take(self, relation: Relation) -> Transcoding | None:
+        """What makes records of the rows of a relation; None: it is none of the stage's.
+
+        Raises SourceRefused for a table it cannot read, SourceUnreachable when capture must start over for it.
+        """
+
+    def message(self, prefix: str, content: bytes, stamp: Stamp, ordinal: int, *, transactional: bool) -> int | None:
+        """Take a logical message; returns the bytes of its records, None when it is none of the stage's."""
+
+    def gather(self) -> Sequence[TopicBuffer]:
+        """Records are about to be handed over: buffers that were not returned before. Topics are made here.
+
+        Raises TopicMismatch, BrokerError.
+        """
+
+
 class RelationPlanner(Protocol):
     """Decides what becomes of a relation when the stream first shows it or shows it changed."""
 
