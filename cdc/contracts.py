@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -282,6 +282,13 @@ class DdlObserver(Protocol):
 
     def ddl_accepted(self, table: str, count: int) -> None:
         """So many findings of a table are settled."""
+
+
+class OutboxObserver(Protocol):
+    """Told what became of the outbox's events, once it is durable; for metrics and status. Must not block or raise."""
+
+    def outbox_routed(self, events: int, refused: Mapping[str, int], ignored: int) -> None:
+        """So many were published, so many refused by reason, so many updates of rows passed over."""
 
 
 class HeartbeatObserver(Protocol):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
 from cdc.config.section import Section
 
-AGGREGATE: str = "{aggregate_type}"
-PIPELINE: str = "{name}"
+AGGREGATE: Final = "{aggregate_type}"
+PIPELINE: Final = "{name}"
 
 
 class Outbox(Section, frozen=True):
@@ -22,9 +22,9 @@ class Outbox(Section, frozen=True):
             description="schema.table of the outbox. It is published, and its rows are events: it has no topic of rows",
         ),
     ] = "outbox.outbox"
-    prefix: Annotated[
-        str, Meta(description="prefix of logical messages that are events as well; empty: none is")
-    ] = "outbox"
+    prefix: Annotated[str, Meta(description="prefix of logical messages that are events as well; empty: none is")] = (
+        "outbox"
+    )
     topic: Annotated[
         str,
         Meta(
@@ -35,7 +35,7 @@ class Outbox(Section, frozen=True):
     columns: Annotated[
         dict[str, str],
         Meta(
-            description="what a column is called in a table of your own, as {aggregate_id = \"entity\"}: id, "
+            description='what a column is called in a table of your own, as {aggregate_id = "entity"}: id, '
             "aggregate_type, aggregate_id, type, payload, payload_bytes, version, content_type, headers, ordering_key, "
             "created_at. Debezium's aggregatetype and aggregateid are known"
         ),
@@ -50,8 +50,8 @@ class Outbox(Section, frozen=True):
     debezium: Annotated[
         dict[str, str],
         Meta(
-            description='options of Debezium\'s EventRouter as they are, as {"table.field.event.key" = "entity"}; those '
-            "that cannot be had are refused with what there is instead"
+            description='options of Debezium\'s EventRouter as they are, as {"table.field.event.key" = "entity"}; what '
+            "cannot be had is refused with what there is instead"
         ),
     ] = {}
     partitions: Annotated[
@@ -100,10 +100,7 @@ class Outbox(Section, frozen=True):
     prune_rows: Annotated[
         int, Meta(ge=1, le=100_000, description="rows that are deleted in one transaction, at most")
     ] = 5000
-    partition_s: Annotated[
-        int,
-        Meta(ge=60, le=31_536_000, description="seconds of events in a partition that the pruner makes"),
-    ] = 86_400
     partitions_ahead: Annotated[
-        int, Meta(ge=1, le=100, description="partitions to have in store behind that of now")
-    ] = 3
+        int,
+        Meta(ge=1, le=100, description="days whose partitions are made ahead, where the table has one a day"),
+    ] = 7

@@ -1,0 +1,73 @@
+"""Events of an outbox on real servers: each committed one is in its topic once, in the order of commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.fixtures.outboxes import OUTBOX, event, events_of, made, number_of, numbers, refused
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite
+
+_MESSAGE: Final = (
+    '{{"id": "00000000-0000-7000-8000-{number:012d}", "aggregate_type": "order", "aggregate_id": "1",'
+    ' "type": "paid", "payload": {{"by":  "card"}}}}'
+)
+
+
+def emitted(number: int, *, transactional: str = "true") -> str:
+    return f"select pg_logical_emit_message({transactional}, 'outbox', '{_MESSAGE.format(number=number)}')"
+
+
+def test_events_are_routed_once_beside_rows_over_kills(capture: CaptureSite) -> None:
+    capture.sql("create table orders (id int primary key)", *made(), event(1).insert(), event(2, kind="Ä b").insert())
+    daemon = capture.running(OUTBOX)
+    headers = {"headers": """'{"traceparent": "00-1-2-01", "id": "stolen", "n": 3}'""", "version": "2"}
+    capture.transaction(
+        "insert into orders values (1)", event(3).insert(**headers), emitted(4), "update orders set id = 2"
+    )
+    capture.transaction(event(5).insert(), "rollback")
+    capture.sql(event(6, aggregate="2", payload=None).insert(payload_bytes="'\\x00ff'", content_type="'avro'"))
+    capture.settled(daemon)
+    daemon.kill()
+    capture.transaction(event(7).insert(), "delete from outbox.outbox", "insert into orders values (3)")
+    capture.sql("update orders set id = 4 where id = 3", event(8, kind="invoice").insert(), event(9, kind="").insert())
+    log = capture.settled(capture.running(OUTBOX))
+
+    assert numbers(log, capture) == [1, 3, 4, 6, 7]
+    assert [number_of(one) for one in events_of(log, capture) if one.key == b"1"] == [1, 3, 4, 7]
+    assert (numbers(log, capture, "-c3-84-20b"), numbers(log, capture, "invoice")) == ([2], [8])
+    third, fourth, sixth = (next(one for one in events_of(log, capture) if number_of(one) == n) for n in (3, 4, 6))
+    assert (third.value, fourth.value, sixth.value) == (b'{"total": 3}', b'{"by":  "card"}', b"\x00\xff")
+    told = {"type": b"placed", "version": b"2", "content-type": b"application/json"}
+    assert {name: value for name, value in third.headers.items() if name != "id"} == {
+        **told,
+        "n": b"3",
+        "traceparent": b"00-1-2-01",
+    }
+    assert sixth.headers["content-type"] == b"avro"
+    assert refused(log, capture) == [("no_aggregate_type", b'{"total": 3}')]
+    assert log.faults() == []
+    assert log.data_topics == [capture.topic("orders")]
+    ends = {at: end for at, end in log.ends.items() if at[0].startswith(f"{capture.name}.events.")}
+    counted: dict[str, int] = {}
+    for cut in log.cuts:
+        counted |= {at: count for at, (_, count, _) in cut["changed"].items()}
+    assert {at: counted[f"{at[0]}-{at[1]}"] for at in ends if log.records[at]} == {
+        at: len(log.records[at]) for at in ends if log.records[at]
+    }
+
+
+def test_outbox_that_is_made_while_capture_runs_is_taken_with_what_is_in_it(capture: CaptureSite) -> None:
+    capture.sql("create table orders (id int primary key)")
+    daemon = capture.running(OUTBOX)
+    capture.sql("insert into orders values (1)", *made(partitioned=True), event(1).insert())
+
+    until(lambda: len(daemon.events("capture_started")) == 3, "capture starts over, routes what is there, and goes on")
+    capture.sql(event(2).insert(), "truncate outbox.outbox", event(3).insert(), emitted(4, transactional="false"))
+    log = capture.settled(daemon)
+
+    assert numbers(log, capture) == [1, 2, 3]
+    assert [reason for reason, _ in refused(log, capture)] == ["not_transactional"]
+    assert daemon.status()["outbox"]["refused_by_reason"] == {"not_transactional": 1}
