@@ -8,6 +8,7 @@ from typing import Final
 from outbox.errors import OutboxError
 
 _IDENTIFIER_BYTES_MAX: Final = 63  # NAMEDATALEN - 1
+_SUFFIX_BYTES: Final = 13  # "_p20261123", "_one_payload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Names:
         for name in (self.schema, *self.tables):
             if not name or "\0" in name or len(name.encode()) > _IDENTIFIER_BYTES_MAX:
                 raise OutboxError(f"{name!r} is no name of a schema or table: 1 to {_IDENTIFIER_BYTES_MAX} bytes")
+        if len(self.outbox.encode()) > _IDENTIFIER_BYTES_MAX - _SUFFIX_BYTES:
+            raise OutboxError(f"{self.outbox!r} leaves no room for the names of its partitions and constraints")
         if len(set(self.tables)) != len(self.tables):
             raise OutboxError("two of the outbox's tables have the same name")
 
