@@ -30,11 +30,13 @@ from cdc.contracts import (
     Reselect,
     Snapshots,
     Stage,
+    Transcoding,
 )
-from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused
+from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
+from cdc.model.relation import Relation
 from cdc.model.snapshot import NO_NOTES
 
 _SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
@@ -197,7 +199,7 @@ class Pipeline:
         relation = self._parts.assembler.unplanned
         assert relation is not None
         try:
-            taken = [found for stage in self._parts.stages if (found := stage.take(relation)) is not None]
+            taken = self._taken(relation)
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
         except (SourceRefused, RegistryRefused):
             self._commit()
@@ -211,6 +213,15 @@ class Pipeline:
         self._schemas.extend(planned.schemas)
         self._parts.snapshots.watch(relation.table, planned.buffer)
         self._parts.assembler.plan(relation, together([planned.transcoder, *taken]))
+
+    def _taken(self, relation: Relation) -> list[Transcoding]:
+        """What stages make of its rows. When capture must start over for it, first publish everything before it."""
+        try:
+            return [found for stage in self._parts.stages if (found := stage.take(relation)) is not None]
+        except SourceUnreachable:
+            self._commit()
+            self._finish()
+            raise
 
     def _truncate(self, truncated: Sequence[Truncation]) -> bool:
         """Delete every key that the log has of truncated tables; False as `_commit`.

@@ -7,13 +7,16 @@ catalog watch, or by the stream: capture starts over, and takes it like that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 from msgspec import structs
 
+from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import OutboxObserver
-from cdc.errors import SourceUnreachable
+from cdc.errors import SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
 from cdc.model.names import refused_events_topic
@@ -22,14 +25,17 @@ from cdc.model.progress import Identity
 from cdc.model.visibility import Snapshot
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import collision
-from cdc.replication.connect import Connection
+from cdc.replication.catalog import reading
+from cdc.replication.connect import Connection, deadline
 from cdc.replication.table import SourceTable
+from cdc.startup.outboxprune import PruneObserver, PruneThread
 from cdc.startup.topics import Accounts, event_want
 from cdc.telemetry import log
 from outbox.copied import CopiedOutbox
 from outbox.eventtopics import EventTopics
 from outbox.router import Counts, Router
 
+_ANSWER_S: Final = 30.0
 _THERE: Final = """
 select c.oid::int8, exists (
     select from pg_catalog.pg_publication_tables t
@@ -38,7 +44,10 @@ select c.oid::int8, exists (
 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname || '.' || c.relname = %(table)s and c.relkind in ('r', 'p')
 """
-_EXISTS: Final = "select from pg_catalog.pg_class where oid = %(oid)s::oid"
+_NAMED: Final = """
+select n.nspname || '.' || c.relname
+from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = %(oid)s::oid
+"""
 
 
 class OutboxStage:
@@ -130,23 +139,29 @@ class OutboxStage:
         self._written = None
 
     def look(self, connection: Connection) -> None:
-        """See whether there is a table that this start does not know. Raises SourceUnreachable then."""
+        """See whether there is a table that nobody publishes yet. Raises SourceUnreachable when this could.
+
+        One that is published is shown by the stream, behind everything that was before it.
+        """
         assert self._config.outbox is not None
         names = {"publication": self._config.publication, "table": self._config.outbox.table}
-        row = connection.execute(_THERE, names).fetchone()
+        with reading("look for the outbox"), deadline(connection, _ANSWER_S):
+            row = connection.execute(_THERE, names).fetchone()
         known = 0 if self.table is None else self.table.oid
-        if row is not None and row[0] != known and (row[1] or self._config.source.create):
+        if row is not None and row[0] != known and not row[1] and self._config.source.create:
             raise _appeared(self._config.outbox.table)
 
     def _check(self, oid: int) -> None:
         """The stream shows an outbox: one that is there and not known is taken by a new start.
 
-        One that is gone is of then: its rows are events as any others.
+        One that is gone, or is called otherwise by now, is of then: its rows are events as any others.
         """
+        assert self._config.outbox is not None
         if self.table is not None and self.table.oid == oid:
             return
-        if self._sql.execute(_EXISTS, {"oid": oid}).fetchone() is not None:
-            assert self._config.outbox is not None
+        with reading("look for the outbox"), deadline(self._sql, _ANSWER_S):
+            row = self._sql.execute(_NAMED, {"oid": oid}).fetchone()
+        if row is not None and row[0] == self._config.outbox.table:
             raise _appeared(self._config.outbox.table)
 
     def _open(self, topic: str) -> int | None:
@@ -181,3 +196,26 @@ def _appeared(table: str) -> SourceUnreachable:
         hint="this takes a moment and loses nothing",
         table=table,
     )
+
+
+def pruning(
+    config: Config,
+    table: SourceTable | None,
+    durable: Callable[[], Lsn],
+    clock: Clock,
+    observer: PruneObserver,
+    closing: ExitStack,
+) -> None:
+    """Have the table pruned until `closing`, if that is asked for. `durable` may raise: then nothing is pruned."""
+    if config.outbox is None or config.outbox.prune == "off" or table is None:
+        return
+
+    def known() -> Lsn:
+        try:
+            return durable()
+        except TailraceError:
+            return Lsn(0)
+
+    thread = PruneThread(config, table, known, clock, observer)
+    thread.start()
+    closing.callback(thread.close)

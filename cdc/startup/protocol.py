@@ -52,7 +52,7 @@ from cdc.startup.claim import Claim, Neighbours, claim_log
 from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.heartbeat import heartbeats
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
-from cdc.startup.outbox import OutboxStage, to_copy
+from cdc.startup.outbox import OutboxStage, pruning, to_copy
 from cdc.startup.outboxcopy import copied
 from cdc.startup.server import PostgresServer
 from cdc.startup.snapshots import Snapshots
@@ -157,14 +157,8 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             clock=clock,
         )
         claim = claim_log(config, source, neighbours)  # 1 to 5
-        restored, position, epoch, session, publisher, publication = (
-            claim.restored,
-            claim.position,
-            claim.epoch,
-            claim.session,
-            claim.publisher,
-            claim.publication,
-        )
+        restored, position, epoch = claim.restored, claim.position, claim.epoch
+        session, publisher, publication = claim.session, claim.publisher, claim.publication
 
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
@@ -207,8 +201,16 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             stages=[outbox.router] if outbox else [],
             snapshots=snapshots.desk,
         )
+        durable = partial(_acknowledged, status, watch)
+        pruning(config, source.outbox, durable, clock, status.outbox, closing)
         return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, closing.pop_all())
     raise AssertionError("unreachable")
+
+
+def _acknowledged(status: Status, watch: CatalogWatch) -> Lsn:
+    """What is in the log, and lies in WAL that was published as configured: nothing of the source is needed below."""
+    position = status.position
+    return Lsn(0) if position is None else min(position.end_lsn, watch.verified())
 
 
 def _outbox(
@@ -354,6 +356,7 @@ def _watch(
         publication=config.publication,
         publication_oid=publication.oid,
         tables={table.oid: (table.table, publication.tables.get(table.oid, 0)) for table in source.published},
+        replaceable=frozenset() if source.outbox is None else frozenset({source.outbox.oid}),
     )
     period_s = config.capture.catalog_check_s
 
