@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
+from murmurhash2 import murmurhash2
 
+from cdc.encode.partition import SEED
 from cdc.encode.rowrecords import TUPLE_AT
 from cdc.errors import DecodeError, InvariantError, SourceRefused
 from cdc.model.event import Headers, Stamp, Truncation
@@ -24,9 +26,12 @@ if TYPE_CHECKING:
     from outbox.router import Router
 
 NO_KEY: Final = "no_key"
+RESERVED: Final = frozenset({"id", "type", "version", "content-type"})
+"""Headers that an event cannot set itself."""
 _LENGTH: Final = struct.Struct(">I").unpack_from
 _TRUE: Final = {b"t": b"true", b"f": b"false"}
 _NO_HEADERS: Final = frozenset({None, b"{}", b"null", b""})
+_texts_of: Final = msgspec.json.Decoder(dict[str, str]).decode
 _headers_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text_of: Final = msgspec.json.Decoder(str).decode
 _json: Final = msgspec.json.encode
@@ -52,8 +57,18 @@ class RoutedRows:
         self.form = self._form = form
         self._copied = copied
         self._column_count = form.column_count.to_bytes(2, "big")
+        self._columns = range(form.column_count)
         self._size_max = router.row_bytes_max
+        # Behind the columns stands a null, for fields that the table does not have.
+        self._places = tuple(
+            form.column_count if place is None else place
+            for place in (
+                *(form.id, form.type, form.aggregate_type, form.aggregate_id, form.ordering_key, form.version),
+                *(form.content_type, form.headers, form.payload, form.payload_bytes),
+            )
+        )
         self._plain = not form.in_headers and not form.in_envelope
+        self._null_refused = router.settings.null_payload == "refuse"
         self._default_type = b"application/octet-stream" if form.binary else b"application/json" if form.json else None
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
@@ -66,7 +81,7 @@ class RoutedRows:
             self._broken(frame)
         if end != len(frame) or frame[30] != 78:
             self._broken(frame)
-        self._event(texts, stamp, ordinal)
+        self._event(texts, end, stamp, ordinal)
 
     def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:  # noqa: ARG002 - as the contract has it
         """An Update message: the row is an event already. Raises SourceRefused when that is to stop capture."""
@@ -91,7 +106,7 @@ class RoutedRows:
         """Rows that were read from the table, as `cdc.encode.rowrecords.RowRecords.copied_keyless`."""
         size = 0
         for number, line in enumerate(lines, ordinal):
-            self._event(copytext.texts(line, self._form.column_count), stamp, number)
+            self._event(copytext.texts(line, self._form.column_count), len(line), stamp, number)
             size += len(line)
         return size
 
@@ -101,61 +116,60 @@ class RoutedRows:
             raise IndexError
         at = TUPLE_AT + 2
         texts: Texts = []
-        for _ in range(self._form.column_count):
+        append = texts.append
+        for _ in self._columns:
             kind = frame[at]
             if kind == 116:
                 start = at + 5
                 at = start + _LENGTH(frame, at + 1)[0]
-                texts.append(frame[start:at])
+                append(frame[start:at])
             elif kind == 110:
-                texts.append(None)
+                append(None)
                 at += 1
             else:
                 raise IndexError
         return texts, at
 
-    def _event(self, texts: Texts, stamp: Stamp, ordinal: int) -> None:
-        """Put the event of a row where it belongs."""
-        form, router = self._form, self._router
-        identity, kind, aggregate = texts[form.id], texts[form.type], texts[form.aggregate_type]
-        key = None if form.ordering_key is None else texts[form.ordering_key]
-        if not key:
-            key = texts[form.aggregate_id]
-        route = router.route(aggregate or b"")
-        value = self._payload(texts)
+    def _event(self, texts: Texts, size: int, stamp: Stamp, ordinal: int) -> None:
+        """Put the event of a row where it belongs; `size` is that of all its texts, or more."""
+        texts.append(None)
+        at_id, at_type, at_kind, at_aggregate, at_key, at_version, at_content, at_headers, at_payload, at_bytes = (
+            self._places
+        )
+        identity, kind, aggregate = texts[at_id], texts[at_type], texts[at_kind]
+        key = texts[at_key] or texts[at_aggregate]
+        value = texts[at_bytes]
+        if value is None:
+            value = texts[at_payload]
+            if value is not None and self._form.binary:
+                value = _bytes(value)
+        else:
+            value = _bytes(value)
+        router = self._router
+        route = router.routes.get(aggregate or b"") or router.new_route(aggregate or b"")
         if not identity or not kind or not key or isinstance(route, str):
             reason = route if isinstance(route, str) else NO_KEY if not key else "no_id" if not identity else "no_type"
             router.refuse(self._refused(reason, texts, key, value), stamp, ordinal)
             return
-        version = b"1" if form.version is None else texts[form.version]
-        content = self._default_type if form.content_type is None else texts[form.content_type]
-        headers: Headers = [("id", identity), ("type", kind), ("version", version or b"1")]
+        content = texts[at_content] or self._default_type
+        headers: Headers = [("id", identity), ("type", kind), ("version", texts[at_version] or b"1")]
         if content is not None:
             headers.append(("content-type", content))
-        size = len(key) + len(value or b"")
-        reason = ""
-        if form.headers is not None and texts[form.headers] not in _NO_HEADERS:
-            reason = "" if _add_headers(headers, texts[form.headers] or b"") else "headers"
+        own, reason = texts[at_headers], ""
+        if own not in _NO_HEADERS and own is not None and not _add_headers(headers, own):
+            reason = "headers"
         if not self._plain:
             value, reason = self._with_extra(texts, value, headers, reason)
-        if value is None and router.settings.null_payload == "refuse":
+        if value is None and self._null_refused:
             reason = reason or "no_payload"
-        if size > self._size_max or sum(len(name) + len(text) for name, text in headers) + size > self._size_max:
+        if 2 * size > self._size_max and _size(key, value, headers) > self._size_max:
             reason, value = "too_large", None
         if reason:
             router.refuse(self._refused(reason, texts, key, value), stamp, ordinal)
             return
         router.counts.events += 1
-        route.put(key, (key, value, headers))
-
-    def _payload(self, texts: Texts) -> bytes | None:
-        form = self._form
-        if form.payload_bytes is not None:
-            found = texts[form.payload_bytes]
-            if found is not None:
-                return _bytes(found)
-        found = None if form.payload is None else texts[form.payload]
-        return _bytes(found) if form.binary and found is not None else found
+        partitions = route.partitions
+        partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % len(partitions)].append((key, value, headers))
 
     def _with_extra(self, texts: Texts, value: bytes | None, headers: Headers, reason: str) -> tuple[bytes | None, str]:
         """The further columns: `headers` get those that go there; the value with those that go around it."""
@@ -211,15 +225,27 @@ def _bytes(text: bytes) -> bytes:
 def _add_headers(headers: Headers, text: bytes) -> bool:
     """Add the event's own; False when they are no object. Text is itself, null is left out, others are their JSON."""
     try:
+        headers += [(name, value.encode()) for name, value in _texts_of(text).items() if name not in RESERVED]
+    except msgspec.DecodeError:
+        return _add_others(headers, text)
+    return True
+
+
+def _add_others(headers: Headers, text: bytes) -> bool:
+    """As `_add_headers`, where not all of them are text."""
+    try:
         given = _headers_of(text)
     except msgspec.DecodeError:
         return False
-    taken = {"id", "type", "version", "content-type"}
     for name, raw in given.items():
         value = bytes(raw)
-        if name not in taken and value != b"null":
+        if name not in RESERVED and value != b"null":
             headers.append((name, _text_of(value).encode() if value[:1] == b'"' else value))
     return True
+
+
+def _size(key: bytes, value: bytes | None, headers: Headers) -> int:
+    return len(key) + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
 
 
 def _member(extra: Extra, texts: Texts) -> bytes:

@@ -32,11 +32,9 @@ from outbox.copied import CopiedOutbox
 from outbox.errors import MessageInvalid
 from outbox.event import Event, read_message
 from outbox.eventtopics import EventTopics
-from outbox.routedrows import NO_KEY, Refused, RoutedRows
+from outbox.routedrows import NO_KEY, RESERVED, Refused, RoutedRows
 from outbox.rowform import row_form
 
-RESERVED: Final = frozenset({"id", "type", "version", "content-type"})
-"""Headers that an event cannot set itself."""
 REASON: Final = "refused-reason"
 REASONS: Final = {
     "no_id": "it has no id",
@@ -98,6 +96,7 @@ class Router:
 
     Attributes:
         counts: since somebody last put another one there.
+        routes: aggregate type -> where its events go.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class Router:
         self._copies = copies or {}
         self._refused = Route(refused_topic)
         self._known = set(known)
-        self._routes: dict[bytes, Route] = {}
+        self.routes: dict[bytes, Route] = {}
         self._impossible: set[bytes] = set()
         self._unopened: list[Route] = []
 
@@ -179,10 +178,6 @@ class Router:
             opened.append(self._refused.open(count))
         return opened
 
-    def route(self, aggregate_type: bytes) -> Route | str:
-        """Where events of a type go, or the reason why nowhere."""
-        return self._routes.get(aggregate_type) or self._new_route(aggregate_type)
-
     def refuse(self, refused: Refused, stamp: Stamp, ordinal: int) -> None:
         """Put an event where it is kept with its reason."""
         self.counts.refused[refused.reason] += 1
@@ -198,8 +193,11 @@ class Router:
         key = (refused.key or b"")[:_KEY_BYTES]
         self._refused.put(key, (key, value, headers))
 
-    def _new_route(self, aggregate_type: bytes) -> Route | str:
-        """As `route`, of a type that has none yet. Reasons are not kept: there may be any number of such types."""
+    def new_route(self, aggregate_type: bytes) -> Route | str:
+        """Where events of a type go that has no route yet, or the reason why nowhere.
+
+        Reasons are not kept: there may be any number of such types.
+        """
         if not aggregate_type:
             return "no_aggregate_type"
         topic = None if aggregate_type in self._impossible else self._topics.topic(aggregate_type)
@@ -209,16 +207,16 @@ class Router:
             if len(self._known) >= self.settings.types_max:
                 return "types_max"
             self._known.add(topic)
-        route = self._routes[aggregate_type] = Route(topic)
+        route = self.routes[aggregate_type] = Route(topic)
         self._unopened.append(route)
         return route
 
     def _give_up(self, route: Route) -> None:
         """Kafka does not take the name: what waits, and what comes, is refused."""
         self._known.discard(route.topic)
-        kinds = {kind for kind, found in self._routes.items() if found is route}
-        self._impossible |= kinds
-        self._routes = {kind: found for kind, found in self._routes.items() if kind not in kinds}
+        for kind in [kind for kind, found in self.routes.items() if found is route]:
+            self._impossible.add(kind)
+            del self.routes[kind]
         waiting = route.partitions[0]
         self.counts.events -= len(waiting)
         self.counts.refused["topic_name"] += len(waiting)
@@ -239,7 +237,8 @@ class Router:
         told: list[tuple[str, bytes | None]] = [("aggregate-type", event.aggregate_type.encode()), *headers]
         if not transactional:
             return Refused("not_transactional", key, value, told)
-        route = self.route(event.aggregate_type.encode())
+        kind = event.aggregate_type.encode()
+        route = self.routes.get(kind) or self.new_route(kind)
         if isinstance(route, str):
             return Refused(route, key, value, told)
         if value is None and self.settings.null_payload == "refuse":
