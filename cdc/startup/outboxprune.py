@@ -1,4 +1,4 @@
-"""The thread that prunes the outbox beside a running capture and ends with it. Whatever fails there, capture goes on."""
+"""The thread that prunes the outbox beside a running capture and ends with it. If it fails, capture goes on."""
 
 from __future__ import annotations
 
