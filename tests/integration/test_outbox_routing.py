@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.outboxes import OUTBOX, event, events_of, made, number_of, numbers, refused
+from tests.fixtures.commands import cdc
+from tests.fixtures.outboxes import OUTBOX, event, events_of, id_of, made, number_of, numbers, refused
+from tests.fixtures.repairs import repaired
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -71,3 +74,44 @@ def test_outbox_that_is_made_while_capture_runs_is_taken_with_what_is_in_it(capt
     assert numbers(log, capture) == [1, 2, 3]
     assert [reason for reason, _ in refused(log, capture)] == ["not_transactional"]
     assert daemon.status()["outbox"]["refused_by_reason"] == {"not_transactional": 1}
+
+
+def test_events_of_a_gap_that_are_still_in_the_table_are_published_once_after_the_repair(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)", *made(), event(1).insert())
+    daemon = capture.running(OUTBOX)
+    capture.sql(event(2).insert())
+    capture.settled(daemon)
+    assert daemon.stop() == 0
+    capture.sql(f"select pg_drop_replication_slot('{capture.slot}')", event(3).insert(), event(4, kind="new").insert())
+    stop = capture.daemon(OUTBOX).stopped_with()
+    assert stop["state"] == "GAP"
+
+    repaired(capture, stop["command"], sections=OUTBOX)
+    daemon = capture.running(OUTBOX)
+    capture.sql(event(5).insert())
+    log = capture.settled(daemon)
+
+    assert (numbers(log, capture), numbers(log, capture, "new")) == ([1, 2, 3, 5], [4])
+    shown = cdc("tail", "--outbox", "--from", "beginning", "--no-follow", "--json", "-c", capture.write_config(OUTBOX))
+    assert sorted(json.loads(one)["headers"]["id"] for one in shown.out.splitlines()) == [id_of(n) for n in range(1, 6)]
+
+
+def test_outbox_that_takes_the_place_of_another_while_capture_runs_is_no_gap(capture: CaptureSite) -> None:
+    capture.sql("create table t (id int primary key)", *made())
+    daemon = capture.running(OUTBOX)
+    capture.sql(event(1).insert())
+    publication = f'"cdc_{capture.name}"'
+    capture.transaction(
+        "alter table outbox.outbox rename to outbox_before",
+        "alter index outbox.outbox_pkey rename to outbox_before_pkey",
+        made()[1],
+        f"alter publication {publication} drop table outbox.outbox_before",
+        f"alter publication {publication} add table outbox.outbox",
+        event(2).insert(),
+    )
+    capture.sql(event(3).insert())
+    until(lambda: len(daemon.events("capture_started")) == 2, "capture takes the other one")
+    log = capture.settled(daemon)
+
+    assert [number_of(one) for one in events_of(log, capture)] == [1, 2, 3]
+    assert daemon.events("capture_stopped") == []
