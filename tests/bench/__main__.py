@@ -22,7 +22,7 @@ from tests.bench.cache import measure_cache
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
-from tests.bench.outbox import measure_pruner, measure_routing
+from tests.bench.routing import measure_pruner, measure_routing
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput

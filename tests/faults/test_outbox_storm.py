@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.faults.tally import tally
-from tests.fixtures.outboxes import made
+from tests.fixtures.outboxevents import made
 from tests.fixtures.outboxservice import SCHEMA
 from tests.fixtures.seed import seed
 from tests.fixtures.waiting import until

@@ -16,7 +16,7 @@ from cdc.config.secret import Secret
 from cdc.lsn import Lsn
 from cdc.replication.connect import connect
 from outbox.pruner import Pruner
-from tests.fixtures.outboxes import event, made, numbers
+from tests.fixtures.outboxevents import event, made, numbers
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:

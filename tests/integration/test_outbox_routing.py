@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.commands import cdc
-from tests.fixtures.outboxes import OUTBOX, event, events_of, id_of, made, number_of, numbers, refused
+from tests.fixtures.outboxevents import OUTBOX, event, events_of, id_of, made, number_of, numbers, refused
 from tests.fixtures.repairs import repaired
 from tests.fixtures.waiting import until
 
