@@ -64,6 +64,8 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     """
     if sinks is not None and not config.sinks:
         raise UsageError("--with-sinks, and the configuration has no sinks", hint="add a table [sinks.NAME]")
+    if config.outbox is not None:
+        _collect_rarely()  # each event has a list of headers
     clock, metrics, stop = SystemClock(), Metrics(), threading.Event()
     status = Status(config.name, clock, metrics)
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
@@ -154,9 +156,7 @@ def run_applied(
 
     config, name = replayed(config, name, replay)
     settings = applied_of(config, name)
-    # Records wait by the ten thousand, none of them in a cycle: looking through them took a quarter of the CPU.
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLD)
+    _collect_rarely()
     clock, daemon_metrics, stop = SystemClock(), Metrics(), threading.Event()
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
     metrics = AppliedMetrics(daemon_metrics)
@@ -175,6 +175,12 @@ def run_applied(
             clock,
             what="sink",
         ).run(stop)
+
+
+def _collect_rarely() -> None:
+    """Records wait by the ten thousand, none of them in a cycle: looking through them took a quarter of the CPU."""
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLD)
 
 
 def _with_master(config: Config, name: str, master: str | None) -> Config:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -105,6 +105,28 @@ class PlannedRelation(Protocol):
     @property
     def schemas(self) -> Sequence[SchemaRecord]:
         """Schema records that must be in the log before its next row; empty when they are."""
+
+
+class Stage(Protocol):
+    """Takes some of what the stream brings: it becomes records of topics of the stage's own, beside the tables'.
+
+    They are part of the same batch and Kafka transaction as everything else. Called by the capture thread.
+    """
+
+    def take(self, relation: Relation) -> Transcoding | None:
+        """What makes records of the rows of a relation; None: it is none of the stage's.
+
+        Raises SourceRefused for a table it cannot read, SourceUnreachable when capture must start over for it.
+        """
+
+    def message(self, prefix: str, content: bytes, stamp: Stamp, ordinal: int, *, transactional: bool) -> int | None:
+        """Take a logical message; returns the bytes of its records, None when it is none of the stage's."""
+
+    def gather(self) -> Sequence[TopicBuffer]:
+        """Records are about to be handed over: buffers that were not returned before. Topics are made here.
+
+        Raises TopicMismatch, BrokerError.
+        """
 
 
 class RelationPlanner(Protocol):
@@ -260,6 +282,13 @@ class DdlObserver(Protocol):
 
     def ddl_accepted(self, table: str, count: int) -> None:
         """So many findings of a table are settled."""
+
+
+class OutboxObserver(Protocol):
+    """Told what became of the outbox's events, once it is durable; for metrics and status. Must not block or raise."""
+
+    def outbox_routed(self, events: int, refused: Mapping[str, int], ignored: int) -> None:
+        """So many were published, so many refused by reason, so many updates of rows passed over."""
 
 
 class HeartbeatObserver(Protocol):

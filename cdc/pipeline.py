@@ -17,6 +17,7 @@ from typing import Final
 
 from cdc.capture.assembler import Assembler
 from cdc.capture.nosnapshots import NoSnapshots
+from cdc.capture.together import together
 from cdc.clock import Clock
 from cdc.contracts import (
     Aside,
@@ -28,11 +29,14 @@ from cdc.contracts import (
     ReplicationStream,
     Reselect,
     Snapshots,
+    Stage,
+    Transcoding,
 )
-from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused
+from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress import SchemaRecord
+from cdc.model.relation import Relation
 from cdc.model.snapshot import NO_NOTES
 
 _SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
@@ -62,6 +66,7 @@ class Parts:
     side_buffers: Sequence[TopicBuffer] = ()
     snapshots: Snapshots = field(default_factory=NoSnapshots)
     asides: Sequence[Aside] = ()
+    stages: Sequence[Stage] = ()
 
 
 class Pipeline:
@@ -194,19 +199,29 @@ class Pipeline:
         relation = self._parts.assembler.unplanned
         assert relation is not None
         try:
+            taken = self._taken(relation)
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
         except (SourceRefused, RegistryRefused):
             self._commit()
             self._finish()
             raise
         if planned is None:
-            self._parts.assembler.plan(relation, None)
+            self._parts.assembler.plan(relation, together(taken) if taken else None, routed=bool(taken))
             return
         self._buffers[planned.buffer.topic] = planned.buffer
         self._planned[relation.oid] = planned
         self._schemas.extend(planned.schemas)
         self._parts.snapshots.watch(relation.table, planned.buffer)
-        self._parts.assembler.plan(relation, planned.transcoder)
+        self._parts.assembler.plan(relation, together([planned.transcoder, *taken]))
+
+    def _taken(self, relation: Relation) -> list[Transcoding]:
+        """What stages make of its rows. When capture must start over for it, first publish everything before it."""
+        try:
+            return [found for stage in self._parts.stages if (found := stage.take(relation)) is not None]
+        except SourceUnreachable:
+            self._commit()
+            self._finish()
+            raise
 
     def _truncate(self, truncated: Sequence[Truncation]) -> bool:
         """Delete every key that the log has of truncated tables; False as `_commit`.
@@ -250,6 +265,8 @@ class Pipeline:
         self._written = (self._parts.assembler.stats(), self._parts.assembler.reach())
         self._parts.snapshots.gather()
         self._notes = self._parts.snapshots.notes()
+        for stage in self._parts.stages:
+            self._buffers.update((buffer.topic, buffer) for buffer in stage.gather())
         self._parts.publisher.write(list(self._buffers.values()), self._schemas)
         self._schemas = []
         self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)

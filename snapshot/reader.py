@@ -355,14 +355,20 @@ def place(namespace: str, name: str, *, partitioned: bool) -> sql.Composed:
 
 
 def copying(
-    connection: Connection, form: Form, place: sql.Composable, conditions: Sequence[sql.Composable] = ()
+    connection: Connection,
+    form: Form,
+    place: sql.Composable,
+    conditions: Sequence[sql.Composable] = (),
+    order: Sequence[str] = (),
 ) -> sql.Composed:
-    """The COPY of those rows there that are published and fit `conditions`."""
+    """The COPY of those rows there that are published and fit `conditions`, by the columns of `order`."""
     published = sql.SQL("({})").format(sql.SQL(form.row_filter or "true"))
-    return sql.SQL("copy (select {} from {} where {}) to stdout (encoding {})").format(
+    ordered = sql.SQL(" order by {}").format(sql.SQL(", ").join(map(sql.Identifier, order))) if order else sql.SQL("")
+    return sql.SQL("copy (select {} from {} where {}{}) to stdout (encoding {})").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in form.relation.columns),
         place,
         sql.SQL(" and ").join([published, *conditions]),
+        ordered,
         sql.Literal(text_encoding(connection.pgconn)),
     )
 

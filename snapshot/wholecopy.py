@@ -83,11 +83,11 @@ def one_moment(
         raise translate(error, _DOING) from error
 
 
-def lines(connection: Connection, form: Form) -> Iterator[list[bytes]]:
-    """Lines of COPY of a table, some at a time. Inside of `one_moment`."""
+def lines(connection: Connection, form: Form, order: Sequence[str] = ()) -> Iterator[list[bytes]]:
+    """Lines of COPY of a table, by the columns of `order`, some at a time. Inside of `one_moment`."""
     relation = form.relation
     place = reader.place(relation.namespace, relation.name, partitioned=form.partitioned)
-    query = reader.copying(connection, form, place)
+    query = reader.copying(connection, form, place, order=order)
     part: list[bytes] = []
     size = 0
     with connection.cursor() as cursor, cursor.copy(query) as copy:

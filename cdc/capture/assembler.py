@@ -9,12 +9,13 @@ Positions come from Commit messages and from keepalives between transactions, ne
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from cdc.capture.nosnapshots import NoSnapshots
 from cdc.capture.sidetopics import SideTopics
-from cdc.contracts import Snapshots, Transcoding
+from cdc.contracts import Snapshots, Stage, Transcoding
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
@@ -62,6 +63,7 @@ class Assembler:
         on_truncate: Literal["delete", "stop", "ignore"],
         side: SideTopics,
         snapshots: Snapshots = _NONE,
+        stages: Sequence[Stage] = (),
     ) -> None:
         self.position = start
         self.row_count = 0
@@ -83,6 +85,8 @@ class Assembler:
         self._taken = start
         self._transcoders: dict[bytes, Transcoding | None] = {}
         self._relations: dict[bytes, Relation] = {}
+        self._stages = stages
+        self._routed: set[bytes] = set()
         self._open: pgoutput.Begin | None = None
         self._stamp: Stamp | None = None
         self._ordinal = 0
@@ -115,9 +119,16 @@ class Assembler:
         """Whether `position` is further than what was last taken."""
         return self.position != self._taken
 
-    def plan(self, relation: Relation, transcoder: Transcoding | None) -> None:
-        """Answer `unplanned`: how rows of this relation are encoded; None leaves them out."""
+    def plan(self, relation: Relation, transcoder: Transcoding | None, *, routed: bool = False) -> None:
+        """Answer `unplanned`: how rows of this relation are encoded; None leaves them out.
+
+        `routed`: they go through a stage only, so they are no rows of a topic that a TRUNCATE would empty, nor events
+        that are counted of a transaction.
+        """
         oid = relation.oid.to_bytes(4, "big")
+        self._routed.discard(oid)
+        if routed:
+            self._routed.add(oid)
         self._relations[oid] = relation
         self._transcoders[oid] = transcoder
         self.unplanned = None
@@ -194,14 +205,14 @@ class Assembler:
                     self._ordinal = ordinal = self._ordinal + 1
                     transcoder = transcoders.get(frame[26:30])
                     if ordinal < self._skip_below:
-                        if numbers is not None and transcoder is not None:
+                        if numbers is not None and transcoder is not None and frame[26:30] not in self._routed:
                             numbers.passed(self._relations[frame[26:30]])
                         continue
                     stamp = self._stamp
                     if transcoder is None or stamp is None:
                         self._not_ours(frame)
                         continue
-                    if numbers is not None:
+                    if numbers is not None and frame[26:30] not in self._routed:
                         stamp = numbers.numbered(stamp, self._relations[frame[26:30]])
                     if tag == 73:
                         transcoder.insert(frame, stamp, ordinal)
@@ -316,7 +327,8 @@ class Assembler:
         passed = self._ordinal < self._skip_below
         if not passed and not self._transcoders.keys() >= set(oids):
             raise DecodeError("T", 1, detail="names a relation that was not announced")
-        ours = [self._relations[oid] for oid in oids if self._transcoders.get(oid) is not None]
+        kept = [oid for oid in oids if self._transcoders.get(oid) is not None and oid not in self._routed]
+        ours = [self._relations[oid] for oid in kept]
         events = [self._truncation(relation, self._stamp, lsn) for relation in ours]
         for relation in ours:
             self._snapshots.truncated(relation.table)
@@ -361,11 +373,20 @@ class Assembler:
         if self._open is not None:
             self._ordinal += 1
             if self._ordinal >= self._skip_below and self._stamp is not None:
-                return self._side.message(message, self._stamp, lsn, self._ordinal)
+                return self._take_message(message, self._stamp, lsn, self._ordinal)
             return 0
         if message.lsn < self.position.end_lsn or self.position.next_ordinal:
             return 0
-        size = self._side.message(message, make_stamp(pgoutput.Begin(message.lsn, 0, 0), self._epoch), lsn, 1)
+        size = self._take_message(message, make_stamp(pgoutput.Begin(message.lsn, 0, 0), self._epoch), lsn, 1)
         if size:
             self.position = StreamPosition(Lsn(message.lsn + 1), self.position.commit_lsn)
         return size
+
+    def _take_message(self, message: pgoutput.LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> int:
+        """Of a stage, if one takes it, else a record beside the tables' topics."""
+        for stage in self._stages:
+            taken = stage.message(message.prefix, message.content, stamp, ordinal, transactional=message.transactional)
+            if taken is not None:
+                self._side.count += 1
+                return taken
+        return self._side.message(message, stamp, lsn, ordinal)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc.cli import eventtext, output
+from cdc.cli import eventtext, output, tailoutbox
 from cdc.cli.options import config_option, configuration
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError
@@ -43,6 +43,7 @@ FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m
 @click.option("-f/ ", "--follow/--no-follow", default=True, help="Wait for more at the end (the default), or stop.")
 @click.option("--topic", "with_topic", is_flag=True, help="Show topic, partition and offset too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line: the record as it lies in Kafka.")
+@click.option("--outbox", is_flag=True, help="Events of the outbox; TABLE is then a type of aggregates.")
 @config_option
 def command(
     tables: Sequence[str],
@@ -53,6 +54,7 @@ def command(
     follow: bool,
     with_topic: bool,
     as_json: bool,
+    outbox: bool,
     config_path: Path | None,
 ) -> int:
     """Print events as they are published.
@@ -67,6 +69,13 @@ def command(
     config = configuration(config_path)
     start_at = parse_start(start)
     selection = Selection(start_at, ops=parse_ops(ops), key=parse_key(key))
+    if outbox:
+        if ops or key:
+            raise UsageError("--op and --key are for rows, and events have neither", hint="leave them out")
+        with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail", follows=follow) as reader:
+            topics = tailoutbox.topics_of(reader, config, tables)
+            tailoutbox.print_events(reader, selection, config.name, topics, count=count, follow=follow, as_json=as_json)
+        return EXIT_OK
     with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail", follows=follow) as reader:
         known = tables_of(reader, config.name)
         wanted = choose(known, tables, start_at)

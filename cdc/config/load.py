@@ -15,10 +15,12 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
+from cdc.config import outboxcheck, outboxdebezium
 from cdc.config.debezium import translated
 from cdc.config.lakeurl import HINT, problem_of
 from cdc.config.secret import Secret
-from cdc.config.settings import Config, Section, Warehouse
+from cdc.config.section import section_of
+from cdc.config.settings import Config, Warehouse
 from cdc.errors import ConfigError
 
 _PREFIX: Final = "TAILRACE_"
@@ -26,7 +28,7 @@ _WITH_OPTIONS: Final = ("kafka", "registry")
 _FILE_SUFFIX: Final = "_file"
 _PORT_MAX: Final = 65535
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
-_FEW: Final = 12  # keys that fit into a hint
+_FEW: Final = 16  # keys that fit into a hint
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_OPTIONS: Final = frozenset(
@@ -57,6 +59,8 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
         raise ConfigError(f"{where} is not TOML: {error}") from error
     if isinstance(raw.get("encode"), dict):
         raw["encode"] = translated(raw["encode"], where)
+    if isinstance(raw.get("outbox"), dict):
+        raw["outbox"] = outboxdebezium.translated(raw["outbox"], where)
     _overlay(raw, environ)
     for section in _WITH_OPTIONS:
         table = raw.get(section)
@@ -72,15 +76,16 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {_explain(str(error))}", hint=_keys_there(str(error))) from None
     _check(config, where)
-    return _with_password(config, environ)
+    return _with_password(outboxcheck.checked(config, where), environ)
 
 
 def _overlay(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
     hints = get_type_hints(Config, include_extras=False)
     if f"{_PREFIX}NAME" in environ:
         raw["name"] = environ[f"{_PREFIX}NAME"]
-    for section, kind in hints.items():
-        if not (isinstance(kind, type) and issubclass(kind, Section)):
+    for section, hint in hints.items():
+        kind = section_of(hint)
+        if kind is None:
             continue
         for field, wanted in get_type_hints(kind, include_extras=False).items():
             value = environ.get(f"{_PREFIX}{section}_{field}".upper())
@@ -192,8 +197,8 @@ def _keys_there(message: str) -> str:
     if match is None:
         return everywhere
     section = match[2] or ""
-    kind = get_type_hints(Config).get(section) if section else Config
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+    kind = section_of(get_type_hints(Config).get(section)) if section else Config
+    if kind is None:
         return everywhere
     names = [field.encode_name for field in msgspec.structs.fields(kind)]
     near = get_close_matches(match[1], names, n=1)

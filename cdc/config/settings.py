@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from cdc.config.outbox import Outbox
 from cdc.config.secret import Secret
 from cdc.config.section import Section
 from cdc.config.source import Source
@@ -24,6 +25,7 @@ __all__ = [
     "Encode",
     "Http",
     "Kafka",
+    "Outbox",
     "Port",
     "Registry",
     "Search",
@@ -441,6 +443,7 @@ class Config(Section, frozen=True):
     ddl: Ddl = Ddl()
     audit: Audit = Audit()
     http: Http = Http()
+    outbox: Outbox | None = None
     sinks: Annotated[dict[str, Sink], Meta(description="one table each: [sinks.lake]")] = {}
 
     @property

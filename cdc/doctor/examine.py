@@ -7,6 +7,7 @@ from cdc.doctor.broker import check_broker, wanted_topics
 from cdc.doctor.facts import SourceFacts
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.gather import gather
+from cdc.doctor.outbox import check_outbox
 from cdc.doctor.sinks import examine_sinks
 from cdc.doctor.source import check_source
 from cdc.doctor.tables import check_tables
@@ -34,7 +35,7 @@ def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
         raise
     except TailraceError as error:
         return None, [_of(error, Group.SOURCE, "source")]
-    return facts, [*check_source(facts, config), *check_tables(facts, config)]
+    return facts, [*check_source(facts, config), *check_tables(facts, config), *check_outbox(facts, config)]
 
 
 def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:

@@ -44,6 +44,17 @@ class TableRights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxFacts:
+    """The outbox's table, and what the role may do with it; `owned` by it or a role that it is in."""
+
+    table: SourceTable
+    owner: str
+    owned: bool
+    can_select: bool
+    can_delete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
     """PostgreSQL, as one look found it.
 
@@ -71,3 +82,11 @@ class SourceFacts:
     rights: Mapping[int, TableRights] = field(default_factory=dict)
     blockers: tuple[Blocker, ...] = ()
     failover: FailoverFacts = NO_FAILOVER
+    outbox: OutboxFacts | None = None
+
+    @property
+    def published(self) -> list[SourceTable]:
+        """All tables that are to be in the publication, the outbox among them."""
+        tables = [table for table in self.tables if not table.problem]
+        there = self.outbox is not None and not self.outbox.table.problem and self.outbox.table not in tables
+        return [*tables, self.outbox.table] if there and self.outbox is not None else tables

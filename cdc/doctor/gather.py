@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cdc.config.outboxcheck import literal_pattern
 from cdc.config.settings import Config
-from cdc.doctor.facts import RoleFacts, SourceFacts, TableRights
+from cdc.doctor.facts import OutboxFacts, RoleFacts, SourceFacts, TableRights
 from cdc.errors import TailraceError
 from cdc.replication.blockers import blockers
 from cdc.replication.catalog import reading, source_identity, tables_matching, wal_settings
@@ -49,6 +50,13 @@ from pg_class c
 where c.oid = any(%(oids)s::oid[])
 """
 
+_OUTBOX_RIGHTS: Final = """
+select pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'usage'),
+       has_schema_privilege(c.relnamespace, 'usage') and has_table_privilege(c.oid, 'select'),
+       has_table_privilege(c.oid, 'delete') and has_table_privilege(c.oid, 'select')
+from pg_class c where c.oid = %(oid)s::oid
+"""
+
 # A partitioned table has no values of its own; pg_partition_tree gives a plain table as itself.
 _TOAST: Final = """
 select t.oid::int8, sum(pg_relation_size(c.reltoastrelid))::int8
@@ -84,10 +92,24 @@ def gather(config: Config) -> SourceFacts:
             tables=tuple(tables),
             rights=table_rights(connection, tables),
             blockers=tuple(blockers(connection)),
+            outbox=_outbox(config, connection),
             failover=failover_facts(connection, slot, wanted=config.source.failover and not identity.in_recovery),
         )
     finally:
         connection.close()
+
+
+def _outbox(config: Config, connection: Connection) -> OutboxFacts | None:
+    if config.outbox is None:
+        return None
+    found = tables_matching(connection, [literal_pattern(config.outbox.table)])
+    if not found:
+        return None
+    with reading("read rights on the outbox"):
+        row = connection.execute(_OUTBOX_RIGHTS, {"oid": found[0].oid}).fetchone()
+    assert row is not None
+    owner, owned, can_select, can_delete = row
+    return OutboxFacts(table=found[0], owner=owner, owned=owned, can_select=can_select, can_delete=can_delete)
 
 
 def table_rights(connection: Connection, tables: Sequence[SourceTable]) -> dict[int, TableRights]:

@@ -22,7 +22,7 @@ from cdc.replication.table import SourceTable
 def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding] = ()) -> str:
     """The whole script. `facts` is None when the source cannot be reached; `findings` are what the doctor said."""
     role, database = _names(config, facts)
-    tables = [] if facts is None else [table for table in facts.tables if not table.problem]
+    tables = [] if facts is None else facts.published
     parts = [
         _head(config, database),
         _settings(facts),

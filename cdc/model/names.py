@@ -36,10 +36,11 @@ def table_of(topic: str) -> tuple[str, str]:
     """Schema and table of a data topic; of one that was cut, as far as it is there. The name before may have no dot."""
     _, _, rest = topic.partition(".")
     namespace, _, table = rest.partition(".")
-    return _unescape(namespace), _unescape(table)
+    return unescape(namespace), unescape(table)
 
 
-def _unescape(part: str) -> str:
+def unescape(part: str) -> str:
+    """What `escape` made a part of a topic's name of."""
     found = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), part.encode())
     return found.decode(errors="replace")
 
@@ -72,6 +73,11 @@ def message_topic(name: str) -> str:
 def heartbeat_topic(name: str) -> str:
     """How far capture is, again and again, when that is asked for."""
     return f"{name}.heartbeat"
+
+
+def refused_events_topic(name: str) -> str:
+    """Events of the outbox that cannot be published as they are."""
+    return f"{name}.__refused"
 
 
 def schema_topic(name: str) -> str:

@@ -4,8 +4,8 @@
 it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` -> SnapshotRecord,
 ``<name>/signals`` -> SignalsRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the
 newest state, ``<name>/catalog`` -> CatalogScope, ``<name>/catalog/<table>`` -> TableRecord, both written when they
-change. ``<name>/accepted/<table>`` -> Accepted is written by `cdc ddl accept` and ``<name>/audit`` -> AuditRecord by an
-audit, all others by capture alone.
+change. ``<name>/outbox`` -> OutboxRecord, where there is an outbox. ``<name>/accepted/<table>`` -> Accepted is written
+by `cdc ddl accept` and ``<name>/audit`` -> AuditRecord by an audit, all others by capture alone.
 ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
@@ -17,6 +17,7 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.model.audit import AUDIT_VERSION, AuditRecord
+from cdc.model.outbox import OUTBOX_VERSION, OutboxRecord
 from cdc.model.progress import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
 from cdc.model.signals import SIGNALS_VERSION, SignalsRecord
 from cdc.model.snapshot import SNAPSHOT_VERSION, SnapshotRecord
@@ -33,6 +34,7 @@ _Value = TypeVar(
     TableRecord,
     Accepted,
     AuditRecord,
+    OutboxRecord,
 )
 
 
@@ -54,6 +56,7 @@ _VERSIONS: Final[dict[type, int]] = {
     Accepted: CATALOG_VERSION,
     SignalsRecord: SIGNALS_VERSION,
     AuditRecord: AUDIT_VERSION,
+    OutboxRecord: OUTBOX_VERSION,
 }
 
 
@@ -106,6 +109,11 @@ def audit_key(name: str) -> bytes:
     return f"{name}/audit".encode()
 
 
+def outbox_key(name: str) -> bytes:
+    """Key of the OutboxRecord."""
+    return f"{name}/outbox".encode()
+
+
 def encode(
     value: Progress
     | Identity
@@ -117,7 +125,8 @@ def encode(
     | CatalogScope
     | TableRecord
     | Accepted
-    | AuditRecord,
+    | AuditRecord
+    | OutboxRecord,
 ) -> bytes:
     """The bytes of a record; the same value gives the same bytes."""
     return _encode(value)

@@ -16,10 +16,11 @@ from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, StreamPosition
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
+from cdc.model.outbox import OutboxRecord
 from cdc.model.progress import Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.model.signals import SignalsRecord
 from cdc.model.snapshot import SnapshotRecord
-from cdc.progress.records import decode, identity_key, progress_key, sentinel_key, signals_key, snapshot_key
+from cdc.progress.records import decode, identity_key, outbox_key, progress_key, sentinel_key, signals_key, snapshot_key
 
 Partition: TypeAlias = tuple[str, int]
 LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
@@ -117,6 +118,13 @@ def recorded_signals(reader: TopicReader, name: str) -> SignalsRecord | None:
     topic, key = progress_topic(name), signals_key(name)
     found = reader.last_records(topic, keys=(key,)).get(key)
     return None if found is None else decode(found[1], SignalsRecord, topic)
+
+
+def recorded_outbox(reader: TopicReader, name: str) -> OutboxRecord | None:
+    """What is known of the outbox; None: its rows were never looked at."""
+    topic, key = progress_topic(name), outbox_key(name)
+    found = reader.last_records(topic, keys=(key,)).get(key)
+    return None if found is None else decode(found[1], OutboxRecord, topic)
 
 
 def _accounts(

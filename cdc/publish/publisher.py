@@ -31,6 +31,7 @@ from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.model.names import cuts_topic, progress_topic, schema_topic
+from cdc.model.outbox import OutboxRecord
 from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
 from cdc.model.snapshot import NO_NOTES, Notes
 from cdc.model.tablefacts import CatalogScope, TableRecord
@@ -38,6 +39,7 @@ from cdc.progress.records import (
     catalog_key,
     encode,
     identity_key,
+    outbox_key,
     progress_key,
     sentinel_key,
     signals_key,
@@ -160,6 +162,10 @@ class KafkaPublisher:
         for table, record in sorted(tables.items()):
             value = None if record is None else encode(record)
             self._notes.append((table_key(self._name, table), value, None))
+
+    def keep(self, record: OutboxRecord) -> None:
+        """The next commit writes what is known of the outbox."""
+        self._notes.append((outbox_key(self._name), encode(record), None))
 
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
         """See `cdc.contracts.Publisher.write`. The last record of each partition is held back for the commit."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cdc.config.settings import Kafka
+from cdc.config.settings import Kafka, Outbox
 from cdc.kafka.facts import TopicFacts, TopicSpec
 from cdc.model.names import cuts_topic, progress_topic, schema_topic, signals_topic
 
@@ -33,6 +33,8 @@ class TopicKind(StrEnum):
 
     DATA = "data"
     KEYLESS = "keyless data"
+    EVENTS = "events"
+    REFUSED = "refused events"
     PROGRESS = "progress"
     CUTS = "cuts"
     SCHEMA = "schema"
@@ -94,6 +96,21 @@ def side_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
     """``<name>.transaction``, ``.message`` or ``.heartbeat``: one partition, so that its records have one order."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     return _want(TopicKind.KEYLESS, topic, kafka, {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size})
+
+
+def events_want(topic: str, kafka: Kafka, outbox: Outbox, *, row_bytes_max: int) -> TopicWant:
+    """Events of one type of aggregate: facts, not state, so they go by age and are not compacted."""
+    size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
+    retention = {"retention.ms": str(outbox.retention_s * 1000 or -1), "retention.bytes": "-1"}
+    count = outbox.partitions or kafka.partitions
+    return _want(TopicKind.EVENTS, topic, kafka, {**_DELETED, **retention, **size}, partition_count=count)
+
+
+def refused_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
+    """``<name>.__refused``: events that could not be published as they are, kept as long as dead letters."""
+    size = str(message_bytes_max(row_bytes_max) + DEAD_LETTER_BYTES)
+    configs = {**_DELETED, "retention.ms": str(DEAD_LETTERS_MS), "retention.bytes": "-1", "max.message.bytes": size}
+    return _want(TopicKind.REFUSED, topic, kafka, configs, partition_count=kafka.partitions)
 
 
 def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicWant]:

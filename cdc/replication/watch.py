@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import psycopg
 
@@ -47,8 +47,9 @@ left join pg_catalog.pg_replication_slots s on s.slot_name = %(slot)s
 left join pg_catalog.pg_publication p on p.pubname = %(publication)s
 """
 _TABLES: Final = """
-select c.oid::int8, g.relid is not null, coalesce(r.oid::int8, 0)
+select c.oid::int8, g.relid is not null, coalesce(r.oid::int8, 0), n.nspname || '.' || c.relname
 from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 left join (
     select p.oid as publication, t.relid
     from pg_catalog.pg_publication p cross join lateral pg_catalog.pg_get_publication_tables(p.pubname) t
@@ -57,6 +58,10 @@ left join (
 left join pg_catalog.pg_publication_rel r on r.prpubid = g.publication and r.prrelid = c.oid
 where c.oid = any(%(oids)s::oid[])
 """
+
+
+_Row: TypeAlias = tuple[int, bool, int, str]
+"""Of a table: pg_class.oid, whether it is published, pg_publication_rel.oid, ``schema.table`` as it is called now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,14 @@ class Watched:
     Attributes:
         tables: pg_class.oid -> name and oid of the pg_publication_rel row, which is made anew when a table is taken
             out and put back.
+        replaceable: of those, tables whose place another one may take, name and publication in one transaction.
     """
 
     slot: str
     publication: str
     publication_oid: int
     tables: Mapping[int, tuple[str, int]]
+    replaceable: frozenset[int] = frozenset()
 
 
 class CatalogWatch:
@@ -216,7 +223,7 @@ class CatalogWatch:
         slot_there: bool,
         oid: int | None,
         publishes: bool,
-        rows: Sequence[tuple[int, bool, int]],
+        rows: Sequence[_Row],
     ) -> str | None:
         watched = self._watched
         if not slot_there:
@@ -235,13 +242,17 @@ class CatalogWatch:
             return f"publication {watched.publication!r} does not have {names} any more, or not all the time"
         return None
 
-    def _changed(self, rows: Sequence[tuple[int, bool, int]]) -> dict[int, str]:
+    def _changed(self, rows: Sequence[_Row]) -> dict[int, str]:
         """The tables, by oid, that are not in the publication as they were at the start."""
-        tables = self._watched.tables
-        return {oid: tables[oid][0] for oid, published, member in rows if not published or member != tables[oid][1]}
+        tables, replaceable = self._watched.tables, self._watched.replaceable
+        return {
+            oid: tables[oid][0]
+            for oid, published, member, name in rows
+            if (not published or member != tables[oid][1]) and not (oid in replaceable and name != tables[oid][0])
+        }
 
 
-def _tables(connection: Connection, names: Mapping[str, object]) -> list[tuple[int, bool, int]]:
+def _tables(connection: Connection, names: Mapping[str, object]) -> list[_Row]:
     """None when the publication goes at this very moment: the next statement sees that."""
     try:
         return connection.execute(_TABLES, names).fetchall()

@@ -124,11 +124,16 @@ def untouched(reader: LogReader, restored: Restored) -> Untouched:
     return ask
 
 
-def transaction_s(config: Config, tables: Sequence[SourceTable], records: Mapping[str, SnapshotRecord]) -> int:
-    """How long a Kafka transaction of this start may have to last; 0 when there is nothing to copy."""
+def transaction_s(
+    config: Config, tables: Sequence[SourceTable], records: Mapping[str, SnapshotRecord], *, outbox: bool = False
+) -> int:
+    """How long a Kafka transaction of this start may have to last; 0 when there is nothing to copy.
+
+    `outbox`: the rows of one are to be routed.
+    """
     known = {name for name, record in records.items() if record.state == "complete"}
     waiting = any(not table.key and table.table not in known and config.snapshot.wants(table.table) for table in tables)
-    return config.snapshot.copy_max_s + _COMMIT_S if waiting else 0
+    return config.snapshot.copy_max_s + _COMMIT_S if waiting or outbox else 0
 
 
 @dataclass(frozen=True, slots=True)

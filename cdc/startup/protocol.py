@@ -36,7 +36,7 @@ from cdc.model.names import message_topic, schema_topic, transaction_topic
 from cdc.model.snapshot import Notes
 from cdc.model.types import TypeFacts
 from cdc.pipeline import Parts, Pipeline
-from cdc.progress.restore import recorded_forms, recorded_signals, recorded_snapshots
+from cdc.progress.restore import recorded_forms, recorded_outbox, recorded_signals, recorded_snapshots
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication import catalog
@@ -48,10 +48,12 @@ from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.audit import following
-from cdc.startup.claim import Neighbours, claim_log
+from cdc.startup.claim import Claim, Neighbours, claim_log
 from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.heartbeat import heartbeats
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
+from cdc.startup.outbox import OutboxStage, pruning, to_copy
+from cdc.startup.outboxcopy import copied
 from cdc.startup.server import PostgresServer
 from cdc.startup.snapshots import Snapshots
 from cdc.startup.source import Source, look_at_source
@@ -155,20 +157,15 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             clock=clock,
         )
         claim = claim_log(config, source, neighbours)  # 1 to 5
-        restored, position, epoch, session, publisher, publication = (
-            claim.restored,
-            claim.position,
-            claim.epoch,
-            claim.session,
-            claim.publisher,
-            claim.publication,
-        )
+        restored, position, epoch = claim.restored, claim.position, claim.epoch
+        session, publisher, publication = claim.session, claim.publisher, claim.publication
 
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
-        watch = _watch(config, source, publication, clock, status, session, ddl)
-        closing.callback(watch.close)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.begin([*claim.data, schema_topic(config.name)])
+        outbox = _outbox(config, source, claim, accounts, reader, status)
+        watch = _watch(config, source, publication, clock, status, session, ddl, outbox)
+        closing.callback(watch.close)
         planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
         beats = heartbeats(config, clock, status, closing, epoch=epoch)
         read = recorded_snapshots(reader, config.name)
@@ -183,7 +180,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
         _first_cut(publisher, position, watch, keyless.noted(snapshots.desk.notes(), position), ddl)  # 6
         copier = Copier(config, clock, stop, sql, publisher, planner, status, watch.verified, position, epoch)
-        if keyless.copied_by(copier):
+        if keyless.copied_by(copier) or (outbox is not None and copied(outbox, copier)):
             return None
         snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), claim.signals.topic_id)
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
@@ -191,7 +188,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, side, snapshots.desk),
+            assembler=_assembler(config, position, epoch, side, snapshots.desk, outbox),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
             reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.desk),
@@ -200,11 +197,38 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
-            asides=[ddl, *beats, *following(config, clock, status.audit, closing)],
+            asides=[ddl, *beats, *([outbox] if outbox else []), *following(config, clock, status.audit, closing)],
+            stages=[outbox.router] if outbox else [],
             snapshots=snapshots.desk,
         )
+        durable = partial(_acknowledged, status, watch)
+        pruning(config, source.outbox, durable, clock, status.outbox, closing)
         return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, closing.pop_all())
     raise AssertionError("unreachable")
+
+
+def _acknowledged(status: Status, watch: CatalogWatch) -> Lsn:
+    """What is in the log, and lies in WAL that was published as configured: nothing of the source is needed below."""
+    position = status.position
+    return Lsn(0) if position is None else min(position.end_lsn, watch.verified())
+
+
+def _outbox(
+    config: Config,
+    source: Source,
+    claim: Claim[ReplicationSession],
+    accounts: Accounts,
+    reader: LogReader,
+    status: Status,
+) -> OutboxStage | None:
+    if config.outbox is None:
+        return None
+    record, since_lsn = recorded_outbox(reader, config.name), claim.restored.since_lsn
+    stage = OutboxStage(
+        config, source.sql, source.outbox, record, accounts, claim.publisher, claim.identity, since_lsn, status.outbox
+    )
+    stage.skip()
+    return stage
 
 
 def _session(config: Config, clock: Clock, closing: ExitStack, at: Lsn, slot: SlotFacts) -> ReplicationSession:
@@ -219,7 +243,8 @@ def _session(config: Config, clock: Clock, closing: ExitStack, at: Lsn, slot: Sl
 def _publisher(
     config: Config, clock: Clock, source: Source, reader: LogReader, closing: ExitStack, epoch: int
 ) -> KafkaPublisher:
-    lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name))
+    copying = to_copy(config, source.outbox, recorded_outbox(reader, config.name))
+    lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name), outbox=copying)
     publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
     closing.callback(publisher.close)
     return publisher
@@ -291,10 +316,15 @@ def _planner(
     )
 
 
-def _assembler(config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: Desk) -> Assembler:
+def _assembler(
+    config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: Desk, outbox: OutboxStage | None
+) -> Assembler:
     caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
     on_truncate = config.source.on_truncate
-    return Assembler(position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=desk)
+    stages = [outbox.router] if outbox else []
+    return Assembler(
+        position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=desk, stages=stages
+    )
 
 
 def _side(config: Config, database: str) -> SideTopics:
@@ -319,12 +349,14 @@ def _watch(
     status: Status,
     session: ReplicationSession,
     ddl: DdlWatch,
+    outbox: OutboxStage | None,
 ) -> CatalogWatch:
     watched = Watched(
         slot=config.slot,
         publication=config.publication,
         publication_oid=publication.oid,
-        tables={table.oid: (table.table, publication.tables.get(table.oid, 0)) for table in source.tables},
+        tables={table.oid: (table.table, publication.tables.get(table.oid, 0)) for table in source.published},
+        replaceable=frozenset() if source.outbox is None else frozenset({source.outbox.oid}),
     )
     period_s = config.capture.catalog_check_s
 
@@ -335,6 +367,8 @@ def _watch(
     def looked(connection: Connection) -> None:
         with deadline(connection, _ANSWER_S):
             ddl.look(catalog_of(config, connection))
+            if outbox is not None:
+                outbox.look(connection)
         ddl.settle()
 
     watch = CatalogWatch(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cdc.config.outboxcheck import literal_pattern
 from cdc.config.settings import Config
 from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused, SourceUnreachable
 from cdc.kafka.facts import TopicFacts
@@ -41,6 +42,13 @@ class Source:
     sql: Connection
     identity: SourceIdentity
     tables: list[SourceTable]
+    outbox: SourceTable | None = None
+
+    @property
+    def published(self) -> list[SourceTable]:
+        """All that must be in the publication: the tables, and the outbox beside them."""
+        apart = self.outbox is not None and all(table.oid != self.outbox.oid for table in self.tables)
+        return [*self.tables, self.outbox] if apart and self.outbox is not None else self.tables
 
 
 def look_at_source(config: Config, sql: Connection) -> Source:
@@ -66,7 +74,10 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             f"PostgreSQL {identity.server_version_num // 10000} cannot synchronise a slot to standbys",
             hint=f"it can from {FAILOVER_SINCE} on; take the line source.failover = true out of the configuration",
         )
-    tables = publishable(catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys))
+    tables = catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
+    outbox = outbox_table(config, sql)
+    publishable([*tables, outbox] if outbox is not None else tables)
+    tables = [table for table in tables if not table.unpublishable]
     unknown = sorted(config.source.keys.keys() - {table.table for table in tables})
     if unknown:
         raise SourceRefused(
@@ -75,7 +86,25 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             command="cdc doctor",
             table=unknown[0],
         )
-    return Source(sql, identity, tables)
+    return Source(sql, identity, tables, outbox)
+
+
+def outbox_table(config: Config, sql: Connection) -> SourceTable | None:
+    """The outbox, if one is configured and there is a table. Raises SourceRefused for one that cannot be published."""
+    if config.outbox is None:
+        return None
+    found = catalog.tables_matching(sql, [literal_pattern(config.outbox.table)])
+    if not found:
+        return None
+    table = found[0]
+    if table.problem:
+        raise SourceRefused(
+            f"the outbox {table.table} cannot be captured: {table.problem}",
+            hint="PostgreSQL would refuse every DELETE there once it is published; give it a primary key",
+            command="cdc doctor",
+            table=table.table,
+        )
+    return table
 
 
 def publish_tables(config: Config, source: Source, server: SourceServer, restored: Restored) -> PublicationFacts:
@@ -93,16 +122,26 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
             raise _unpublished(server, restored, f"publication {name!r} is gone")
         if facts.oid != recorded.publication_oid:
             raise _unpublished(server, restored, f"publication {name!r} was dropped and made again")
-        for table in source.tables:
+        for table in source.published:
             oid, member = recorded.tables.get(table.table, (0, 0))
             if oid == table.oid and facts.tables.get(oid) != member:
                 what = f"publication {name!r} does not have {table.table} any more, or not all the time"
                 raise _unpublished(server, restored, what)
-    ensured = server.publish(source.tables)
+    if source.outbox is not None and not config.source.create:
+        _leave_unpublished(source, server.publication())
+    ensured = server.publish(source.published)
     if recorded is not None:
         for table in ensured.added:
             log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")
     return ensured.facts
+
+
+def _leave_unpublished(source: Source, facts: PublicationFacts | None) -> None:
+    """An outbox that a DBA has not published yet does not stop capture of what is."""
+    outbox = source.outbox
+    if outbox is not None and facts is not None and outbox.oid not in facts.tables:
+        log.get().warning("outbox_not_published", table=outbox.table, publication=facts.name)
+        source.outbox = None
 
 
 def _refuse_other_source(
@@ -197,7 +236,7 @@ def identity_now(
         server_version=source.identity.server_version_num,
         partitions=(recorded.partitions if recorded else {})
         | {name: facts.partition_count for name, facts in topics.items()},
-        tables={table.table: (table.oid, publication.tables.get(table.oid, 0)) for table in source.tables},
+        tables={table.table: (table.oid, publication.tables.get(table.oid, 0)) for table in source.published},
         topic_ids=(recorded.topic_ids if recorded else {}) | {name: facts.topic_id for name, facts in topics.items()},
     )
 

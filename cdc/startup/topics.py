@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cdc.config.settings import Config
-from cdc.errors import BrokerRefused, ProgressDamaged, TopicMismatch
+from cdc.errors import BrokerRefused, ConfigError, ProgressDamaged, TopicMismatch
 from cdc.kafka.facts import TopicFacts
-from cdc.model.names import data_topic, heartbeat_topic, message_topic, transaction_topic
+from cdc.model.names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored, TopicReader
 from cdc.publish.ledger import Ledger, Partition
-from cdc.publish.topic_rules import control_wants, data_want, side_want
+from cdc.publish.topic_rules import TopicWant, control_wants, data_want, events_want, refused_want, side_want
 from cdc.publish.topics import TopicDirectory, ensure_topics
 from cdc.replication.table import SourceTable
+from outbox.eventtopics import EventTopics
 
 
 def control_topics(config: Config, admin: TopicDirectory) -> dict[str, TopicFacts]:
@@ -44,6 +45,7 @@ def data_topics(
     wants += [
         side_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in side_topics(config)
     ]
+    wants += [event_want(config, topic) for topic in recorded_event_topics(config, tables, recorded)]
     return ensure_topics(
         admin,
         wants,
@@ -52,6 +54,37 @@ def data_topics(
         recorded_partitions=recorded.partitions if recorded else {},
         recorded_topic_ids=recorded.topic_ids if recorded else {},
     )
+
+
+def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorded: Identity | None) -> list[str]:
+    """The topics of events, and of refused ones, that the log has. Raises ConfigError when a table has such a name."""
+    if config.outbox is None:
+        return []
+    names = EventTopics.of(config.name, config.outbox)
+    captured = {data_topic(config.name, table.namespace, table.name): table.table for table in tables}
+    taken = sorted(topic for topic in captured if names.type_of(topic) is not None)
+    if taken:
+        raise ConfigError(
+            f"the topic of {captured[taken[0]]} would be {taken[0]!r}, which is a name of event topics (outbox.topic)",
+            hint="have events under another name, or leave the table out of source.tables",
+            command='[outbox] topic = "{name}.outbox.{aggregate_type}"',
+            table=captured[taken[0]],
+        )
+    refused = refused_events_topic(config.name)
+    return sorted(
+        topic
+        for topic in (recorded.topic_ids if recorded else {})
+        if topic == refused or names.type_of(topic) is not None
+    )
+
+
+def event_want(config: Config, topic: str) -> TopicWant:
+    """What a topic of events must be."""
+    assert config.outbox is not None
+    size = config.capture.row_bytes_max
+    if topic == refused_events_topic(config.name):
+        return refused_want(topic, config.kafka, row_bytes_max=size)
+    return events_want(topic, config.kafka, config.outbox, row_bytes_max=size)
 
 
 def side_topics(config: Config) -> list[str]:
@@ -114,18 +147,33 @@ class Accounts:
     def open_topic(self, topic: str, compacted: bool) -> int:  # noqa: FBT001 - see cdc.tables.OpenTopic
         """See `cdc.tables.OpenTopic`; a table that appeared after the start gets its topic here."""
         if topic not in self._counts:
-            config = self._config
-            recorded = self._restored.identity
-            ensure_topics(
-                self._admin,
-                [data_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max, compacted=compacted)],
-                kafka=config.kafka,
-                create=config.kafka.create_topics,
-                recorded_partitions=recorded.partitions if recorded else {},
-                recorded_topic_ids=recorded.topic_ids if recorded else {},
-            )
-            self.open_all([topic])
+            size = self._config.capture.row_bytes_max
+            self.open_wanted(data_want(topic, self._config.kafka, row_bytes_max=size, compacted=compacted))
         return self._counts[topic]
+
+    def known(self, topic: str) -> bool:
+        """Whether its partitions are open."""
+        return topic in self._counts
+
+    @property
+    def topics(self) -> list[str]:
+        """Those whose partitions are open."""
+        return list(self._counts)
+
+    def open_wanted(self, want: TopicWant) -> TopicFacts:
+        """Make or check a topic, and open every partition of it."""
+        config, topic = self._config, want.spec.topic
+        recorded = self._restored.identity
+        found = ensure_topics(
+            self._admin,
+            [want],
+            kafka=config.kafka,
+            create=config.kafka.create_topics,
+            recorded_partitions=recorded.partitions if recorded else {},
+            recorded_topic_ids=recorded.topic_ids if recorded else {},
+        )
+        self.open_all([topic])
+        return found[topic]
 
     def _told(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:
         for text, told in self._restored.accounts.items():

@@ -104,6 +104,7 @@ class Metrics:
             "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry=registry
         )
 
+        self._add_outbox(registry)
         self._add_snapshots(registry)
         self._add_wal(registry)
         self._add_audit(registry)
@@ -147,6 +148,29 @@ class Metrics:
         self.failover_ready.set(float("nan"))
         for level in LEVELS:
             self.slot_alarm.labels(str(level)).set(0)
+
+    def _add_outbox(self, registry: CollectorRegistry) -> None:
+        self.outbox_events = Counter(
+            "cdc_outbox_events_total", "Events of the outbox in committed Kafka transactions", registry=registry
+        )
+        self.outbox_refused = Counter(
+            "cdc_outbox_refused_total",
+            "Events that could not be published as they are and are in the topic of refused ones, by reason",
+            ["reason"],
+            registry=registry,
+        )
+        self.outbox_updates_ignored = Counter(
+            "cdc_outbox_updates_ignored_total", "UPDATEs of outbox rows that were passed over", registry=registry
+        )
+        self.outbox_pruned = Counter(
+            "cdc_outbox_pruned_rows_total", "Outbox rows that were deleted because Kafka has them", registry=registry
+        )
+        self.outbox_dropped = Counter(
+            "cdc_outbox_dropped_partitions_total", "Outbox partitions dropped because Kafka has them", registry=registry
+        )
+        self.outbox_prune_failures = Counter(
+            "cdc_outbox_prune_failures_total", "Times the outbox could not be pruned", registry=registry
+        )
 
     def _add_audit(self, registry: CollectorRegistry) -> None:
         self.audit_position = Gauge(

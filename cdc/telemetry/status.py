@@ -22,6 +22,7 @@ from cdc.model.walreading import WalReading
 from cdc.telemetry import log
 from cdc.telemetry.auditstatus import AuditStatus
 from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.outboxstatus import OutboxStatus
 from cdc.telemetry.walstatus import WalStatus
 
 SNAPSHOT_STATES: Final = ("waiting", "reading", "sweeping", "paused", "stopped", "complete")
@@ -59,6 +60,7 @@ class Status:
         """`catching_up_s`: not having seen the end of the log for this long is catching up."""
         self.name = name
         self.audit = AuditStatus(metrics)
+        self.outbox = OutboxStatus(metrics)
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -290,6 +292,7 @@ class Status:
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
                 "snapshots": snapshots,
                 "audit": self.audit.document,
+                "outbox": self.outbox.document,
             }
 
     def _slot_document(self) -> dict[str, Any] | None:

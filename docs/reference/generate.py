@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from cdc import errors
 from cdc.config.secret import Secret
+from cdc.config.section import section_of
 from cdc.config.settings import Config, Search, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.state import State
@@ -53,12 +54,13 @@ def config_page() -> str:
     ]
     hints = get_type_hints(Config, include_extras=True)
     del hints["sinks"]
-    top = {name: hint for name, hint in hints.items() if not _is_section(hint)}
+    top = {name: hint for name, hint in hints.items() if section_of(hint) is None}
     lines += ["## Top level", "", *_keys(Config, top, "")]
     for name, hint in hints.items():
-        if _is_section(hint):
-            lines += ["", f"## [{name}]", "", _first_line(hint), ""]
-            lines += _keys(hint, get_type_hints(hint, include_extras=True), name)
+        section = section_of(hint)
+        if section is not None:
+            lines += ["", f"## [{name}]", "", _first_line(section), ""]
+            lines += _keys(section, get_type_hints(section, include_extras=True), name)
     for kind in SINKS:
         title = f"sinks.{kind.__struct_config__.tag}"
         lines += [
@@ -183,10 +185,6 @@ def _type(kind: Any) -> str:
     if arguments:
         return " | ".join(_quoted(a) if isinstance(a, str) else _type(a) for a in arguments)
     return {"Secret": "string", "str": "string"}.get(kind.__name__, str(kind.__name__))
-
-
-def _is_section(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Section)
 
 
 def _default(field: msgspec.structs.FieldInfo, kind: Any) -> str:

@@ -22,11 +22,14 @@ from tests.bench.cache import measure_cache
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
+from tests.bench.routing import measure_pruner, measure_routing
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
 from tests.bench.verifying import measure_verify
 from tests.bench.visible import measure_visible
+
+_EVENTS_PER_S = 5000
 
 
 def main() -> int:
@@ -34,7 +37,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify")
+    only = (
+        *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
+        *("outbox", "outbox-pruner"),
+    )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
@@ -69,6 +75,10 @@ def main() -> int:
             result["freshness"] = measure_freshness(stack, Path(folder), 1_000_000, 2000, 60)
         if options.only in {None, "cache"}:
             result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
+        if options.only in {None, "outbox"}:
+            result["outbox"] = measure_routing(stack, Path(folder), options.rows // 4)
+        if options.only == "outbox-pruner":
+            result["outbox_pruner"] = measure_pruner(stack, Path(folder), options.seconds, _EVENTS_PER_S)
         if options.only in {None, "visible", "verify"}:
             name = f"bench-sinks-{os.getpid()}"
             heap = {"opensearch": ServerOptions(heap="1g")}

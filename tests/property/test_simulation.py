@@ -82,6 +82,7 @@ _INSIDE: Final = {
         "DdlObserver",
         "HeartbeatObserver",
         "LiveKeys",
+        "OutboxObserver",
         "PlannedRelation",
         "Publisher",
         "RelationPlanner",
@@ -89,9 +90,11 @@ _INSIDE: Final = {
         "ReselectObserver",
         "SchemaRegistry",
         "Snapshots",
+        "Stage",
         "Transcoding",
     },
     "cdc.startup.claim": {"Session"},
+    "cdc.startup.outboxprune": {"PruneObserver"},
 }
 
 

@@ -406,7 +406,8 @@ class LookDoor:
         elif statement == _TABLES:
             there = bool(postgres.publication_oid)
             self._rows = [
-                (oid, there and bool(postgres.members.get(oid)), postgres.members.get(oid, 0)) for oid in CAPTURED
+                (oid, there and bool(postgres.members.get(oid)), postgres.members.get(oid, 0), f"public.t{oid}")
+                for oid in CAPTURED
             ]
         else:
             assert statement == _LOOK

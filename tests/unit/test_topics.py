@@ -316,4 +316,9 @@ def test_a_topic_that_vanishes_meanwhile_is_an_error() -> None:
 
 
 def test_kinds_say_which_topics_are_of_one_partition() -> None:
-    assert {kind for kind in TopicKind if not kind.single} == {TopicKind.DATA, TopicKind.KEYLESS}
+    assert {kind for kind in TopicKind if not kind.single} == {
+        TopicKind.DATA,
+        TopicKind.KEYLESS,
+        TopicKind.EVENTS,
+        TopicKind.REFUSED,
+    }

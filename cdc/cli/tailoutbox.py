@@ -1,0 +1,126 @@
+"""`cdc tail --outbox`: events of the outbox, a line each. Payloads are any bytes: what is text is shown, cut."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cdc.cli.output import plain
+from cdc.errors import UsageError
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+    from cdc.kafka.consumer import LogReader
+    from cdc.progress.restore import LogRecord
+    from cdc.reading import Selection
+
+_SHOWN_MAX: Final = 100
+
+
+def topics_of(reader: LogReader, config: Config, types: Sequence[str]) -> dict[str, str]:
+    """Topic -> what is shown as its type, of every event topic of the log that is of one of `types`; all without.
+
+    Raises UsageError when there is no outbox, or no such type.
+    """
+    from cdc.model.names import progress_topic, refused_events_topic
+    from cdc.model.progress import Identity
+    from cdc.progress.records import decode, identity_key
+    from outbox.eventtopics import EventTopics
+
+    if config.outbox is None:
+        raise UsageError("there is no outbox in the configuration", hint="add a table [outbox]")
+    names, topic, key = (
+        EventTopics.of(config.name, config.outbox),
+        progress_topic(config.name),
+        identity_key(config.name),
+    )
+    newest = reader.last_records(topic, keys=(key,)).get(key)
+    recorded = decode(newest[1], Identity, topic).topic_ids if newest is not None else {}
+    known = {name: kind for name in recorded if (kind := names.type_of(name)) is not None}
+    refused = refused_events_topic(config.name)
+    if refused in recorded:
+        known[refused] = "REFUSED"
+    found = {name: kind for name, kind in known.items() if not types or kind in types}
+    missing = sorted(set(types) - set(found.values()))
+    if missing or not found:
+        there = ", ".join(sorted(known.values())) or "none yet"
+        raise UsageError(
+            f"there are no events of {missing[0]!r}" if missing else "there are no events", hint=f"there is {there}"
+        )
+    return found
+
+
+def print_events(
+    reader: LogReader,
+    selection: Selection,
+    name: str,
+    topics: dict[str, str],
+    *,
+    count: int | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print what is there from the selection's start on, then what comes; `count` at most."""
+    offsets = selection.offsets(reader, name, list(topics))
+    until = None if follow else {at: end for at, (_, end) in reader.end_offsets(topics).items() if at in offsets}
+    left = count
+    for record in _records(reader, offsets, until):
+        if left == 0:
+            return
+        click.echo(document(record, topics[record[0]]) if as_json else line(record, topics[record[0]]))
+        left = None if left is None else left - 1
+    sys.stdout.flush()
+
+
+def line(record: LogRecord, kind: str) -> str:
+    """One line for people."""
+    headers = dict(record[6] or [])
+    moment = datetime.fromtimestamp(record[3] / 1000, UTC).astimezone()
+    said = _text(headers.get("refused-reason", b""))
+    parts = [
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+        f"{kind} {_text(record[4] or b'')}",
+        f"{_text(headers.get('type', b'?'))} v{_text(headers.get('version', b'1'))}",
+        _text(headers.get("id", b"")),
+        "(no payload)" if record[5] is None else _text(record[5]),
+    ]
+    return plain("  ".join([*parts, *([f"refused: {said}"] if said else [])]))
+
+
+def document(record: LogRecord, kind: str) -> str:
+    """The record as JSON; bytes that are no text are in base64, and said to be."""
+    topic, partition, offset, timestamp, key, value, headers = record
+    found: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset, "ts_ms": timestamp}
+    found |= {"aggregate_type": kind, "key": _json(key), "headers": {n: _json(v) for n, v in headers or []}}
+    return json.dumps({**found, "payload": _json(value)}, ensure_ascii=False)
+
+
+def _records(
+    reader: LogReader, offsets: dict[tuple[str, int], int], until: dict[tuple[str, int], int] | None
+) -> Iterator[LogRecord]:
+    for batch in reader.read(offsets, until):
+        yield from batch
+        sys.stdout.flush()
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"({len(data)} bytes)"
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
+
+
+def _json(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

@@ -1,0 +1,233 @@
+"""Takes events out of the outbox's table that are in Kafka, in small steps: deletes rows, or drops partitions.
+
+What may go is decided by the log alone. A row that a snapshot S shows was committed below the end of the WAL as it is
+read right after S; when everything below that is known to be committed in Kafka, the row's event is. So one transaction
+takes S, waits for the log a moment, and deletes of what S shows. A partition is detached first: then nobody writes to
+it any more, everything in it lies below the end of the WAL, and it is dropped when the log is as far.
+
+Deletes are no events (`outbox.router` passes them over). Two pruners never work at once: an advisory lock.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from cdc.clock import Clock
+from cdc.config.outbox import Outbox
+from cdc.errors import SourceRefused
+from cdc.lsn import Lsn
+from cdc.replication.catalog import current_wal
+from cdc.replication.connect import Connection, deadline
+from cdc.replication.sqlstate import translate
+from outbox import partitions
+from outbox.rowform import column_of
+
+_LOCK: Final = 0x7461696C6F757462  # "tailoutb": with the table's oid, of whoever prunes it
+_LOCK_TIMEOUT: Final = "200ms"  # of DDL, behind which every writer would queue
+_STATEMENT_TIMEOUT: Final = "30s"
+_AWAIT_S: Final = 5.0  # a snapshot is held meanwhile, which holds up vacuum
+_POLL_S: Final = 0.02
+_ANSWER_S: Final = 60.0
+_VACUUM_ROWS: Final = 50_000  # that were deleted: what they leave is a few thousand pages
+_MARK: Final = "tailrace: to be dropped when Kafka has its events"
+_BOUND: Final = re.compile(r"TO \('([^']+)'\)")
+
+# Of a partitioned table other rows may have the same place: they are old enough, too, or stay.
+_DELETE: Final = "delete from {0} where ctid = any(array(select ctid from {0} where {1} limit {2})) and {1}"
+_COLUMNS: Final = """
+select array_agg(a.attname::text order by a.attnum) from pg_catalog.pg_attribute a
+where a.attrelid = %(oid)s::oid and a.attnum > 0 and not a.attisdropped
+"""
+_PARTS: Final = """
+select n.nspname, c.relname, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
+from pg_catalog.pg_inherits i
+join pg_catalog.pg_class c on c.oid = i.inhrelid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where i.inhparent = %(oid)s::oid and c.relkind = 'r'
+order by 1, 2
+"""
+_DETACHED: Final = """
+select n.nspname, c.relname
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %(namespace)s and not c.relispartition and c.relkind = 'r'
+  and pg_catalog.obj_description(c.oid, 'pg_class') = %(mark)s
+order by 2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one turn took away. `more`: there is more to be done at once."""
+
+    rows: int = 0
+    partitions: int = 0
+    more: bool = False
+
+
+class Pruner:
+    """Works on a connection of its own, in autocommit, which its caller opens and closes. One thread."""
+
+    def __init__(
+        self,
+        settings: Outbox,
+        oid: int,
+        durable: Callable[[], Lsn],
+        clock: Clock,
+        stop: threading.Event,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`oid` is the table's; everything that commits below `durable()` is known to be in Kafka."""
+        self._settings = settings
+        self._oid = oid
+        self._durable = durable
+        self._clock = clock
+        self._stop = stop
+        self._now = now
+        self._since_vacuum = 0
+        namespace, _, name = settings.table.partition(".")
+        self._namespace, self._name = namespace, name
+        self._table = sql.Identifier(namespace, name)
+
+    def turn(self, connection: Connection) -> Pruned:
+        """Take away what can go now, a bounded amount. Raises SourceRefused, SourceUnreachable."""
+        doing = f"prune the outbox {self._settings.table}"
+        try:
+            with deadline(connection, _ANSWER_S):
+                if not self._held(connection):
+                    return Pruned()
+                if self._settings.prune == "drop":
+                    return self._drop(connection)
+                pruned = self._delete(connection)
+            if self._since_vacuum >= _VACUUM_ROWS:
+                self._vacuum(connection)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.SerializationFailure):
+            return Pruned()  # somebody else is in the way, or was quicker; there is a next turn
+        except psycopg.Error as error:
+            hint, command = "", ""
+            if error.sqlstate == "42501":
+                role = connection.info.user
+                hint = "pruning writes to the outbox, which is the only thing that capture ever does there"
+                right = "delete on" if self._settings.prune == "delete" else "all on"
+                command = f"grant {right} {self._table.as_string(None)} to {sql.Identifier(role).as_string(None)};"
+            raise translate(error, doing, hint=hint, command=command) from error
+        return pruned
+
+    def _held(self, connection: Connection) -> bool:
+        """Whether we are the one who prunes. The lock is the session's, and goes with it."""
+        connection.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+        connection.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}'".encode())
+        row = connection.execute(
+            "select exists (select from pg_catalog.pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+            " and granted) or pg_catalog.pg_try_advisory_lock(%s)",
+            (_LOCK ^ self._oid,),
+        ).fetchone()
+        return row is not None and bool(row[0])
+
+    def _delete(self, connection: Connection) -> Pruned:
+        """Delete a batch of rows that are old enough and in Kafka."""
+        where = self._old(connection)
+        connection.execute(b"begin isolation level repeatable read")
+        try:
+            found = connection.execute(
+                sql.SQL("select 1 from {} where {} limit 1").format(self._table, where), self._names()
+            ).fetchone()
+            if found is None or not self._await(current_wal(connection)):
+                return Pruned()
+            rows = connection.execute(
+                sql.SQL(_DELETE).format(self._table, where, sql.Literal(self._settings.prune_rows)), self._names()
+            ).rowcount
+            connection.execute(b"commit")
+        finally:
+            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                connection.execute(b"rollback")
+        self._since_vacuum += rows
+        return Pruned(rows=rows, more=rows >= self._settings.prune_rows)
+
+    def _names(self) -> dict[str, Any]:
+        return {"keep_s": self._settings.keep_s}
+
+    def _old(self, connection: Connection) -> sql.Composable:
+        """The condition that a row has been there for long enough."""
+        row = connection.execute(_COLUMNS, {"oid": self._oid}).fetchone()
+        column = column_of(row[0] or [], self._settings.columns, "created_at") if row is not None else None
+        if column is not None:
+            return sql.SQL("{} <= clock_timestamp() - make_interval(secs => %(keep_s)s)").format(sql.Identifier(column))
+        if self._settings.keep_s:
+            raise SourceRefused(
+                f"the outbox {self._settings.table} has no column that says when a row was written, so keep_s means "
+                "nothing",
+                hint="name one, as columns = {created_at = …}, or have rows go as soon as Kafka has them",
+                command="[outbox] keep_s = 0",
+                table=self._settings.table,
+            )
+        return sql.SQL("true")
+
+    def _await(self, lsn: Lsn) -> bool:
+        """Wait a moment until everything below `lsn` is in Kafka."""
+        until_s = self._clock.monotonic_s() + _AWAIT_S
+        while self._durable() < lsn.before_header():
+            if self._clock.monotonic_s() > until_s or self._clock.wait(self._stop, _POLL_S):
+                return False
+        return True
+
+    def _vacuum(self, connection: Connection) -> None:
+        """Make the room of deleted rows free at once: what waits for autovacuum grows for a minute."""
+        self._since_vacuum = 0
+        with deadline(connection, _ANSWER_S):
+            connection.execute(sql.SQL("vacuum (skip_locked, truncate false) {}").format(self._table))
+
+    def _drop(self, connection: Connection) -> Pruned:
+        """Make partitions ahead, detach those that are old enough, and drop those that Kafka has."""
+        parts = connection.execute(_PARTS, {"oid": self._oid}).fetchall()
+        if not parts:
+            raise SourceRefused(
+                f"the outbox {self._settings.table} has no partitions, and [outbox] prune says to drop them",
+                hint="delete rows, or deploy a partitioned outbox with `cdc migrate`",
+                command='[outbox] prune = "delete"',
+                table=self._settings.table,
+            )
+        daily = [name for _, name, _ in parts if partitions.day_of(self._name, name) is not None]
+        if daily:
+            self._make_ahead(connection, {name for _, name, _ in parts})
+        for namespace, name, bound in parts:
+            match = _BOUND.search(bound or "")
+            if match is not None and self._is_old(connection, match[1]):
+                self._detach(connection, sql.Identifier(namespace, name))
+        return self._drop_detached(connection)
+
+    def _make_ahead(self, connection: Connection, there: set[str]) -> None:
+        for day in partitions.days_ahead(self._now().date(), self._settings.partitions_ahead):
+            if partitions.partition_name(self._name, day) not in there:
+                connection.execute(partitions.create_day(self._namespace, self._name, day).encode())
+
+    def _is_old(self, connection: Connection, bound: str) -> bool:
+        row = connection.execute(
+            "select %(bound)s::timestamptz <= clock_timestamp() - make_interval(secs => %(keep_s)s)",
+            {"bound": bound, "keep_s": self._settings.keep_s},
+        ).fetchone()
+        return row is not None and bool(row[0])
+
+    def _detach(self, connection: Connection, part: sql.Identifier) -> None:
+        """Nobody writes to it any more; the mark says what is to become of it, also to who comes after a crash."""
+        with connection.transaction():
+            connection.execute(sql.SQL("alter table {} detach partition {}").format(self._table, part))
+            connection.execute(sql.SQL("comment on table {} is {}").format(part, sql.Literal(_MARK)))
+
+    def _drop_detached(self, connection: Connection) -> Pruned:
+        names = {"namespace": self._namespace, "mark": _MARK}
+        detached = connection.execute(_DETACHED, names).fetchall()
+        if not detached or not self._await(current_wal(connection)):
+            return Pruned()
+        for namespace, name in detached:
+            connection.execute(sql.SQL("drop table {}").format(sql.Identifier(namespace, name)))
+        return Pruned(partitions=len(detached))

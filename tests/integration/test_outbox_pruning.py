@@ -1,0 +1,77 @@
+"""Events leave the outbox's table when Kafka has them, never before, and nothing else changes by it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from msgspec import convert
+
+from cdc.clock import SystemClock
+from cdc.config.outbox import Outbox
+from cdc.config.secret import Secret
+from cdc.lsn import Lsn
+from cdc.replication.connect import connect
+from outbox.pruner import Pruner
+from tests.fixtures.outboxevents import event, made, numbers
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from tests.fixtures.daemon import CaptureSite, Sections
+
+_NOW: Final[Sections] = {"outbox": {"prune": "delete", "keep_s": 0, "prune_interval_s": 0.1}}
+
+
+def test_rows_are_deleted_when_kafka_has_them_and_partitions_dropped_and_made(capture: CaptureSite) -> None:
+    today = datetime.now(UTC).date()
+    old = today - timedelta(days=3)
+    capture.sql(*made(partitioned=True, days=[old, today]))
+    dropping: Sections = {"outbox": {"prune": "drop", "keep_s": 3600, "prune_interval_s": 0.1, "partitions_ahead": 2}}
+    daemon = capture.running(dropping)
+    capture.sql(event(1).insert(created_at=f"'{old} 12:00+00'"), event(2).insert())
+
+    until(lambda: f"outbox_p{old:%Y%m%d}" not in parts(capture), "the old day is dropped")
+    days = [f"outbox_p{today + timedelta(days=ahead):%Y%m%d}" for ahead in range(3)]
+    until(lambda: parts(capture) == ["outbox_default", *days], "days are made ahead")
+    gone = f"outbox.outbox_p{old:%Y%m%d}"
+    until(lambda: capture.query("select to_regclass(%s)", gone) == [(None,)], "the detached day is dropped")
+    assert numbers(capture.settled(daemon), capture) == [1, 2]
+    daemon.stop()
+    daemon = capture.running(_NOW)
+    capture.sql(event(3).insert())
+    until(lambda: capture.query("select count(*) from outbox.outbox") == [(0,)], "rows are deleted")
+
+    assert numbers(capture.settled(daemon), capture) == [1, 2, 3]
+    until(lambda: (daemon.status()["outbox"] or {}).get("pruned_rows") == 2, "that is told")
+
+
+def test_nothing_goes_that_kafka_does_not_have(capture: CaptureSite) -> None:
+    capture.sql(*made(), event(1).insert())
+    open_session = psycopg.connect(capture.dsn)
+    open_session.execute(event(2).insert().encode())
+    durable = [Lsn(0)]
+    [(oid,)] = capture.query("select 'outbox.outbox'::regclass::oid::int8")
+    settings = convert({"prune": "delete", "keep_s": 0}, Outbox)
+    with closing(connect(Secret(capture.dsn))) as connection, closing(connect(Secret(capture.dsn))) as other:
+        pruner, rival = (Pruner(settings, oid, lambda: durable[0], SystemClock(), threading.Event()) for _ in range(2))
+        assert pruner.turn(connection).rows == 0, "the log has nothing"
+        durable[0] = capture.wal()
+        assert rival.turn(other).rows == 0, "one prunes at a time"
+
+        waiting = threading.Thread(target=open_session.commit)
+        assert pruner.turn(connection).rows == 1
+        waiting.start()
+        waiting.join()
+        assert pruner.turn(connection).rows == 0, "this one was committed behind what the log has"
+        durable[0] = capture.wal()
+        assert pruner.turn(connection).rows == 1
+    open_session.close()
+
+
+def parts(capture: CaptureSite) -> list[str]:
+    """The partitions of the outbox."""
+    query = "select inhrelid::regclass::text from pg_inherits where inhparent = 'outbox.outbox'::regclass order by 1"
+    return [name.removeprefix("outbox.") for (name,) in capture.query(query)]
