@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -51,12 +51,11 @@ class Bench:
         self.sessions.append(psycopg.connect(self.dsn))
         return self.sessions[-1]
 
-    def make(self, patience: Patience | None = None, now_s: Callable[[], float] | None = None) -> Consumer:
+    def make(self, patience: Patience | None = None) -> Consumer:
         self.source.restart()
-        more = {} if now_s is None else {"now_s": now_s}
         return Consumer(
             "mailer", self.source, self.connect, self.effects, patience=patience,
-            sleep=self.waits.append, **more,
+            sleep=self.waits.append,
         )  # fmt: skip
 
     def step(self) -> None:

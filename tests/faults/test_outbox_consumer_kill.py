@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from cdc.config.settings import Kafka
-from cdc.contracts import TopicSpec
 from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.facts import TopicSpec
 from cdc.kafka.writer import RecordWriter
 from outbox.consumer import Consumer
 from outbox.delivery import Delivery
@@ -99,6 +99,6 @@ def write(settings: Kafka, topic: str) -> dict[str, list[int]]:
         record = (topic, int(key) % 2, key.encode(), b"{}", header_list(event))
         records += [record] * (2 if number % 50 == 0 else 1)
     writer = RecordWriter(settings, client_id="test")
-    writer.write(records)  # type: ignore[arg-type]
+    writer.write(records)
     writer.close()
     return expected
