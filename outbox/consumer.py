@@ -161,11 +161,14 @@ class Consumer:
         return found
 
     def _settle_key(self, key: bytes) -> int:
-        """The letters of a key, first to last, until one is refused again; those that came meanwhile, too."""
+        """The letters of a key, first to last, until one is refused again.
+
+        Those that were parked behind them after somebody asked are settled, too: nothing else holds them up.
+        """
         count = 0
         while True:
             letter = self._in_transaction(lambda cursor: self._letters.first(cursor, key))
-            if letter is None or letter.wish is None:
+            if letter is None or (letter.wish is None and not (count and letter.error == BEHIND)):
                 return count
             if not self._settle_letter(letter):
                 return count
@@ -180,7 +183,7 @@ class Consumer:
                 if letter.wish == "skip":
                     return
                 raise
-            if accepted and letter.wish == "retry":
+            if accepted and letter.wish != "skip":
                 self._handler(cursor, letter.delivery)
 
         try:

@@ -235,7 +235,7 @@ def test_example_of_the_page_runs_two_users_ask_for_one_seat(
     named: dict[str, Any] = {"__name__": "example"}
     for program in programs:
         lines = [f"dsn = {database.dsn!r}" if line.startswith("dsn =") else line for line in program.splitlines()]
-        exec(compile("\n".join(lines), "event-sourcing.md", "exec"), named)
+        exec(compile("\n".join(lines), "event-sourcing.md", "exec", dont_inherit=True), named)
 
     assert sorted(named["outcomes"]) == ["booked", "refused"]
     types = ask(database.dsn, "select type, headers ->> 'sequence' from outbox.outbox order by id")

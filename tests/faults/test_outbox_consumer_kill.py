@@ -58,7 +58,7 @@ def test_killed_consumer_has_every_effect_once_and_in_the_order_of_its_key(
     ask(database.dsn, "create table effect (id bigint generated always as identity, key text, number int)")
     topic = f"{topic_prefix}.events.order"
     settings = Kafka(bootstrap=kafka.bootstrap, replication_factor=1, allow_unreplicated=True)
-    TopicAdmin(settings).create([TopicSpec(topic, 2, 1, {})])
+    TopicAdmin(settings).create([TopicSpec(topic=topic, partition_count=2, replication_factor=1)])
     written = write(settings, topic)
     environ = {**os.environ, "DSN": database.dsn, "BOOTSTRAP": kafka.bootstrap, "TOPIC": topic}
     chance = random.Random(seed())
