@@ -22,6 +22,7 @@ from tests.bench.cache import measure_cache
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
+from tests.bench.outbox import measure_outbox
 from tests.bench.routing import measure_pruner, measure_routing
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
@@ -76,7 +77,9 @@ def main() -> int:
         if options.only in {None, "cache"}:
             result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
         if options.only in {None, "outbox"}:
-            result["outbox"] = measure_routing(stack, Path(folder), options.rows // 4)
+            writers = measure_outbox(stack, max(200, options.rows // 500))
+            routing = measure_routing(stack, Path(folder), options.rows // 4)
+            result["outbox"] = {"writers": writers, "routing": routing}
         if options.only == "outbox-pruner":
             result["outbox_pruner"] = measure_pruner(stack, Path(folder), options.seconds, _EVENTS_PER_S)
         if options.only in {None, "visible", "verify"}:
