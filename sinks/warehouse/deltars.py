@@ -38,9 +38,19 @@ from sinks.warehouse.deltasql import (
     quoted,
     taken,
 )
-from sinks.warehouse.deltatable import TARGET_FILE_BYTES, adds_columns, columns_of, configuration, row_count
+from sinks.warehouse.deltatable import (
+    TARGET_FILE_BYTES,
+    adds_columns,
+    columns_of,
+    configuration,
+    indexed_columns,
+    row_count,
+)
+from sinks.warehouse.keyranges import ranges_of
 from sinks.warehouse.location import Location, Where
+from sinks.warehouse.patch import check_once
 from sinks.warehouse.readahead import read_ahead
+from sinks.warehouse.rewrite import ROW_GROUP_ROWS_MAX, Target, can_rewrite, rewrite
 from sinks.warehouse.settle import settle
 
 if TYPE_CHECKING:
@@ -49,15 +59,13 @@ if TYPE_CHECKING:
     from sinks.warehouse.committer import Rows
 
 _CLOSES: Final = "_closes"  # tells rows of `closes` from rows to add, in the batch of one merge
-_ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
-
 _PART_ROWS: Final = 65_536  # of a table that is written anew; 10 MB of rows of 150 bytes
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-_WRITER: Final = WriterProperties(max_row_group_size=_ROW_GROUP_ROWS_MAX)
+_WRITER: Final = WriterProperties(max_row_group_size=ROW_GROUP_ROWS_MAX)
 # A merge writes whole files again, most of them unchanged: without dictionaries and statistics of pages in 0.60 s
 # instead of 0.95 (1 million rows, 3,000 updates, 2026-11-22), a fifth larger until they are compacted.
 _MERGING: Final = WriterProperties(
-    max_row_group_size=_ROW_GROUP_ROWS_MAX,
+    max_row_group_size=ROW_GROUP_ROWS_MAX,
     default_column_properties=ColumnProperties(dictionary_enabled=False, statistics_enabled="CHUNK"),
 )
 
@@ -163,7 +171,7 @@ class DeltaRs:
             useless = opened.vacuum(
                 0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=sorted(keep_versions)
             )
-            storage = fs.PyFileSystem(DeltaStorageHandler(self._uri(table), self._options))
+            storage = self._storage(table)
             deleted = sum(_delete(storage, name) for name in useless)
             # Cleaning from an old version on keeps the checkpoint that version is read from.
             self._at(table, min(keep_versions, default=opened.version())).cleanup_metadata()
@@ -293,6 +301,9 @@ class DeltaRs:
             if live.num_rows or added:
                 _write(opened, live, properties)
             return
+        if not added and can_rewrite(live.schema, key):
+            self._rewrite(table, rows, key, opened, properties)
+            return
         merger = opened.merge(
             rows,
             key_match(key, rows),
@@ -308,6 +319,39 @@ class DeltaRs:
         columns = taken(live.column_names)
         not_deleted = f"not {in_source(DELETED)}"
         merger.when_matched_update(columns, not_deleted).when_not_matched_insert(columns, not_deleted).execute()
+
+    def _rewrite(
+        self,
+        table: str,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        opened: DeltaTable,
+        properties: CommitProperties,
+    ) -> None:
+        check_once(table, rows, key)
+        target = Target(
+            storage=self._storage(table),
+            schema=columns_of(opened),
+            files=ranges_of(opened, key[0]),
+            key=key,
+            file_bytes=TARGET_FILE_BYTES,
+            indexed=indexed_columns(opened),
+        )
+        actions = rewrite(target, rows)
+        if actions:
+            opened.create_write_transaction(
+                actions,
+                mode="append",
+                schema=opened.schema(),
+                commit_properties=properties,
+                post_commithook_properties=_HOOKS,
+            )
+
+    def _storage(self, table: str) -> fs.FileSystem:
+        folder = self._location.folder
+        if folder is not None:
+            return fs.SubTreeFileSystem(str(folder / table), fs.LocalFileSystem())
+        return fs.PyFileSystem(DeltaStorageHandler(self._uri(table), self._options))
 
     def _close(
         self,
