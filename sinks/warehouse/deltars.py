@@ -81,6 +81,8 @@ class DeltaRs:
     def __init__(self, where: Where, storage: Mapping[str, str] | None = None) -> None:
         self._location = Location.of(where, storage)
         self._options = dict(self._location.options)
+        # To open a table is to read its log. The one that was opened to count its rows may be written upon next, once.
+        self._counted: tuple[str, DeltaTable] | None = None
 
     def version(self, table: str) -> int | None:
         """See `Committer`."""
@@ -102,7 +104,11 @@ class DeltaRs:
     def rows(self, table: str, version: int) -> int | None:
         """See `Committer`."""
         with translated(table):
-            return row_count(self._at(table, version))
+            opened = self._find(table)
+            if opened is None or opened.version() != version:
+                return row_count(self._at(table, version))
+            self._counted = table, opened
+            return row_count(opened)
 
     def append(
         self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
@@ -180,6 +186,10 @@ class DeltaRs:
     def _uri(self, table: str) -> str:
         return self._location.uri(table)
 
+    def _opened(self, table: str) -> DeltaTable | None:
+        counted, self._counted = self._counted, None
+        return counted[1] if counted is not None and counted[0] == table else self._find(table)
+
     def _find(self, table: str) -> DeltaTable | None:
         try:
             return DeltaTable(self._uri(table), storage_options=self._options or None)
@@ -197,16 +207,19 @@ class DeltaRs:
         write: Callable[[DeltaTable | None, CommitProperties], None],
     ) -> int:
         with translated(table):
-            opened = self._find(table)
+            opened = self._opened(table)
             held = held_version(table, opened, base, txn)
             if held is not None:
                 self._settle(table, base, held)
                 return held
             write(opened, commit_properties(txn))
-            reopened = self._find(table)
-            newest = None if reopened is None else reopened.version()
-            if newest is None:
+            if opened is None:
+                opened = self._find(table)
+            else:
+                opened.update_incremental()
+            if opened is None:
                 raise InvariantError(f"{table} was written and is not there")
+            newest = opened.version()
             floor = -1 if base is None else base
             if newest not in (floor, floor + 1):
                 foreign(table, base, range(floor + 1, newest + 1))
@@ -350,7 +363,8 @@ class DeltaRs:
     def _storage(self, table: str) -> fs.FileSystem:
         folder = self._location.folder
         if folder is not None:
-            return fs.SubTreeFileSystem(str(folder / table), fs.LocalFileSystem())
+            # Files of a table never change. Mapped, they are read in a third of the CPU (2026-11-23).
+            return fs.SubTreeFileSystem(str(folder / table), fs.LocalFileSystem(use_mmap=True))
         return fs.PyFileSystem(DeltaStorageHandler(self._uri(table), self._options))
 
     def _close(
