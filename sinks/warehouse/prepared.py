@@ -2,23 +2,30 @@
 
 To build, analyse and plan what `batch.parse` and `changes.sequenced` say takes several times as long as to run it over
 a few thousand records, and it is the same in every cut. So the plan of a table's forms is kept, with a leaf that gives
-whatever lies in a file of its own: a task of one process that hands the file's Arrow batches over as they are. There is
-one partition, so nothing is shuffled. All types are decoded by Spark, as in a large span.
+whatever lies in a file of its own: one task, which is handed the file's Arrow records by a process of Spark's, whole.
+All types are decoded by Spark, as in a large span.
+
+A plan that runs again computes everything again, but for what was shuffled: Spark keeps that, and would give the rows
+of an earlier cut. So there is one partition and nothing is shuffled, which is made sure of before a plan is kept.
 
 Only where the tasks run on this machine: `fits`. Elsewhere they would not find the file.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import functions as fn
 
+from cdc.errors import InvariantError
 from sinks.warehouse import batch, changes
+from sinks.warehouse.session import SQL_SETTINGS
 from sinks.warehouse.smallspan import RAW
 
 if TYPE_CHECKING:
@@ -28,15 +35,19 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.columns import LakeTable
 
+_KEEPS: Final = re.compile("Exchange|QueryStage|InMemory|Subquery|Adaptive")
 _KEPT_MAX: Final = 256  # plans; some hundred KB of the JVM each
-_RAW_DDL: Final = "topic string, partition int, offset bigint, key binary, value binary"
+_RAW_DDL: Final = "array<struct<topic string, partition int, offset bigint, key binary, value binary>>"
 
 
 class PreparedPlans:
     """The plans of one session. Thread-safe, but for two runs of the same forms at once. `close` it."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        # Adaptive plans change as they run, and there is nothing to adapt to.
+        self._spark = spark.newSession()
+        for name, value in {**SQL_SETTINGS, "spark.sql.adaptive.enabled": "false"}.items():
+            self._spark.conf.set(name, value)
         self._folder = tempfile.TemporaryDirectory(
             prefix="tailrace-spans-", dir=_scratch(spark), ignore_cleanup_errors=True
         )
@@ -70,8 +81,10 @@ class PreparedPlans:
             if found is None:
                 self._made += 1
                 file = Path(self._folder.name) / f"{self._made}.arrow"
-                raw = self._spark.range(0, 1, 1, 1).mapInArrow(_handing_over(str(file)), _RAW_DDL)
-                found = file, changes.sequenced(batch.parse(raw, tables), tables[-1])
+                taken = fn.arrow_udf(_handing_over(str(file)), _RAW_DDL)
+                # Who evaluates a function of Python's forgets that there is one partition.
+                raw = self._spark.range(0, 1, 1, 1).select(fn.inline(taken("id"))).coalesce(1)
+                found = file, _rerunnable(changes.sequenced(batch.parse(raw, tables), tables[-1]))
                 self._plans[tables] = found
                 if len(self._plans) > _KEPT_MAX:
                     self._plans.popitem(last=False)
@@ -85,16 +98,31 @@ def fits(spark: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _handing_over(file: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Of Spark's own row, which is there to start the task, nothing; of the file everything."""
+def _rerunnable(plan: DataFrame) -> DataFrame:
+    """The plan itself, when it keeps nothing of a run."""
+    kept = [name for name in _steps(plan._jdf.queryExecution().executedPlan()) if _KEEPS.search(name)]  # noqa: SLF001
+    if kept:
+        raise InvariantError(f"a plan of small spans keeps rows: {', '.join(kept)}")
+    return plan
 
-    # A closure is sent as it is: the process that runs it has to find pyarrow, and not us.
-    def hand_over(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in rows:
-            with pa.memory_map(file) as source:
-                opened = pa.ipc.open_file(source)
-                for index in range(opened.num_record_batches):
-                    yield opened.get_batch(index)
+
+def _steps(plan: Any) -> Iterator[str]:
+    """Names of the steps of a physical plan."""
+    yield str(plan.nodeName())
+    children = plan.children()
+    for index in range(children.size()):
+        yield from _steps(children.apply(index))
+
+
+def _handing_over(file: str) -> Callable[[pa.Array], pa.Array]:
+    """For the one row that starts the task: all records of the file, as a list of structs."""
+
+    # A closure is sent as it is: the process that runs it has to find pyarrow, and not us. (`mapInArrow` would do
+    # without the list, but it asks for pandas, which nothing else here needs.)
+    def hand_over(_: pa.Array) -> pa.Array:
+        with pa.memory_map(file) as source:
+            records = pa.ipc.open_file(source).read_all().to_struct_array().combine_chunks()
+        return pa.ListArray.from_arrays([0, len(records)], records)
 
     return hand_over
 

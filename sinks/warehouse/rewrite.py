@@ -39,6 +39,7 @@ _AT_ONCE: Final = 2  # files; each is some ten MB of rows
 _SMALL_BYTES: Final = 2 << 20  # a file that takes new rows though none of its own changed
 _FULL: Final = 1.5  # times the wanted size: a file that is larger is written as two
 _SHRINKS: Final = 0.8  # bytes in the file for a byte of values: above it, compression costs time and saves nothing
+_FILE_ROWS_MAX: Final = 262_144  # of narrow rows fewer bytes a file: a few changed rows cost a whole one
 _ROW_BYTES: Final = 100.0  # of a table that has no file to tell
 _PLAIN: Final = "NONE"
 _COMPRESSED: Final = "SNAPPY"  # every reader has it
@@ -174,20 +175,17 @@ def _written(target: Target, rows: pa.Table, writing: _Writing) -> list[AddActio
 
 def _file(target: Target, rows: pa.Table, compressions: Mapping[str, str]) -> AddAction:
     name = f"part-00000-{uuid4()}-c000.parquet"
-    with (
-        target.storage.open_output_stream(name) as stream,
-        pq.ParquetWriter(
+    with target.storage.open_output_stream(name) as stream:
+        with pq.ParquetWriter(
             stream,
             rows.schema,
             compression={column: compressions.get(column, _COMPRESSED) for column in rows.column_names},
             use_dictionary=False,
             store_schema=False,
             store_decimal_as_integer=True,
-        ) as writer,
-    ):
-        writer.write_table(rows, row_group_size=ROW_GROUP_ROWS_MAX)
-    footer = writer.writer.metadata
-    size = target.storage.get_file_info(name).size
+        ) as writer:
+            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS_MAX)
+        footer, size = writer.writer.metadata, stream.tell()
     return AddAction(
         path=name,
         size=size,
@@ -234,7 +232,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _file_rows(target: Target, files: Collection[FileRange]) -> int:
     rows = sum(file.rows or 0 for file in files)
     row_bytes = sum(file.size for file in files if file.rows) / rows if rows else _ROW_BYTES
-    return max(int(target.file_bytes / row_bytes), 1)
+    return min(max(int(target.file_bytes / row_bytes), 1), _FILE_ROWS_MAX)
 
 
 def _now_ms() -> int:
