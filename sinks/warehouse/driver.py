@@ -86,7 +86,7 @@ class LakeDriver:
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._behind: dict[str, str] = {}
-        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name)
+        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
 
     @property
     def mark(self) -> Mark:

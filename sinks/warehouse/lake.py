@@ -18,7 +18,7 @@ from sinks.warehouse.pinned import Part, parts, pinned, schema_json
 from sinks.warehouse.sparkstorage import check_connector, read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
@@ -176,9 +176,15 @@ def view_at(
 
 
 def frame_of(
-    spark: SparkSession, path: Where, table: str, version: int, *, storage: Mapping[str, str] | None = None
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    version: int,
+    *,
+    storage: Mapping[str, str] | None = None,
+    only: Collection[str] | None = None,
 ) -> DataFrame:
-    """A table of the lake (``mirror/public.orders``) at a version of its Delta log.
+    """A table of the lake (``mirror/public.orders``) at a version of its Delta log, or `only` some files of it.
 
     Columns that a file does not have are null in its rows; partition columns have the values the log gives them.
     Raises LakeDamaged when that version or its files are gone, SinkUnfit when Spark cannot read from there at all.
@@ -190,7 +196,7 @@ def frame_of(
     found = pinned(location, table, version)
     schema = StructType.fromJson(schema_json(found))
     reader = spark.read.options(**read_options(spark, location))
-    frames = [_frame(reader, part, schema) for part in parts(location, table, found)]
+    frames = [_frame(reader, part, schema) for part in parts(location, table, found, only)]
     # One union per set of partition values: tables of a lake have none, or two (open and closed versions).
     return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], schema)
 

@@ -7,7 +7,7 @@ of other versions lie beside them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -76,8 +76,8 @@ def row_count(table: DeltaTable) -> int:
     return table.count()
 
 
-def parts(lake: Where, name: str, table: DeltaTable) -> tuple[Part, ...]:
-    """Its files by partition; none for an empty table."""
+def parts(lake: Where, name: str, table: DeltaTable, only: Collection[str] | None = None) -> tuple[Part, ...]:
+    """Its files by partition, or `only` those at these paths below the table; none for an empty table."""
     import pyarrow as pa
 
     location = Location.of(lake)
@@ -85,11 +85,11 @@ def parts(lake: Where, name: str, table: DeltaTable) -> tuple[Part, ...]:
     columns = table.metadata().partition_columns
     values = [actions.column(f"partition.{column}").to_pylist() for column in columns]
     grouped: dict[tuple[Any, ...], list[str]] = {}
-    for index, path in enumerate(actions.column("path").to_pylist()):
+    for index, path in enumerate(map(unquote, actions.column("path").to_pylist())):
         # The log has paths as URIs, below the table.
-        grouped.setdefault(tuple(column[index] for column in values), []).append(
-            location.spark_uri(name, unquote(path))
-        )
+        if only is None or path in only:
+            group = grouped.setdefault(tuple(column[index] for column in values), [])
+            group.append(location.spark_uri(name, path))
     return tuple(
         Part(dict(zip(columns, key, strict=True)), tuple(sorted(files)))
         for key, files in sorted(grouped.items(), key=repr)

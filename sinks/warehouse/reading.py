@@ -1,5 +1,8 @@
 """The records of a span, topic by topic, from Kafka through Spark to Arrow: one job a topic, some of them at once.
 
+A large span is read by Spark's own Kafka source. A small one is read by the driver, and its jobs are `prepared`, where
+they run on this machine.
+
 All topics are read between the same two marks, fixed before anything is written, so it does not matter when each of
 them is read. Every topic's records are counted before its rows are handed out.
 """
@@ -7,17 +10,20 @@ them is read. Every topic's records are counted before its rows are handed out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sinks.warehouse import batch, changes, outbox, sides
+from sinks.warehouse.prepared import PreparedPlans, fits
+from sinks.warehouse.smallspan import counted, is_small, read_small
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from cdc.kafka.consumer import LogReader
     from sinks.warehouse.columns import LakeTable
     from sinks.warehouse.span import Account, Partition, Span
 
@@ -32,11 +38,14 @@ class SpanReader:
         spark: the session.
         options: as `sinks.warehouse.kafkaoptions.spark_options` gives them.
         group: the consumer group named to the broker.
+        reader: reads small spans; None: Spark reads everything.
     """
 
     spark: SparkSession
     options: Mapping[str, str]
     group: str
+    reader: LogReader | None = None
+    _plans: PreparedPlans | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
 
     def survey(self, span: Span, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -59,7 +68,11 @@ class SpanReader:
         Raises:
             SinkGap: records are missing or too many.
         """
-        return self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
+        records = self._small(span, forms)
+        if records is not None:
+            yield from self._prepared(records, forms)
+            return
+        yield from self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
 
     def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
         """Each of these topics of outbox events with its `sinks.warehouse.outbox.archived` rows; raises as `rows`."""
@@ -68,6 +81,26 @@ class SpanReader:
     def close(self) -> None:
         """Begin nothing more; what is under way ends with the session."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._plans is not None:
+            self._plans.close()
+
+    def _small(self, span: Span, topics: Collection[str]) -> dict[str, pa.Table] | None:
+        """The records of a span that the driver reads, counted; None for one that Spark reads."""
+        if self.reader is None or not topics or not is_small(span) or not fits(self.spark):
+            return None
+        records = read_small(self.reader, span, topics)
+        if records is not None:
+            counts = {at: count for found in records.values() for at, count in counted(found).items()}
+            batch.check_counts(counts, _part(span, frozenset(topics)))
+        return records
+
+    def _prepared(
+        self, records: Mapping[str, pa.Table], forms: Mapping[str, Sequence[LakeTable]]
+    ) -> Iterator[tuple[str, pa.Table]]:
+        if self._plans is None:
+            self._plans = PreparedPlans(self.spark)
+        futures = {topic: self._pool.submit(self._plans.rows, records[topic], forms[topic]) for topic in forms}
+        yield from _in_order(futures)
 
     def _each(
         self, span: Span, reads: Mapping[str, Callable[[DataFrame], pa.Table]], *, headers: bool = False
@@ -78,16 +111,20 @@ class SpanReader:
             raw = batch.read_span(self.spark, self.options, parts[topic], group=self.group, headers=headers)
             return reads[topic](raw)
 
-        futures = {topic: self._pool.submit(read, topic) for topic in reads}
-        try:
-            for topic in reads:
-                rows = futures.pop(topic).result()
-                counts = {(topic, index): count for index, count in sides.counts(rows).items()}
-                batch.check_counts(counts, parts[topic])
-                yield topic, rows
-        finally:
-            for future in futures.values():
-                future.cancel()
+        for topic, rows in _in_order({topic: self._pool.submit(read, topic) for topic in reads}):
+            counts = {(topic, index): count for index, count in sides.counts(rows).items()}
+            batch.check_counts(counts, parts[topic])
+            yield topic, rows
+
+
+def _in_order(futures: dict[str, Future[pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
+    """What each of them gives; those that nobody waits for any more are not begun."""
+    try:
+        for topic in list(futures):
+            yield topic, futures.pop(topic).result()
+    finally:
+        for future in futures.values():
+            future.cancel()
 
 
 def _changes(raw: DataFrame, tables: Sequence[LakeTable]) -> pa.Table:

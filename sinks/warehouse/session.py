@@ -49,7 +49,7 @@ _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  the name of a variable
 # What holds whatever session it is. Casts that may fail are try_cast in our own SQL and so do not depend on ANSI mode;
 # in a view a number that does not fit is an error, as in PostgreSQL, rather than a NULL nobody sees.
-_SQL_SETTINGS: Final = {
+SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -194,7 +194,7 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
         "spark.sql.adaptive.enabled": "true",
         # pyspark would tell the JVM the line of Python of every expression: three calls in four.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        **_SQL_SETTINGS,
+        **SQL_SETTINGS,
     }
     threads = _local_threads(options.master, cores)
     if threads:
@@ -244,7 +244,7 @@ def _open_in_foreign() -> _Opened | None:
         )
     # Their settings and temporary views are theirs.
     session = theirs.newSession()
-    for key, value in _SQL_SETTINGS.items():
+    for key, value in SQL_SETTINGS.items():
         session.conf.set(key, value)
     return _Opened(session, None)
 

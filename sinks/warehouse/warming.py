@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from sinks.warehouse import batch, changes, sides
 from sinks.warehouse.columns import LakeColumn, LakeTable
+from sinks.warehouse.prepared import PreparedPlans, fits
+from sinks.warehouse.smallspan import RAW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +23,13 @@ _VALUE: Final = (
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run a small batch through the plan of a cut. It reads no log and no lake."""
+    """Run a small batch through the plans of a cut, large and small. It reads no log and no lake."""
     columns = tuple(LakeColumn(name, kind, encoding, key=name == "id") for name, kind, encoding in _COLUMNS)
     table = LakeTable(table="warm.up", topic="warm.up", schema_id="0", key=("id",), columns=columns)
     rows = [("warm.up", 0, number, b'{"id":%d}' % number, _VALUE % number, None) for number in range(64)]
     sides.checked(changes.sequenced(batch.parse(spark.createDataFrame(rows, _RAW), [table]), table).toArrow(), table)
+    if fits(spark):
+        plans = PreparedPlans(spark)
+        records = pa.Table.from_pylist([dict(zip(RAW.names, row, strict=False)) for row in rows], schema=RAW)
+        sides.checked(plans.rows(records, [table]), table)
+        plans.close()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from cdc.errors import SinkGap
+from cdc.kafka.consumer import LogReader
 from sinks.warehouse.batch import check_counts, parse, read_span, survey
 from sinks.warehouse.columns import lake_table
 from sinks.warehouse.kafkaoptions import spark_options
@@ -19,6 +23,7 @@ from tests.fixtures.lakeevents import ID, Events, column, cut, rows_of, schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from cdc.kafka.producer import TransactionalProducer
@@ -119,3 +124,52 @@ def test_span_without_counts_passes() -> None:
     span = Span(START, Mark(1, 2, 2, 1, {("s.p.t", 0): (9, 4)}, {}, 5), 1)
 
     check_counts({("s.p.t", 0): 1}, span)
+
+
+def test_small_span_read_by_the_driver_has_the_rows_that_spark_reads(
+    spark: SparkSession, kafka: Broker, topic_prefix: str
+) -> None:
+    """The plan is the first cut's: what a second cut hands it must come out, and nothing of the first."""
+    record = msgspec.structs.replace(schema(ID, column("name")), topic=f"{topic_prefix}.public.orders")
+    topic = create_topic(kafka, record.topic, partitions=2)
+    first, other, lost, second = (Events(record) for _ in range(4))
+    for number in (1, 3):
+        first.put("c", {"id": number, "name": "a"})
+    first.put("u", {"id": 1, "name": "b"})
+    other.put("c", {"id": 2, "name": None})
+    lost.put("c", {"id": 9, "name": "never"})
+    second.put("d", {"id": 1})
+    second.put("c", {"id": 1, "name": "again"})
+    tables = {topic: [lake_table(record)]}
+    with producing(kafka, topic_prefix) as producer:
+        begin = _publish(producer, topic, [_records(first), _records(other)])
+    _abort(kafka, topic_prefix, topic, _records(lost))
+    with producing(kafka, topic_prefix) as producer:
+        end = _publish(producer, topic, [_records(second), []])
+    marks = [Mark(1, 1, 1, 0, {}, {}, 0)]
+    counts = {0: len(first.rows), 1: len(other.rows)}
+    marks.append(
+        Mark(1, 2, 2, 1, {(topic, index): (begin[f"{topic}-{index}"], counts[index]) for index in (0, 1)}, {}, 0)
+    )
+    counts[0] += len(second.rows)
+    ends = {(topic, index): ((begin | end)[f"{topic}-{index}"], counts[index]) for index in (0, 1)}
+    marks.append(Mark(1, 3, 3, 2, ends, {}, 0))
+    options = spark_options(settings_of(kafka))
+
+    with LogReader(settings_of(kafka)) as log, ExitStack() as closing:
+        by_spark = SpanReader(spark, options, f"{topic_prefix}.lake")
+        by_driver = SpanReader(spark, options, f"{topic_prefix}.lake", log)
+        closing.callback(by_spark.close)
+        closing.callback(by_driver.close)
+        for start, stop in itertools.pairwise(marks):
+            span = Span(start, stop, 1)
+            (_, slow), (_, fast) = *by_spark.rows(span, tables), *by_driver.rows(span, tables)
+            assert _listed(fast) == _listed(slow)
+            assert len(_listed(fast)) == span.records > 0
+        wrong = Span(marks[1], replace(marks[2], accounts={at: (end, n + 1) for at, (end, n) in ends.items()}), 1)
+        with pytest.raises(SinkGap, match="the cut index says"):
+            list(by_driver.rows(wrong, tables))
+
+
+def _listed(rows: pa.Table) -> list[str]:
+    return sorted(map(str, rows.to_pylist()))

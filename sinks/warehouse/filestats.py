@@ -1,0 +1,70 @@
+"""Statistics of a Parquet file as a Delta log has them, from the file's own footer.
+
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. What JSON cannot say exactly is left
+out: without a bound a reader opens the file, with a wrong one it would miss rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_TEXT_LENGTH_MAX: Final = 64  # of a bound; the log is read whenever the table is opened
+_LAST_LETTER: Final = "\U0010ffff"
+
+
+def stats_json(footer: pq.FileMetaData, indexed: int) -> str:
+    """Rows, and of the first `indexed` columns bounds and how many are null. No column may be nested."""
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for index in range(min(indexed, footer.num_columns)):
+        name = footer.schema.column(index).name
+        found = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
+        counts = [None if one is None or not one.has_null_count else one.null_count for one in found]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            continue
+        nulls[name] = sum(known)
+        # A group whose values are all null has no bounds, and needs none.
+        bounded = [
+            (one, footer.row_group(group).num_rows)
+            for group, one in enumerate(found)
+            if one.null_count < footer.row_group(group).num_rows
+        ]
+        if not bounded or not all(one.has_min_max for one, _ in bounded):
+            continue
+        low = _low(min(one.min for one, _ in bounded))
+        high = _high(max(one.max for one, _ in bounded))
+        if low is not None and high is not None:
+            lows[name], highs[name] = low, high
+    return json.dumps({"numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls})
+
+
+def _low(value: Any) -> Any:
+    return value[:_TEXT_LENGTH_MAX] if isinstance(value, str) else _exact(value)
+
+
+def _high(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT_LENGTH_MAX else value[:_TEXT_LENGTH_MAX] + _LAST_LETTER
+    return _exact(value)
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, dt.datetime):
+        text = value.isoformat(timespec="microseconds")
+        return text.replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        number = float(value)
+        return number if Decimal(repr(number)) == value else None
+    return None

@@ -1,0 +1,79 @@
+"""Rows by their keys are exactly those of the whole table that have one, and files without one are not read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pytest
+
+from sinks.warehouse.committer import Txn
+from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.keyed import files_of_keys, rows_of_keys
+from sinks.warehouse.lake import frame_of
+from sinks.warehouse.pinned import pinned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_TABLE: Final = "mirror/public.lines"
+_DAY: Final = dt.date(2026, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """Ten files of ten keys each, `id` and `day` in order; `of` is nobody's order and has nulls."""
+    path = tmp_path_factory.mktemp("keyed")
+    committer, version = DeltaRs(path), None
+    for cut in range(10):
+        ids = range(cut * 10, cut * 10 + 10)
+        rows = pa.table(
+            {
+                "id": pa.array(ids, pa.int32()),
+                "of": pa.array([None if number % 9 == 0 else f"o`{number * 7 % 13}" for number in ids], pa.string()),
+                "day": pa.array([_DAY + dt.timedelta(number) for number in ids]),
+            }
+        )
+        version = committer.append(_TABLE, rows, base=version, txn=Txn("t", cut + 1))
+    assert version is not None
+    return path, version
+
+
+@pytest.mark.parametrize(
+    ("keys", "files"),
+    [
+        ({"id": pa.array([3, 57, 57, 1000], pa.int32())}, 2),
+        ({"id": pa.array([], pa.int32())}, 0),
+        ({"day": pa.array([_DAY + dt.timedelta(99)])}, 1),
+        ({"of": pa.array(["o`1", None])}, 10),
+        ({"of": pa.array(["z"])}, 0),
+        ({"of": pa.array(["o`7", None]), "id": pa.array([1, 9], pa.int32())}, 1),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+def test_rows_of_keys_are_those_of_the_whole_table(
+    spark: SparkSession, lake: tuple[Path, int], keys: dict[str, pa.Array], files: int
+) -> None:
+    path, version = lake
+    asked = pa.table(keys)
+    wanted = {tuple(row.values()) for row in asked.to_pylist()}
+    whole = frame_of(spark, path, _TABLE, version).toArrow().to_pylist()
+
+    found = rows_of_keys(spark, path, _TABLE, version, list(keys), asked)
+
+    key = [row for row in whole if tuple(row[name] for name in keys) in wanted]
+    assert sorted(map(str, found.toArrow().to_pylist())) == sorted(map(str, key))
+    assert len(files_of_keys(pinned(path, _TABLE, version), asked)) == files
+
+
+def test_keys_may_be_a_frame_and_only_their_files_are_opened(spark: SparkSession, lake: tuple[Path, int]) -> None:
+    path, version = lake
+    keys = spark.range(42, 45).selectExpr("cast(id as int) as id", "'x' as other")
+
+    found = rows_of_keys(spark, path, _TABLE, version, ["id"], keys)
+
+    assert sorted(row["id"] for row in found.collect()) == [42, 43, 44]
+    assert len(found.inputFiles()) == 1
