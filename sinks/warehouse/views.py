@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -163,14 +163,31 @@ def parse_view(file: Path, sql: str) -> View:
     finding = check_words(tokens) or check_tree(query, dialect)
     if finding is not None:
         raise _refused(file, finding)
-    lines = {_folded(_parts(table)): line_of(table) for table in _tables(query)}
+    lines = {_folded(_parts(table)): line_of(table) for table in table_names(query)}
     spark_sql = sql if dialect == "spark" else _translate(file, query)
     spark = query if dialect == "spark" else _parse(file, spark_sql, "spark")[1]
-    references = tuple(sorted((_reference(table, lines) for table in _tables(spark)), key=lambda found: found.start))
+    references = tuple(
+        sorted((_reference(table, lines) for table in table_names(spark)), key=lambda found: found.start)
+    )
     for found in references:
         if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
             raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
     return View(file.stem, sql, file, header, spark_sql, references)
+
+
+def bind_query(query: View, views: Collection[str], tables: Collection[str]) -> BoundView:
+    """A query that is no view of the lake, over these views and lake tables. Raises ViewRefused."""
+    return _bind(query, {view.lower(): view for view in views}, tables)
+
+
+def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView | tuple[View, ViewRefused]]:
+    """As `bind`, one at a time, with what is refused."""
+    names = {view.name.lower(): view.name for view in views}
+    for view in views:
+        try:
+            yield _bind(view, names, tables)
+        except ViewRefused as error:
+            yield view, error
 
 
 def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
@@ -246,7 +263,7 @@ def _translate(file: Path, query: exp.Query) -> str:
         ) from error
 
 
-def _tables(query: exp.Query) -> list[exp.Table]:
+def table_names(query: exp.Query) -> list[exp.Table]:
     """The tables a query reads: not the names of its own WITH, nor functions in FROM, nor names in hints."""
     return [
         table
