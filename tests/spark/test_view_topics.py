@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from cdc.config.settings import Kafka
+from cdc.clock import SystemClock
+from cdc.config.settings import Kafka, Search
 from cdc.errors import ProducerFenced
 from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
 from cdc.model.names import view_cuts_topic, view_schema_topic, view_topic
 from cdc.model.progress import SchemaRecord
+from cdc.reach import is_at
+from cdc.sinksight import applied_sight
+from cdc.verify.latest import Sample
+from cdc.verify.stores import verify_store
+from sinks.memory import MemoryTarget
 from sinks.warehouse.viewmarks import BEHIND, ViewCut, decoded
 from tests.fixtures.lake import LakeSite, lake_site
+from tests.fixtures.sinksite import SINK, config_of, sinking
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +53,9 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
     yield from lake_site(capture, spark, tmp_path, views=str(views))
 
 
-def _begun(lake: LakeSite) -> Daemon:
+def _begun(lake: LakeSite, sections: dict[str, dict[str, Any]] | None = None) -> Daemon:
     """Six orders of two lines each are in the log."""
-    daemon = lake.capture.running()
+    daemon = lake.capture.running(sections)
     lake.capture.sql(
         "insert into orders select n, 'n' || n from generate_series(1, 6) n",
         "insert into lines select n, l, n + l / 4.0 from generate_series(1, 6) n, generate_series(1, 2) l",
@@ -214,3 +224,35 @@ def test_view_whose_key_is_not_one_is_left_behind_and_nothing_is_published(lake:
         f"{view_topic(site.name, 'order_document')}-0",
         f"{view_topic(site.name, 'order_document')}-1",
     }
+
+
+def test_sink_of_a_view_follows_its_topic_and_says_how_far_it_is(lake: LakeSite, tmp_path: Path) -> None:
+    site = lake.capture
+    sink = {"kind": "search", "url": "http://127.0.0.1:1", "tables": ["views.*"]}
+    warehouse = {"kind": "warehouse", "path": str(lake.path), "views": str(tmp_path / "views")}
+    daemon = _begun(lake, {f"sinks.{SINK}": sink, "sinks.lake": warehouse})
+    driver, target, config = lake.driver(), MemoryTarget(), config_of(site)
+    lake.settle(daemon, driver)
+
+    with ExitStack() as closing:
+        closing.enter_context(sinking(config, target))
+        settings = config.sinks[SINK]
+        assert isinstance(settings, Search)
+        sight = applied_sight(config, SINK, settings, closing)
+        site.sql("update orders set note = 'seen' where id = 4", "delete from lines where order_id = 3")
+        manifest = lake.settle(daemon, driver)
+        until(lambda: is_at(sight.look(), Lsn(manifest.end_lsn)), "the sink has the view")
+
+        held = {one.key: one.content for one in target.held(view_topic(site.name, "order_document")) if one.content}
+        assert held.keys() == {b'{"id":%d}' % n for n in (1, 2, 4, 5, 6)}
+        assert held[b'{"id":4}'] == {
+            "id": 4,
+            "note": "seen",
+            "total": "8.75",
+            "lines": [{"line": 1, "price": "4.25"}, {"line": 2, "price": "4.50"}],
+        }
+        (found,) = verify_store(config, SINK, target, (), clock=SystemClock(), sample=Sample(1.0, 0), repair=False)
+        assert (found.table, found.compared, found.ok) == ("views.order_document", 5, True)
+        site.sql("insert into lines values (7, 1, 1)")
+        daemon.until_position(site.wal())
+        assert not is_at(sight.look(), site.wal()), "the lake has not made that cut"
