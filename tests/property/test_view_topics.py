@@ -123,9 +123,9 @@ class Publishing(RuleBasedStateMachine):
             assert self.driver.publish(self.manifest, [_VIEW]) == {}
             self.is_settled = True
 
-    @rule(when=st.sampled_from(["before", "behind"]), after=st.integers(0, 2))
-    def die(self, when: str, after: int) -> None:
-        """In some transaction of a publishing; another driver follows."""
+    @rule(when=st.sampled_from(["before", "behind"]), after=st.integers(0, 2), again=st.booleans())
+    def die(self, when: str, after: int, again: bool) -> None:
+        """In some transaction of a publishing; another driver follows, maybe at the same cut."""
         if self.manifest is None:
             return
         send, left = self.broker.send, [after]
@@ -142,6 +142,8 @@ class Publishing(RuleBasedStateMachine):
         finally:
             self.broker.send = send  # type: ignore[method-assign]
         self.driver, self.is_settled = self._driver(), False
+        if again:
+            self.publish()
 
     @invariant()
     def topic_is_what_the_mark_says(self) -> None:
