@@ -65,7 +65,9 @@ def unique_key(node: Node) -> tuple[str, ...]:
 
 
 def _key(node: Block | Sets) -> tuple[str, ...]:
-    cheap = [name for name in names(node) if _is_cheap(node, name)]
+    cheap = [name for name in names(node) if _is_cheap(node, name)] or [
+        name for name in names(node) if _is_told(node, name)
+    ]
     if isinstance(node, Sets):
         left, right = node.left, node.right
         if isinstance(left, Base) or isinstance(right, Base):
@@ -90,11 +92,20 @@ def _is_cheap(node: Node, name: str) -> bool:
     if isinstance(node, Sets):
         other = dict(zip(names(node.left), names(node.right), strict=True))
         return _is_cheap(node.left, name) and _is_cheap(node.right, other[name])
-    read = refs([node.outputs[name]])
-    if node.bounded or not read or not traced(node, name) or not of_partitions(node, name):
-        return False
     placed = {leaf.alias: leaf.node for leaf in in_from(node.source)}
-    return all(_is_cheap(placed[alias], column) for alias, column in read)
+    read = refs([node.outputs[name]])
+    return _is_told(node, name) and all(_is_cheap(placed[alias], column) for alias, column in read)
+
+
+def _is_told(node: Node, name: str) -> bool:
+    """Whether a row of FROM tells the value, which a subquery there may have computed of many rows."""
+    if isinstance(node, Base):
+        return True
+    if isinstance(node, Sets):
+        other = dict(zip(names(node.left), names(node.right), strict=True))
+        return _is_told(node.left, name) and _is_told(node.right, other[name])
+    read = refs([node.outputs[name]])
+    return not node.bounded and bool(read) and traced(node, name) and of_partitions(node, name)
 
 
 def _of_table(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
