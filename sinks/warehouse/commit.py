@@ -17,6 +17,7 @@ and on an error or a crash makes a new one for `store.pending()` and does the sa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -24,7 +25,7 @@ from msgspec import structs
 from cdc.errors import InvariantError, LakeDamaged
 from sinks.warehouse import layout
 from sinks.warehouse.committer import Txn
-from sinks.warehouse.manifest import Manifest, TableState, ViewState
+from sinks.warehouse.manifest import Manifest, PlanRecord, TableState, ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -41,6 +42,19 @@ _HISTORY: Final = "tailrace.history"
 _RESHAPE: Final = "tailrace.reshape"
 _COMPACT: Final = "tailrace.compact"
 _VIEW: Final = "tailrace.view"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a table took in a cut.
+
+    Attributes:
+        rows: as `Committer.merge` takes them, or with an empty `key` as they were appended.
+        key: of a mirror.
+    """
+
+    rows: pa.Table
+    key: tuple[str, ...] = ()
 
 
 class CutCommit:
@@ -62,6 +76,13 @@ class CutCommit:
         self._tables: dict[str, TableState] = {} if self._previous is None else dict(self._previous.tables)
         self._views: dict[str, ViewState] = {} if self._previous is None else dict(self._previous.views)
         self._checked: set[str] = set()
+        self._written: dict[str, Written] = {}
+        self._reshaped: set[str] = set()
+
+    @property
+    def written(self) -> dict[str, Written]:
+        """Lake tables that took rows in this cut -> these rows; those that were written anew are not in it."""
+        return dict(self._written)
 
     def version(self, table: str) -> int | None:
         """The version to read a table at: this cut's when it is written already, else the manifest's; None: no such."""
@@ -79,6 +100,7 @@ class CutCommit:
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.append(table, rows, base=base, txn=txn, partition_by=partition_by)
 
+        self._note(table, Written(rows), schema_id)
         return self._write(table, _ARCHIVE, schema_id, write)
 
     def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
@@ -87,6 +109,7 @@ class CutCommit:
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.merge(table, rows, key, base=base, txn=txn)
 
+        self._note(table, Written(rows, tuple(key)), schema_id)
         return self._write(table, _MIRROR, schema_id, write)
 
     def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
@@ -103,6 +126,7 @@ class CutCommit:
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.overwrite(table, rows, base=base, txn=txn)
 
+        self._reshaped.add(table)
         return self._write(table, _RESHAPE, schema_id, write)
 
     def compact(self, table: str, *, sort_by: Sequence[str] = ()) -> int:
@@ -126,6 +150,18 @@ class CutCommit:
         self._views[name] = self._view_state(version, generation, sql_sha)
         return version
 
+    def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
+        """Replace a view's rows of these keys (`Committer.replace_keys`); it must have been computed before."""
+        table = layout.view(name, generation)
+        base = self._view_base(name, generation)
+        version = self._committer.replace_keys(table, keys, rows, base=base, txn=self._txn(_VIEW))
+        self._views[name] = self._view_state(version, generation, sql_sha)
+        return version
+
+    def planned(self, name: str, record: PlanRecord) -> None:
+        """Tell readers how a view was kept in this cut."""
+        self._views[name] = structs.replace(self._views[name], plan=record)
+
     def keep_view(self, name: str, reason: str) -> None:
         """Leave a view as of the cut it was computed at, and say why ("" when its inputs did not change).
 
@@ -139,13 +175,7 @@ class CutCommit:
         if held is not None:
             self._views[name] = self._view_state(held, state.generation, state.sql_sha)
             return
-        self._views[name] = ViewState(
-            version=state.version,
-            generation=state.generation,
-            reason=reason,
-            cut=state.cut,
-            sql_sha=state.sql_sha,
-        )
+        self._views[name] = structs.replace(state, reason=reason)
 
     def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
         """Tell readers of a table what its columns do not tell (`TableState`); a table there is not is passed over."""
@@ -196,6 +226,12 @@ class CutCommit:
             self._tables[table] = structs.replace(fresh, version=version, schema_id=schema_id, rows=rows)
         self._checked.add(table)
         return version
+
+    def _note(self, table: str, written: Written, schema_id: str) -> None:
+        """Rows that a table takes; with another schema its columns may have changed under all its rows."""
+        before = self._tables.get(table)
+        if before is not None and before.schema_id == schema_id and table not in self._reshaped:
+            self._written[table] = written
 
     def _check_rows(self, table: str, state: TableState) -> None:
         """A log file that lost its end may read as a commit without rows; the manifest's count tells."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
-from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit, ViewRefused
+from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
@@ -44,8 +44,8 @@ from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.restored import check_newest
 from sinks.warehouse.span import START, Mark, Partition, Span, joined, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
-from sinks.warehouse.viewrun import CutTables, Kept, run_views
-from sinks.warehouse.views import View, bind
+from sinks.warehouse.viewkeeper import ViewKeeper
+from sinks.warehouse.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ class LakeDriver:
         self._passed: Span | None = None
         self._schemas: _Schemas = {}
         self._schemas_at = -1
-        self._behind: dict[str, str] = {}
+        self._keeper = ViewKeeper(parts.spark, parts.location, parts.views, parts.clock)
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name)
 
     @property
@@ -154,7 +154,8 @@ class LakeDriver:
             self._found_new(choice, written, commit)
             self._forget(choice, commit)
             self._describe(choice, schemas, commit)
-            self._views(commit, span)  # 4
+            keeper = self._keeper
+            keeper.keep(commit, self._manifest, complete=span.end.tables, plans=pending.plans)  # 4
         if pending.cut % _COMPACT_EVERY == 0:
             for table, key in sorted(written.items()):
                 commit.compact(table, sort_by=key)
@@ -170,7 +171,9 @@ class LakeDriver:
             merged=span.merged,
             seconds=round(took_s, 3),
         )
-        parts.observer.published(published_cut(self._manifest, self._behind), records=span.records, took_s=took_s)
+        parts.observer.published(
+            published_cut(self._manifest, self._keeper.behind), records=span.records, took_s=took_s
+        )
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
 
@@ -257,40 +260,6 @@ class LakeDriver:
                 event_time = event_time_of(form, self._parts.settings.event_time) if name == names.history else ""
                 commit.describe(name, key=form.key, event_time=event_time)
 
-    def _views(self, commit: CutCommit, span: Span) -> None:
-        parts = self._parts
-        if not parts.views:
-            return
-        before = self._manifest.tables if self._manifest else {}
-        versions = {table: state.version for table, state in commit.tables.items()}
-        changed = {
-            table for table, version in versions.items() if table not in before or before[table].version != version
-        }
-        cut = CutTables(
-            versions=versions,
-            complete=span.end.tables,
-            previous=self._manifest.views if self._manifest else {},
-            changed=changed,
-        )
-        for step in run_views(parts.spark, bind(parts.views, list(versions)), parts.location, cut):
-            if isinstance(step, Kept):
-                self._keep_view(commit, step.view.name, step.reason)
-                continue
-            try:
-                rows = step.rows()
-            except ViewRefused as error:
-                step.left_behind()
-                self._keep_view(commit, step.view.name, error.message)
-            else:
-                step.committed(commit.view(step.view.name, rows, sql_sha=step.view.sha))
-
-    def _keep_view(self, commit: CutCommit, name: str, reason: str) -> None:
-        """Leave a view as it is. One that cannot be computed holds nobody up, but is spoken of."""
-        commit.keep_view(name, reason)
-        if reason and self._behind.get(name) != reason:
-            log.get().warning("view_left_behind", view=name, reason=reason)
-        self._behind[name] = reason
-
     def _pending(self, span: Span) -> Pending:
         cut = self._manifest.cut if self._manifest else 0
         end = span.end
@@ -304,6 +273,7 @@ class LakeDriver:
             since_lsn=end.since_lsn,
             accounts={f"{topic}-{index}": account for (topic, index), account in end.accounts.items()},
             complete=dict(end.tables),
+            plans=self._keeper.plans(self._manifest),
         )
 
     def _check_there(self, span: Span) -> None:

@@ -53,6 +53,28 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event_time: str = ""
 
 
+class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a view was kept at the cut it is as of, and what its plans took (`sinks.warehouse.planner.choose`).
+
+    Attributes:
+        plan: that was run: recompute, affected or delta.
+        reason: why this one.
+        seconds: it took, its commit included.
+        keys: that were affected; 0 where no keys were asked for.
+        rows: that were written.
+        costs: plan -> seconds of its last runs, the newest last.
+        since: computed cuts since another plan than the best was tried.
+    """
+
+    plan: str
+    reason: str
+    seconds: float = 0.0
+    keys: int = 0
+    rows: int = 0
+    costs: dict[str, tuple[float, ...]] = {}
+    since: int = 0
+
+
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     """A view at a cut.
 
@@ -61,6 +83,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it was left as of an older cut; "" when it is as of this one.
         cut: that it was computed at.
         sql_sha: of the SQL it was computed with.
+        plan: how it was kept; None where an older release wrote it.
     """
 
     version: _Count
@@ -68,6 +91,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     cut: _CutNumber
     sql_sha: str
+    plan: PlanRecord | None = None
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,9 @@ from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, chec
 
 DIALECTS: Final = ("spark", "postgres")
 LATE_POLICIES: Final = ("correct",)
+PLAN_WISHES: Final = ("auto", "recompute", "affected", "delta")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_HEADER: Final = re.compile(r"--\s*(dialect|late)\s*:\s*(\S*)\s*", re.IGNORECASE)
+_HEADER: Final = re.compile(r"--\s*(dialect|late|plan)\s*:\s*(\S*)\s*", re.IGNORECASE)
 _BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
 
 
@@ -68,6 +69,7 @@ class View:
         late: what happens with a row of a window that was published before: ``correct`` computes it again.
         spark_sql: `sql` for Spark, tables still named as written.
         references: the tables it reads, in the order of `spark_sql`.
+        plan: by which it is to be kept; ``auto`` leaves it to what its plans take.
     """
 
     name: str
@@ -77,6 +79,7 @@ class View:
     late: str
     spark_sql: str
     references: tuple[Reference, ...]
+    plan: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def read_view(file: Path) -> View:
 
 def parse_view(file: Path, sql: str) -> View:
     """The view of a file's text. Raises ViewRefused."""
-    dialect, late = _header(file, sql)
+    dialect, late, plan = _header(file, sql)
     tokens, query = _parse(file, sql, dialect)
     finding = check_words(tokens) or check_tree(query, dialect)
     if finding is not None:
@@ -154,7 +157,7 @@ def parse_view(file: Path, sql: str) -> View:
     for found in references:
         if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
             raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
-    return View(file.stem, sql, file, dialect, late, spark_sql, references)
+    return View(file.stem, sql, file, dialect, late, spark_sql, references, plan)
 
 
 def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
@@ -178,10 +181,10 @@ def temporary(table: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
 
 
-def _header(file: Path, sql: str) -> tuple[str, str]:
-    """What the comments above the query say: dialect and late policy."""
-    said = {"dialect": "spark", "late": "correct"}
-    known = {"dialect": DIALECTS, "late": LATE_POLICIES}
+def _header(file: Path, sql: str) -> tuple[str, str, str]:
+    """What the comments above the query say: dialect, late policy and plan."""
+    said = {"dialect": "spark", "late": "correct", "plan": "auto"}
+    known = {"dialect": DIALECTS, "late": LATE_POLICIES, "plan": PLAN_WISHES}
     for number, line in enumerate(sql.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("--"):
             break
@@ -194,7 +197,7 @@ def _header(file: Path, sql: str) -> tuple[str, str]:
                 file, Finding(f"{key}: {match[2]} is not known", f"there is {' and '.join(known[key])}", number)
             )
         said[key] = word
-    return said["dialect"], said["late"]
+    return said["dialect"], said["late"], said["plan"]
 
 
 def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:

@@ -1,4 +1,4 @@
-"""One form for every query: no WITH, no ``*``, no USING, each column with its table, each table with an alias of its own.
+"""One form for every query: no WITH, ``*`` or USING, columns with their tables, each table with its own alias.
 
 The query that a view runs by is the text of its file. This form is only for the incremental plans, and their result is
 compared with the text's own columns and types before it is used (`sinks.warehouse.incremental`).

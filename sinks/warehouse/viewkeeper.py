@@ -1,0 +1,164 @@
+"""Keeps the views of a lake from cut to cut: chooses their plans, has them run, commits them, and remembers the costs.
+
+The choice is made when a cut begins and stands in `pending`, so that a second attempt after a crash makes the same one.
+It may still end in recompute: then the plan could not be used for what the cut turned out to change. All plans give
+equal rows, so a view that an attempt has committed is right whatever the next one would have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cdc.clock import Clock
+from cdc.errors import ViewRefused
+from cdc.telemetry import log
+from sinks.warehouse.commit import CutCommit
+from sinks.warehouse.location import Where
+from sinks.warehouse.manifest import Manifest, PlanRecord
+from sinks.warehouse.planner.choose import PlanName, choose, measured
+from sinks.warehouse.viewrun import Computed, CutTables, Kept, PlanBook, Replaced, run_views
+from sinks.warehouse.views import BoundView, View, bind, inputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CHOICES: Final[tuple[PlanName, ...]] = ("recompute", "affected")
+_FORCED: Final = "its file says so"
+
+
+class ViewKeeper:
+    """The views of one lake. Not safe for several threads.
+
+    Args:
+        spark: the session.
+        location: of the lake.
+        views: in an order where each stands behind those it reads.
+        clock: tells what a plan takes.
+    """
+
+    def __init__(self, spark: SparkSession, location: Where, views: Sequence[View], clock: Clock) -> None:
+        self._spark = spark
+        self._location = location
+        self._views = views
+        self._clock = clock
+        self._book = PlanBook()
+        self.behind: dict[str, str] = {}
+        """View -> why it is as of an older cut; "" when it is not."""
+
+    def plans(self, manifest: Manifest | None) -> dict[str, str]:
+        """View -> the plan of the next cut."""
+        if manifest is None or not self._views:
+            return {}
+        bound = {view.name: view for view in bind_known(self._views, manifest)}
+        return {view.name: self._choice(view, bound.get(view.name), manifest)[0] for view in self._views}
+
+    def keep(
+        self, commit: CutCommit, manifest: Manifest | None, *, complete: Mapping[str, str], plans: Mapping[str, str]
+    ) -> None:
+        """Bring every view to the cut that `commit` makes, as far as it can be.
+
+        Args:
+            commit: has all tables of the cut.
+            manifest: of the cut before.
+            complete: ``schema.table`` -> complete or snapshotting.
+            plans: as `plans` gave them when the cut was begun.
+        """
+        if not self._views:
+            return
+        views = bind(self._views, list(commit.tables))
+        steps = run_views(
+            self._spark,
+            views,
+            self._location,
+            cut_tables(commit, manifest, complete),
+            plans=plans,
+            book=self._book,
+        )
+        began_s = self._clock.monotonic_s()
+        for step in steps:
+            if isinstance(step, Kept):
+                self._keep(commit, step.view.name, step.reason)
+            else:
+                self._commit(commit, step, manifest, plans.get(step.view.name, "recompute"), began_s)
+            began_s = self._clock.monotonic_s()
+
+    def _commit(
+        self, commit: CutCommit, step: Computed | Replaced, manifest: Manifest | None, wish: str, began_s: float
+    ) -> None:
+        name, sha = step.view.name, step.view.sha
+        if isinstance(step, Replaced):
+            change, plan = step.change, str(step.plan)
+            step.committed(commit.view_keys(name, change.keys, change.rows, sql_sha=sha))
+            keys, rows = change.keys.num_rows, change.rows.num_rows
+        else:
+            try:
+                found = step.rows()
+            except ViewRefused as error:
+                step.left_behind()
+                self._keep(commit, name, error.message)
+                return
+            step.committed(commit.view(name, found, sql_sha=sha))
+            keys, rows, plan = 0, found.num_rows, "recompute"
+        self.behind[name] = ""
+        took_s = self._clock.monotonic_s() - began_s
+        reason = step.reason or (self._choice(step.view.view, step.view, manifest)[1] if manifest else "it is new")
+        before = manifest.views.get(name) if manifest else None
+        record = PlanRecord(plan=plan, reason=reason, keys=keys, rows=rows)
+        commit.planned(name, _recorded(before.plan if before else None, wish, took_s, record))
+        log.get().info(
+            "view_planned", view=name, plan=plan, reason=reason, keys=keys, rows=rows, seconds=round(took_s, 3)
+        )
+
+    def _keep(self, commit: CutCommit, name: str, reason: str) -> None:
+        """Leave a view as it is. One that cannot be computed holds nobody up, but is spoken of."""
+        commit.keep_view(name, reason)
+        if reason and self.behind.get(name) != reason:
+            log.get().warning("view_left_behind", view=name, reason=reason)
+        self.behind[name] = reason
+
+    def _choice(self, view: View, bound: BoundView | None, manifest: Manifest) -> tuple[str, str]:
+        """The plan of a view and why."""
+        if view.plan != "auto":
+            return view.plan, _FORCED
+        state = manifest.views.get(view.name)
+        record = state.plan if state is not None else None
+        rows = sum(manifest.tables[table].rows or 0 for table in (inputs(bound) if bound else ()))
+        costs = record.costs if record is not None else {}
+        return choose(_CHOICES, costs, base_rows=rows, since=record.since if record is not None else 0)
+
+
+def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:
+    """The views over the tables of a cut; none when a table they name is not there yet."""
+    try:
+        return bind(views, list(manifest.tables))
+    except ViewRefused:
+        return ()
+
+
+def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> CutTables:
+    """What the views of the cut that `commit` makes are computed from."""
+    before = {table: state.version for table, state in manifest.tables.items()} if manifest else {}
+    tables = commit.tables
+    versions = {table: state.version for table, state in tables.items()}
+    return CutTables(
+        versions=versions,
+        complete=complete,
+        previous=manifest.views if manifest else {},
+        changed={table for table, version in versions.items() if before.get(table) != version},
+        before=before,
+        written=commit.written,
+        keys={table: state.key for table, state in tables.items() if state.key and table.startswith("mirror/")},
+        rows={table: state.rows for table, state in tables.items() if state.rows is not None},
+    )
+
+
+def _recorded(before: PlanRecord | None, wish: str, took_s: float, record: PlanRecord) -> PlanRecord:
+    """`record` with what is remembered: the costs are those of the plan wished for, also when it could not be used."""
+    costs = dict(before.costs) if before is not None else {}
+    usual = min(costs, key=lambda plan: median(costs[plan])) if costs else wish
+    since = (before.since if before is not None else 0) + 1 if wish == usual else 0
+    return structs.replace(record, seconds=round(took_s, 4), costs=measured(costs, wish, took_s), since=since)
