@@ -56,7 +56,8 @@ def null_safe_match(keys: pa.Table) -> str:
     parts = []
     for name in keys.column_names:
         same = "is not distinct from" if keys.column(name).null_count else "="
-        parts.append(f"{in_target(name)} {same} {in_source(name)}")
+        # In parentheses: the parser takes what follows `distinct from` for one expression with it.
+        parts.append(f"({in_target(name)} {same} {in_source(name)})")
         between = None if keys.column(name).null_count else _range(keys.column(name))
         if between is not None:
             parts += [f"{in_target(name)} >= {between[0]}", f"{in_target(name)} <= {between[1]}"]

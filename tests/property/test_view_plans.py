@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sinks.warehouse.planner.plan import plan_view
 from tests.property.view_mutants import MUTANTS
+from tests.property.viewqueries import Query
 from tests.property.viewshapes import BY_KEYS, OVER_VIEWS, RECOMPUTED, SUMS
 from tests.property.viewworld import Kept, relations
 
@@ -37,7 +38,13 @@ def test_a_view_kept_by_keys_is_what_its_query_gives(part: int, seed: int) -> No
     assert not kept.recomputed
 
 
-@settings(max_examples=4)
+@settings(max_examples=60)
+@given(seed=seeds)
+def test_any_query_is_kept_or_recomputed_and_never_wrong(seed: int) -> None:
+    follow(Kept(seed, {"v": Query(seed).sql}), cuts=4)
+
+
+@settings(max_examples=2)
 @given(seed=seeds)
 def test_views_over_views_are_kept_by_the_rows_that_changed_in_those(seed: int) -> None:
     kept = follow(Kept(seed, OVER_VIEWS), cuts=8)
@@ -45,7 +52,7 @@ def test_views_over_views_are_kept_by_the_rows_that_changed_in_those(seed: int) 
     assert set(kept.recomputed) <= {"v_total"}
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(seed=seeds)
 def test_sums_and_counts_are_kept_by_what_a_cut_adds(seed: int) -> None:
     kept = Kept(seed, SUMS)
