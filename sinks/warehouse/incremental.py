@@ -6,10 +6,12 @@ another way than the planner, a key of a type that is not exactly comparable, to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from sinks.warehouse.commit import Sums
+from sinks.warehouse.planner.delta import DeltaPlan
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.viewinputs import Replacement, ViewInputs
@@ -18,7 +20,7 @@ from sinks.warehouse.views import BoundView
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was cheaper in every case (VIEWS, 2026-11-21)
 _KEYS_FEW: Final = 1_000  # of a small view any share will do
@@ -27,6 +29,8 @@ _KEY_TYPES: Final = frozenset(
     {"tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
 )
 _KEYS: Final = "__keys"
+_MOVED: Final = "__moved"
+_FRESH: Final = "__fresh"
 
 
 @dataclass(slots=True)
@@ -52,6 +56,10 @@ class PlanBook:
             self.unique[view.name] = known[1].unique
         return known[1]
 
+    def can_sum(self, name: str) -> bool:
+        """Whether the view, as it was planned last, can be kept by its sums."""
+        return name in self._plans and self._plans[name][1].delta is not None
+
     def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, schema: StructType) -> bool:
         """Whether Spark gives the planner's form of the query the very columns of the view's own text."""
         if view.name not in self._same:
@@ -76,11 +84,7 @@ def replacement(
     obstacle = plan.obstacle(changed)
     if obstacle:
         raise Unplannable(obstacle)
-    by_name = {column.name.lower(): column for column in schema.fields}
-    for name in plan.key:
-        kind = by_name[name].dataType.simpleString()
-        if kind not in _KEY_TYPES and not kind.startswith("decimal"):
-            raise Unplannable(f"its key {name} is of type {kind}, whose values are not exactly comparable")
+    by_name = _comparable(schema, plan.key)
     text = plan.keys_sql(changed)
     _provide(inputs, plan, changed, text)
     asked = spark.sql(text)
@@ -97,6 +101,71 @@ def replacement(
         return Replacement(keys, _named(spark.createDataFrame([], schema), schema).toArrow())
     inputs.add_rows(_KEYS, keys)
     return Replacement(keys, _named(spark.sql(plan.rows_sql(_KEYS)), schema).toArrow())
+
+
+def summed(
+    spark: SparkSession,
+    inputs: ViewInputs,
+    view: BoundView,
+    plan: ViewPlan,
+    *,
+    changed: frozenset[str],
+    schema: StructType,
+    state: tuple[str, int] | None,
+) -> Sums:
+    """A view by its sums. Raises Unplannable, PySparkException.
+
+    Args:
+        spark: the session that `inputs` are in.
+        inputs: the inputs, added.
+        view: whose.
+        plan: of the view.
+        changed: names of inputs.
+        schema: of the view.
+        state: table and version of its sums as of the cut before; None: there are none, and all is counted.
+    """
+    delta = plan.delta
+    if delta is None:
+        raise Unplannable(plan.delta_reason)
+    by_name = _comparable(schema, delta.key)
+    if state is None:
+        found = spark.sql(delta.state_sql).toArrow()
+        inputs.add_rows(_FRESH, found)
+        return Sums(None, None, found, _result(spark, delta, schema))
+    text = delta.delta_sql(changed)
+    _provide(inputs, plan, changed, text)
+    moved = spark.sql(text).limit(KEYS_MAX + 1).toArrow()
+    if moved.num_rows > KEYS_MAX:
+        raise Unplannable(f"more than {KEYS_MAX:,} groups changed")
+    sums = f"{view.name.lower()}__sums"
+    inputs.add(sums, *state)
+    inputs.add_rows(_MOVED, moved)
+    merged = spark.sql(delta.merged_sql(sums, _MOVED))
+    # Sums of decimals grow wider by being added; the table's own type is as wide as they can be.
+    columns = [merged[_quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
+    fresh = merged.select(*columns).toArrow()
+    inputs.add_rows(_FRESH, fresh)
+    keys = moved.select(list(delta.key))
+    named = keys.rename_columns([by_name[name].name for name in delta.key])
+    return Sums(named, keys, fresh, _result(spark, delta, schema))
+
+
+def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Table:
+    """The view's rows of the groups in `_FRESH`, in the view's types."""
+    frame = spark.sql(delta.result_sql(_FRESH))
+    by_name = {name.lower(): frame[_quoted(name)] for name in frame.columns}
+    columns = [by_name[column.name.lower()].cast(column.dataType).alias(column.name) for column in schema.fields]
+    return frame.select(*columns).toArrow()
+
+
+def _comparable(schema: StructType, key: Sequence[str]) -> dict[str, StructField]:
+    """The view's columns by lower-case name. Raises Unplannable when values of the key are not exactly comparable."""
+    by_name = {column.name.lower(): column for column in schema.fields}
+    for name in key:
+        kind = by_name[name].dataType.simpleString()
+        if kind not in _KEY_TYPES and not kind.startswith("decimal"):
+            raise Unplannable(f"its key {name} is of type {kind}, whose values are not exactly comparable")
+    return by_name
 
 
 def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:

@@ -46,6 +46,11 @@ def view(name: str, generation: int = 1) -> str:
     return f"views/{_folder(escape(name))}/g{generation}"
 
 
+def view_state(name: str, generation: int = 1) -> str:
+    """Sums and counts that a view is kept from, beside its result."""
+    return f"views/{_folder(escape(name))}/s{generation}"
+
+
 def cut_file(cut: int) -> str:
     """The manifest of one cut, in the folder of cuts."""
     return f"{cut:012d}.json"

@@ -84,6 +84,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         cut: that it was computed at.
         sql_sha: of the SQL it was computed with.
         plan: how it was kept; None where an older release wrote it.
+        sums: version of the table of its sums, and the cut that these are as of; None when it never had one.
     """
 
     version: _Count
@@ -92,6 +93,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     cut: _CutNumber
     sql_sha: str
     plan: PlanRecord | None = None
+    sums: tuple[int, int] | None = None
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +290,8 @@ class ManifestStore:
                 versions.setdefault(table, set()).add(state.version)
             for name, view in manifest.views.items():
                 versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
+                if view.sums is not None:
+                    versions.setdefault(layout.view_state(name, view.generation), set()).add(view.sums[0])
         return versions
 
     def _load(self, cut: int) -> Manifest:

@@ -19,7 +19,7 @@ from sinks.warehouse import layout
 from sinks.warehouse.committer import DELETED
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.location import Where
-from sinks.warehouse.naming import spelled
+from sinks.warehouse.naming import spelled, unescaped
 from sinks.warehouse.pinned import pinned, row_count
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
 
@@ -124,7 +124,7 @@ class ViewInputs:
             return
         found = self._images(name)
         if found.num_rows > IMAGE_ROWS_MAX:
-            raise Unplannable(f"{found.num_rows:,} rows of {spelled(self._places[name][0])} changed")
+            raise Unplannable(f"{found.num_rows:,} rows of {_shown(self._places[name][0])} changed")
         self._register(images(name), self._spark.createDataFrame(found))
 
     def add_rows(self, name: str, rows: pa.Table) -> None:
@@ -145,7 +145,7 @@ class ViewInputs:
         else:
             new, gone = self._taken(name, table)
         if set(columns) - set(new.column_names):
-            raise Unplannable(f"columns of {spelled(table)} changed")
+            raise Unplannable(f"columns of {_shown(table)} changed")
         parts = [
             part.select(columns).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int32()), part.num_rows))
             for part, weight in ((gone, -1), (new, 1))
@@ -157,11 +157,11 @@ class ViewInputs:
         """The rows that a table took, and those of the cut before that they replace; None where rows only come."""
         written = self._cut.written.get(table)
         if written is None:
-            raise Unplannable(f"{spelled(table)} was written anew")
+            raise Unplannable(f"{_shown(table)} was written anew")
         if not written.key:
             return written.rows, None
         if written.rows.num_rows > IMAGE_ROWS_MAX:
-            raise Unplannable(f"{written.rows.num_rows:,} rows of {spelled(table)} changed")
+            raise Unplannable(f"{written.rows.num_rows:,} rows of {_shown(table)} changed")
         live = written.rows.filter(pc.invert(written.rows.column(DELETED)))
         return live, self._rows_before(name, written.rows.select(list(written.key)))
 
@@ -183,15 +183,20 @@ class ViewInputs:
         table, _ = self._places[name]
         version = self.before(table)
         if version is None:
-            raise Unplannable(f"{spelled(table)} is new")
+            raise Unplannable(f"{_shown(table)} is new")
         found = frame_of(self._spark, self._lake, table, version)
         if found.dtypes != self._frames[name].dtypes:
-            raise Unplannable(f"columns of {spelled(table)} changed")
+            raise Unplannable(f"columns of {_shown(table)} changed")
         return found
 
     def _register(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._frames[name] = frame
+
+
+def _shown(table: str) -> str:
+    """A table as people write it."""
+    return f"the view {unescaped(table.split('/')[1])}" if table.startswith("views/") else spelled(table)
 
 
 def _quoted(name: str) -> str:

@@ -19,14 +19,13 @@ from cdc.telemetry import log
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.location import Where
 from sinks.warehouse.manifest import Manifest, PlanRecord
-from sinks.warehouse.planner.choose import PlanName, choose, measured
-from sinks.warehouse.viewrun import Computed, CutTables, Kept, PlanBook, Replaced, run_views
+from sinks.warehouse.planner.choose import PLANS, choose, measured
+from sinks.warehouse.viewrun import Computed, CutTables, Kept, PlanBook, Replaced, Summed, run_views
 from sinks.warehouse.views import BoundView, View, bind, inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CHOICES: Final[tuple[PlanName, ...]] = ("recompute", "affected")
 _FORCED: Final = "its file says so"
 
 
@@ -87,13 +86,22 @@ class ViewKeeper:
             began_s = self._clock.monotonic_s()
 
     def _commit(
-        self, commit: CutCommit, step: Computed | Replaced, manifest: Manifest | None, wish: str, began_s: float
+        self,
+        commit: CutCommit,
+        step: Computed | Replaced | Summed,
+        manifest: Manifest | None,
+        wish: str,
+        began_s: float,
     ) -> None:
         name, sha = step.view.name, step.view.sha
         if isinstance(step, Replaced):
-            change, plan = step.change, str(step.plan)
+            change, plan = step.change, "affected"
             step.committed(commit.view_keys(name, change.keys, change.rows, sql_sha=sha))
             keys, rows = change.keys.num_rows, change.rows.num_rows
+        elif isinstance(step, Summed):
+            sums, plan = step.sums, "delta" if step.change is not None else "recompute"
+            step.committed(commit.view_sums(name, sums, sql_sha=sha))
+            keys, rows = 0 if sums.keys is None else sums.keys.num_rows, sums.rows.num_rows
         else:
             try:
                 found = step.rows()
@@ -128,7 +136,8 @@ class ViewKeeper:
         record = state.plan if state is not None else None
         rows = sum(manifest.tables[table].rows or 0 for table in (inputs(bound) if bound else ()))
         costs = record.costs if record is not None else {}
-        return choose(_CHOICES, costs, base_rows=rows, since=record.since if record is not None else 0)
+        possible = PLANS if self._book.can_sum(view.name) or costs.get("delta") else PLANS[:2]
+        return choose(possible, costs, base_rows=rows, since=record.since if record is not None else 0)
 
 
 def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:

@@ -20,15 +20,17 @@ reason, while a table it reads is being snapshotted: then a result would be of n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cdc.errors import InvariantError, ViewRefused
 from sinks.warehouse import layout
-from sinks.warehouse.incremental import PlanBook, replacement
+from sinks.warehouse.commit import Sums
+from sinks.warehouse.incremental import PlanBook, replacement, summed
 from sinks.warehouse.location import Where
 from sinks.warehouse.naming import captured, spelled
-from sinks.warehouse.planner.choose import PlanName
+from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
 from sinks.warehouse.viewfaults import check_columns, failure
 from sinks.warehouse.viewinputs import CutTables, Replacement, ViewInputs
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "run_views"]
+__all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "Summed", "run_views"]
 
 SNAPSHOTTING: Final = "snapshotting"
 
@@ -88,19 +90,36 @@ class Computed:
 
 
 @dataclass(slots=True)
+class Summed:
+    """A view to be committed with the sums it is kept by, whole or of the groups that changed."""
+
+    view: BoundView
+    sums: Sums
+    reason: str
+    version: int | None = field(default=None, init=False)
+
+    @property
+    def change(self) -> Replacement | None:
+        """The groups that changed, and their rows; None when all is written anew."""
+        return None if self.sums.keys is None else Replacement(self.sums.keys, self.sums.rows)
+
+    def committed(self, version: int) -> None:
+        """Say which version of its table it became."""
+        self.version = version
+
+
+@dataclass(slots=True)
 class Replaced:
     """A view of which the rows of some keys are to be committed.
 
     Attributes:
         change: these keys, and the rows they have now.
-        reason: why it is kept in this way.
-        plan: its name.
+        reason: why it is kept in this way; "" where that is what was wished for.
     """
 
     view: BoundView
     change: Replacement
     reason: str
-    plan: PlanName = "affected"
     version: int | None = field(default=None, init=False)
 
     def committed(self, version: int) -> None:
@@ -116,7 +135,7 @@ def run_views(
     *,
     plans: Mapping[str, str] | None = None,
     book: PlanBook | None = None,
-) -> Iterator[Computed | Replaced | Kept]:
+) -> Iterator[Computed | Replaced | Summed | Kept]:
     """Each view in the order given, which must be one where views stand behind those they read.
 
     A view whose SQL Spark does not take is left behind; the reason names file and line.
@@ -152,7 +171,7 @@ def run_views(
                 continue
             if step.version is None:
                 raise InvariantError(f"view {view.name} was computed and not committed", view=view.name)
-            run.done(view, step.version, step.change if isinstance(step, Replaced) else None)
+            run.done(view, step.version, None if isinstance(step, Computed) else step.change)
     finally:
         run.close()
 
@@ -199,14 +218,16 @@ class _Run:
         if change is not None:
             self._inputs.replaced(table, change)
 
-    def step(self, view: BoundView) -> Computed | Replaced | Kept:
+    def step(self, view: BoundView) -> Computed | Replaced | Summed | Kept:
         """The view, by the plan that is wanted if that can be. Raises ViewRefused."""
         frame = self._frame(view)
         whole = self._must_be_whole(view)
         wanted = self._plans.get(view.name, "recompute")
-        if whole or wanted == "recompute":
+        if wanted == "recompute" or (whole and wanted == "affected"):
             return Computed(view, frame, whole)
         try:
+            if wanted == "delta":
+                return self._summed(view, frame, whole=bool(whole))
             change = self._replacement(view, frame)
         except Unplannable as found:
             return Computed(view, frame, str(found))
@@ -245,26 +266,54 @@ class _Run:
             raise failure(view, error) from error
         return frame
 
-    def _replacement(self, view: BoundView, frame: DataFrame) -> Replacement:
-        from pyspark.errors import PySparkException
-
-        relations = {name: self._inputs.relation(name) for name in view.tables}
+    def _plan(self, view: BoundView, frame: DataFrame) -> ViewPlan:
+        """Its plan, which Spark understands as the planner does. Raises Unplannable, PySparkException."""
         unique = self._book.unique
+        relations = {name: self._inputs.relation(name) for name in view.tables}
         relations |= {name: self._inputs.relation(name, unique.get(other, ())) for name, other in view.views.items()}
         plan = self._book.plan(view, relations)
-        if plan.reason:
+        if plan.reason and plan.delta is None:
             raise Unplannable(plan.reason)
+        if not self._book.agrees(self._spark, view, plan, frame.schema):
+            raise Unplannable("the planner reads its SQL in another way than Spark does")
+        return plan
+
+    def _replacement(self, view: BoundView, frame: DataFrame) -> Replacement:
         table, state = self._table(view.name), self._cut.previous[view.name]
-        try:
-            if not self._book.agrees(self._spark, view, plan, frame.schema):
-                raise Unplannable("the planner reads its SQL in another way than Spark does")
+        with _planning():
+            plan = self._plan(view, frame)
             self._check_table(table, state.version, frame)
-            rows = self._inputs.rows_at(table, state.version)
+            return replacement(
+                self._spark,
+                self._inputs,
+                plan,
+                changed=self._changed_inputs(view),
+                schema=frame.schema,
+                rows=self._inputs.rows_at(table, state.version),
+            )
+
+    def _summed(self, view: BoundView, frame: DataFrame, *, whole: bool) -> Summed | Kept:
+        """The view by its sums; these are counted anew where there are none as of the cut before."""
+        previous = self._cut.previous.get(view.name)
+        sums: tuple[str, int] | None = None
+        if not whole and previous is not None and previous.sums is not None and previous.sums[1] == previous.cut:
+            sums = layout.view_state(view.name, previous.generation), previous.sums[0]
+        with _planning():
+            plan = self._plan(view, frame)
+            if sums is not None and previous is not None:
+                self._check_table(self._table(view.name), previous.version, frame)
             changed = self._changed_inputs(view)
-            return replacement(self._spark, self._inputs, plan, changed=changed, schema=frame.schema, rows=rows)
-        except PySparkException as error:
-            # A value that fits nowhere in the view may stand in rows that only the plan puts together.
-            raise Unplannable(f"its plan could not be run: {error.getCondition() or type(error).__name__}") from error
+            try:
+                found = summed(self._spark, self._inputs, view, plan, changed=changed, schema=frame.schema, state=sums)
+            except Unplannable as refused:
+                if sums is None or plan.delta is None:
+                    raise
+                found = summed(self._spark, self._inputs, view, plan, changed=changed, schema=frame.schema, state=None)
+                return Summed(view, found, f"its sums were counted anew: {refused}")
+        if sums is None:
+            return Summed(view, found, "its sums were counted for the first time since it is kept by them")
+        # The sums may have moved where no row of the view did: both are as of this cut, or neither.
+        return Summed(view, found, "") if found.keys is not None and found.keys.num_rows else Kept(view, "")
 
     def _check_table(self, table: str, version: int, frame: DataFrame) -> None:
         """The rows that stay must have the columns of those that come."""
@@ -275,3 +324,14 @@ class _Run:
     def _table(self, name: str) -> str:
         state = self._cut.previous.get(name)
         return layout.view(name, state.generation if state else 1)
+
+
+@contextmanager
+def _planning() -> Iterator[None]:
+    """A plan that Spark cannot run is none: a value may fit in the view, and not in rows the plan puts together."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise Unplannable(f"its plan could not be run: {error.getCondition() or type(error).__name__}") from error

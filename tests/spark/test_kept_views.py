@@ -32,8 +32,8 @@ VIEWS: Final = {
     "pairs": "select o.id as oid, c.id as cid, o.status from orders o full join customers c on o.customer_id = c.id",
     "friends": "select a.follower, b.followee, count(*) as n from follows a join follows b "
     "on a.followee = b.follower group by a.follower, b.followee",
-    "sketched": "select o.customer_id, hll_sketch_estimate(hll_sketch_agg(l.sku)) as skus, approx_percentile(l.qty, 0.5) as middle "
-    "from orders o join lines l on l.order_id = o.id group by o.customer_id",
+    "sketched": "select o.customer_id, hll_sketch_estimate(hll_sketch_agg(l.sku)) as skus, "
+    "approx_percentile(l.qty, 0.5) as middle from orders o join lines l on l.order_id = o.id group by o.customer_id",
     "above": "select d.id, d.items, b.r from document d left join best b on b.id = d.id",
     "counted": "select region, count(*) as n, sum(n) as orders from regions group by region",
 }
