@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
+from cdc.config.sinks import view_lakes
 from cdc.errors import TopicMismatch
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupAdmin, GroupOffsets
@@ -80,7 +82,8 @@ class SinkViewer:
 
     def applied(self, name: str, settings: Applied) -> AppliedView:
         """A sink that applies one key at a time."""
-        book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock)
+        lakes = view_lakes(self._config, settings.tables)
+        book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock, lakes=lakes)
         book.look()
         group = sink_group(self._config.name, name)
         topics = book.tables()
@@ -93,7 +96,7 @@ class SinkViewer:
             positions=committed,
             lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
             lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
-            lsn=self._lsn(group, settings) if committed else None,
+            lsn=self._lsn(group, settings, lakes) if committed else None,
             paused=self._paused(name),
         )
 
@@ -108,12 +111,22 @@ class SinkViewer:
                 break
         return 0.0 if oldest_ms is None else max(0.0, self._clock.wall_s() - oldest_ms / 1000)
 
-    def _lsn(self, group: str, settings: Applied) -> Lsn | None:
+    def _lsn(self, group: str, settings: Applied, lakes: Sequence[str]) -> Lsn | None:
+        """Of captured tables and of views, the one that is further behind."""
+        found = [self._reached(group, settings, "")]
+        for lake in lakes:
+            with contextlib.suppress(TopicMismatch):  # it has not published yet, and there is no topic to wait for
+                found.append(self._reached(group, settings, lake))
+        return None if None in found else min(lsn for lsn in found if lsn is not None)
+
+    def _reached(self, group: str, settings: Applied, lake: str) -> Lsn | None:
+        kafka = self._config.kafka
         reach = SinkReach(
             self._config.name,
             settings.tables,
-            lambda: LogReader(self._config.kafka, client_id="tailrace-sinks"),
-            lambda: GroupOffsets(self._config.kafka, group),
+            lambda: LogReader(kafka, client_id="tailrace-sinks"),
+            lambda: GroupOffsets(kafka, group),
+            lake=lake,
         )
         try:
             found = reach()

@@ -20,20 +20,25 @@ from cdc.config.settings import Config, Warehouse
 from cdc.config.sinks import lake_of
 from cdc.errors import LakeDamaged, LakeUnready
 from cdc.kafka.consumer import LogReader
+from cdc.model.names import sink_group
+from cdc.publish.topic_rules import message_bytes_max
 from cdc.telemetry import log
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.driver import LakeDriver, LakeParts
 from sinks.warehouse.fence import Fence
+from sinks.warehouse.generations import TextStore
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
 from sinks.warehouse.location import Location
-from sinks.warehouse.look import Lake
+from sinks.warehouse.look import At, Lake
 from sinks.warehouse.manifest import Manifest, ManifestStore
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.session import SparkOptions, close_session, open_session
 from sinks.warehouse.sparkstorage import check_connector
 from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
+from sinks.warehouse.viewproof import ViewReport, check_views
 from sinks.warehouse.views import View, load_views
+from sinks.warehouse.viewtopics import ViewTopics
 from sinks.warehouse.warming import warm_up
 
 _LOCK_FILE: Final = "lock"
@@ -63,7 +68,8 @@ def start(
         closing.callback(close_session, spark)
         check_connector(spark, location)
         warm_up(spark)
-        fence = Fence(config.kafka, f"{config.name}.sink.{sink}", clock)
+        record_bytes_max = message_bytes_max(config.capture.row_bytes_max)
+        fence = Fence(config.kafka, sink_group(config.name, sink), clock, message_bytes_max=record_bytes_max)
         closing.callback(fence.close)
         fence.take()
         current = store.current()
@@ -81,6 +87,16 @@ def start(
                 committer=DeltaRs(location),
                 fence=fence,
                 views=views,
+                texts=TextStore(location),
+                topics=ViewTopics(
+                    config.name,
+                    sink,
+                    config.kafka,
+                    row_bytes_max=config.capture.row_bytes_max,
+                    reader=reader,
+                    sender=fence,
+                    location=location,
+                ),
                 clock=clock,
                 observer=observer,
                 closing=closing.pop_all(),
@@ -107,6 +123,20 @@ def verify(
             types=settings.types,
         )
         return manifest, verify_mirrors(wanted, manifest, reader)
+    raise AssertionError("unreachable")
+
+
+def check(
+    location: Location, views: Sequence[View], names: Sequence[str], *, at: At, machine: Machine, progress: Progress
+) -> tuple[int, list[ViewReport]]:
+    """Compare views with their queries as of a cut; all of them for no names. Raises UsageError, SinkBehind."""
+    lake = Lake(location)
+    manifest = lake.manifest(at)
+    with ExitStack() as closing:
+        spark = open_session(SparkOptions(scratch=machine.cache / "spark"), machine=machine, progress=progress)
+        closing.callback(close_session, spark)
+        check_connector(spark, location)
+        return manifest.cut, check_views(spark, lake, manifest, views, names)
     raise AssertionError("unreachable")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -26,11 +26,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cdc.errors import ViewRefused
 from sinks.warehouse.naming import candidates, spelled, there_is
 from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, check_words, line_of
+from sinks.warehouse.viewheader import Header, read_header
+from sinks.warehouse.viewmacros import Expanded, check_as_of, expand, kinds_of
 
-DIALECTS: Final = ("spark", "postgres")
-LATE_POLICIES: Final = ("correct",)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_HEADER: Final = re.compile(r"--\s*(dialect|late)\s*:\s*(\S*)\s*", re.IGNORECASE)
 _BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
 
 
@@ -64,8 +63,7 @@ class View:
         name: the file's name without ``.sql``.
         sql: the file's text.
         file: where it stands.
-        dialect: ``spark`` or ``postgres``.
-        late: what happens with a row of a window that was published before: ``correct`` computes it again.
+        header: what the comments above the query say.
         spark_sql: `sql` for Spark, tables still named as written.
         references: the tables it reads, in the order of `spark_sql`.
     """
@@ -73,10 +71,31 @@ class View:
     name: str
     sql: str
     file: Path
-    dialect: str
-    late: str
+    header: Header
     spark_sql: str
     references: tuple[Reference, ...]
+
+    @property
+    def plan(self) -> str:
+        """By which it is to be kept; ``auto`` leaves it to what its plans take."""
+        return self.header.plan
+
+    @property
+    def dialect(self) -> str:
+        """``spark`` or ``postgres``."""
+        return self.header.dialect
+
+    @property
+    def late(self) -> str:
+        """What happens with a row of a window that was published before: ``correct`` computes it again."""
+        return self.header.late
+
+    @property
+    def text_sha(self) -> str:
+        """Of the query as it was written: another one is another generation of the view. Its header is no part."""
+        lines = self.sql.splitlines()
+        first = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("--")), 0)
+        return hashlib.sha256("\n".join([self.dialect, *lines[first:]]).strip().encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +140,7 @@ def load_views(folder: Path) -> tuple[View, ...]:
                 hint="rename one",
             )
         views[view.name.lower()] = view
-    return _in_order(views)
+    return in_order(views.values())
 
 
 def read_view(file: Path) -> View:
@@ -142,19 +161,40 @@ def read_view(file: Path) -> View:
 
 def parse_view(file: Path, sql: str) -> View:
     """The view of a file's text. Raises ViewRefused."""
-    dialect, late = _header(file, sql)
-    tokens, query = _parse(file, sql, dialect)
+    header = read_header(sql)
+    if isinstance(header, Finding):
+        raise _refused(file, header)
+    dialect = header.dialect
+    plain = _expanded(file, sql, dialect)
+    tokens, query = _parse(file, plain, dialect)
     finding = check_words(tokens) or check_tree(query, dialect)
     if finding is not None:
         raise _refused(file, finding)
-    lines = {_folded(_parts(table)): line_of(table) for table in _tables(query)}
-    spark_sql = sql if dialect == "spark" else _translate(file, query)
+    lines = {_folded(_parts(table)): line_of(table) for table in table_names(query)}
+    spark_sql = plain if dialect == "spark" else _translate(file, query)
     spark = query if dialect == "spark" else _parse(file, spark_sql, "spark")[1]
-    references = tuple(sorted((_reference(table, lines) for table in _tables(spark)), key=lambda found: found.start))
+    references = tuple(
+        sorted((_reference(table, lines) for table in table_names(spark)), key=lambda found: found.start)
+    )
     for found in references:
         if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
             raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
-    return View(file.stem, sql, file, dialect, late, spark_sql, references)
+    return View(file.stem, sql, file, header, spark_sql, references)
+
+
+def bind_query(query: View, views: Collection[str], tables: Collection[str]) -> BoundView:
+    """A query that is no view of the lake, over these views and lake tables. Raises ViewRefused."""
+    return _bind(query, {view.lower(): view for view in views}, tables)
+
+
+def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView | tuple[View, ViewRefused]]:
+    """As `bind`, one at a time, with what is refused."""
+    names = {view.name.lower(): view.name for view in views}
+    for view in views:
+        try:
+            yield _bind(view, names, tables)
+        except ViewRefused as error:
+            yield view, error
 
 
 def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
@@ -178,23 +218,20 @@ def temporary(table: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
 
 
-def _header(file: Path, sql: str) -> tuple[str, str]:
-    """What the comments above the query say: dialect and late policy."""
-    said = {"dialect": "spark", "late": "correct"}
-    known = {"dialect": DIALECTS, "late": LATE_POLICIES}
-    for number, line in enumerate(sql.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("--"):
-            break
-        match = _HEADER.fullmatch(line.strip())
-        if match is None:
-            continue
-        key, word = match[1].lower(), match[2].lower()
-        if word not in known[key]:
-            raise _refused(
-                file, Finding(f"{key}: {match[2]} is not known", f"there is {' and '.join(known[key])}", number)
-            )
-        said[key] = word
-    return said["dialect"], said["late"]
+def _expanded(file: Path, sql: str, dialect: str) -> str:
+    """The text with SQL in the place of the words for joins in time. Raises ViewRefused."""
+    try:
+        tokens = list(sqlglot.tokenize(sql, read=dialect))
+    except SqlglotError:
+        return sql  # `_parse` says what is wrong with it
+    found = expand(sql, tokens)
+    if isinstance(found, Expanded) and found.as_of:
+        kinds = kinds_of(table_names(_parse(file, found.sql, dialect)[1]))
+        finding = check_as_of(found.as_of, kinds)
+        found = finding or expand(sql, tokens, kinds)
+    if isinstance(found, Finding):
+        raise _refused(file, found)
+    return found.sql
 
 
 def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
@@ -249,7 +286,7 @@ def _translate(file: Path, query: exp.Query) -> str:
         ) from error
 
 
-def _tables(query: exp.Query) -> list[exp.Table]:
+def table_names(query: exp.Query) -> list[exp.Table]:
     """The tables a query reads: not the names of its own WITH, nor functions in FROM, nor names in hints."""
     return [
         table
@@ -296,7 +333,9 @@ def _reference(table: exp.Table, lines: dict[tuple[str, ...], int]) -> Reference
     return Reference(parts, line, spans[0]["start"], spans[-1]["end"] + 1, "" if table.alias else parts[-1])
 
 
-def _in_order(views: dict[str, View]) -> tuple[View, ...]:
+def in_order(found: Iterable[View]) -> tuple[View, ...]:
+    """Each view behind those it reads. Raises ViewRefused for a circle."""
+    views = {view.name.lower(): view for view in found}
     graph: dict[str, list[str]] = {name: [] for name in views}
     for name, view in views.items():
         # A qualified name never means a view.
