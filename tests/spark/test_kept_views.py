@@ -121,7 +121,9 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
     by_delta = dict.fromkeys(SUMS, "delta")
     lake.cut({name: (shop.rows[name], []) for name in TABLES}, **by_delta)
     orders = sorted(shop.rows["orders"], key=lambda row: str(row["id"]))
-    steps = [{"orders": ([{**row, "cents": 5, "customer_id": 1}], [])} for row in orders[:4]]
+    steps: list[dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]] = [
+        {"orders": ([{**row, "cents": 5, "customer_id": 1}], [])} for row in orders[:4]
+    ]
     steps[1]["customers"] = ([{"id": 1, "region": None, "tier": 1}], [])
 
     first = lake.cut(steps[0], **by_delta)
