@@ -14,6 +14,7 @@ from cdc.cli import output
 from cdc.cli.lakeplace import Place, grid, json_value, lake_option, place
 from cdc.cli.options import config_option, json_option
 from cdc.cli.statustext import duration
+from cdc.cli.viewchart import chart
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError, ViewRefused
 
@@ -32,6 +33,9 @@ where_option: Final = click.option("--where", default="", help="Only rows for wh
 @click.group("views")
 def group() -> None:
     """Look at derived tables: which there are, their rows at a cut, their SQL."""
+
+
+group.add_command(chart)
 
 
 @group.command("list")
