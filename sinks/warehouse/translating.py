@@ -1,7 +1,8 @@
-"""What PostgreSQL's SQL says and sqlglot's translation loses: the order inside an aggregate, percentiles. Pure.
+"""What PostgreSQL's SQL says and sqlglot's translation loses: an aggregate's order, percentiles, time zones. Pure.
 
 `rewritten` changes a parsed query before it is written as Spark SQL. Without it ``array_agg(x order by y)`` becomes a
-list in any order, and ``percentile_cont`` an approximation: other rows than PostgreSQL's, without an error.
+list in any order, ``percentile_cont`` an approximation, and ``at time zone`` of a timestamp without a zone goes the
+wrong way: other rows than PostgreSQL's, without an error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ _PERCENTILES: Final[dict[type[exp.Expr], str]] = {
     exp.PercentileCont: "percentile_cont",
     exp.PercentileDisc: "percentile_disc",
 }
+_UTC: Final = frozenset({"utc", "gmt"})
+_ZONELESS: Final = (
+    "at time zone takes a timestamptz in a view; use to_utc_timestamp(t, zone) in Spark SQL for a timestamp"
+)
 
 
 def rewritten(query: exp.Query) -> exp.Query:
@@ -27,7 +32,25 @@ def rewritten(query: exp.Query) -> exp.Query:
     for percentile in [*query.find_all(*_PERCENTILES)]:
         name = _PERCENTILES[type(percentile)]
         percentile.replace(exp.Anonymous(this=name, expressions=[percentile.this]))
+    for zoned in [*query.find_all(exp.AtTimeZone)]:
+        _local_time(zoned)
     return query
+
+
+def _local_time(node: exp.AtTimeZone) -> None:
+    """``t at time zone 'z'`` of a timestamptz. Types are known to Spark alone, so another type is an error there.
+
+    PostgreSQL takes names of zones without regard to case, Spark does not; UTC is the one people write small.
+    """
+    zone = node.args["zone"].copy()
+    if isinstance(zone, exp.Literal) and zone.name.lower() in _UTC:
+        zone = exp.Literal.string(zone.name.upper())
+    moment = node.this.copy()
+    kind = exp.Anonymous(this="typeof", expressions=[moment])
+    refused = exp.Anonymous(this="raise_error", expressions=[exp.Literal.string(_ZONELESS)])
+    local = exp.Anonymous(this="from_utc_timestamp", expressions=[moment.copy(), zone])
+    checked = exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("timestamp")), true=local)
+    node.replace(exp.Case(ifs=[checked], default=refused))
 
 
 def _ordered_array(node: exp.ArrayAgg, order: exp.Order) -> None:

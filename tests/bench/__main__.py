@@ -25,6 +25,7 @@ from tests.bench.latency import measure_latency
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
+from tests.bench.views import measure_views, summary
 
 
 def main() -> int:
@@ -32,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache")
+    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "views")
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
@@ -69,6 +70,9 @@ def main() -> int:
             result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
     if options.only in {None, "search"}:
         result["search"] = measure_search(options.documents)
+    if options.only in {None, "views"}:
+        with tempfile.TemporaryDirectory() as folder:
+            result["views"] = summary(measure_views(Path(folder)))
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
 
