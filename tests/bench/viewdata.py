@@ -1,7 +1,7 @@
 """Mirrors for the benchmark of views, written as Delta tables at once, and the changes of a cut.
 
-A quarter as many orders as lines, a fortieth as many customers; keys ascend with time, as inserts make them. Rows have a
-note of forty characters nobody reads. No Kafka: what is measured begins when the mirrors are merged.
+A quarter as many orders as lines, a fortieth as many customers; keys ascend with time, as inserts make them. Rows have
+a note of forty characters nobody reads. No Kafka: what is measured begins when the mirrors are merged.
 """
 
 from __future__ import annotations

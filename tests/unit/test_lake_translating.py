@@ -57,6 +57,13 @@ def test_percentiles_stay_exact() -> None:
     assert "PERCENTILE_DISC(0.9) WITHIN GROUP" in sql
 
 
+def test_a_time_zone_is_written_as_spark_has_it_and_guards_its_type() -> None:
+    sql = spark("t at time zone 'utc' as a, t at time zone 'Europe/Zurich' as b")
+
+    assert "CASE WHEN TYPEOF(t) = 'timestamp' THEN FROM_UTC_TIMESTAMP(t, 'UTC') ELSE RAISE_ERROR(" in sql
+    assert "FROM_UTC_TIMESTAMP(t, 'Europe/Zurich')" in sql
+
+
 def test_a_slice_of_an_array_is_a_slice() -> None:
     assert "SLICE(x, 2, GREATEST(0, (4) + 1 - (2)))" in spark("x[2:4] as a")
     assert "SLICE(x, 1, GREATEST(0, (2) + 1 - (1)))" in spark("x[:2] as a")

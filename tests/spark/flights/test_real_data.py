@@ -68,7 +68,9 @@ def test_views_over_real_data_are_postgresqls_answers(lake: LakeSite) -> None:
         {"source": {"tables": [f"public.{table}" for table in TABLES]}, "snapshot": {"mode": "initial"}}
     )
     daemon.until_running()
-    until(lambda: len(daemon.events("snapshot_complete")) == len(TABLES), "the snapshots end", within_s=60 + 60 * MONTHS)
+    until(
+        lambda: len(daemon.events("snapshot_complete")) == len(TABLES), "the snapshots end", within_s=60 + 60 * MONTHS
+    )
     driver = lake.driver()
 
     first = lake.settle(daemon, driver)
