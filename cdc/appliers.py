@@ -16,7 +16,7 @@ from msgspec import structs
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Cache, Config, Search
-from cdc.config.sinks import applied_of
+from cdc.config.sinks import applied_of, view_lakes
 from cdc.cuts import place_before
 from cdc.errors import UsageError
 from cdc.kafka.admin import TopicAdmin
@@ -82,7 +82,7 @@ def start_applied(
     settings, group = applied_of(config, name), sink_group(config.name, name)
     with ExitStack() as closing:
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{group}.reader"))
-        schemas = SchemaBook(reader, config.name, settings.tables, clock)
+        schemas = SchemaBook(reader, config.name, settings.tables, clock, lakes=view_lakes(config, settings.tables))
         schemas.look()
         state = StateTopic(config, name)
         closing.callback(state.close)

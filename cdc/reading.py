@@ -17,7 +17,7 @@ from cdc.clock import Clock
 from cdc.cuts import place_before
 from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
 from cdc.lsn import Lsn
-from cdc.model.names import schema_topic, table_of
+from cdc.model.names import schema_topic, table_of, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.progress.restore import LogRecord, Partition, TopicReader
 
@@ -116,21 +116,25 @@ class Event:
     position: Position
 
 
-def tables(reader: TopicReader, name: str) -> list[Table]:
-    """Every table that was ever captured under this name, by name. Raises TopicMismatch when nothing was."""
+def tables(reader: TopicReader, name: str, lakes: Sequence[str] = ()) -> list[Table]:
+    """Every table that was ever captured under this name, by name, and the views that these lakes publish.
+
+    Raises TopicMismatch when nothing was captured.
+    """
     topic = schema_topic(name)
-    try:
-        newest = reader.last_records(topic)
-    except TopicMismatch:
-        newest = {}
     latest: dict[str, tuple[int, SchemaRecord]] = {}
-    for offset, value in newest.values():
+    for schemas in (topic, *(view_schema_topic(name, lake) for lake in lakes)):
         try:
-            record = msgspec.json.decode(value, type=SchemaRecord)
-        except msgspec.MsgspecError as error:
-            raise ProgressDamaged(f"a schema record in {topic} is not readable: {error}", topic=topic) from None
-        if offset >= latest.get(record.table, (-1, record))[0]:
-            latest[record.table] = (offset, record)
+            newest = reader.last_records(schemas)
+        except TopicMismatch:
+            newest = {}
+        for offset, value in newest.values():
+            try:
+                record = msgspec.json.decode(value, type=SchemaRecord)
+            except msgspec.MsgspecError as error:
+                raise ProgressDamaged(f"a schema record in {schemas} is not readable: {error}", topic=schemas) from None
+            if offset >= latest.get(record.table, (-1, record))[0]:
+                latest[record.table] = (offset, record)
     if not latest:
         raise TopicMismatch(
             f"nothing was ever captured as {name!r}: topic {topic!r} is not there, or empty",

@@ -5,6 +5,7 @@ Part of the composition root beside `cdc.app`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cdc.config.settings import Config, Search
-from cdc.config.sinks import sink_of
-from cdc.errors import SinkBehind, SinkUnfit, UsageError
+from cdc.config.sinks import sink_of, view_lakes
+from cdc.errors import SinkBehind, SinkUnfit, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.group import Committed
 from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.model.names import schema_topic, sink_group
+from cdc.model.names import schema_topic, sink_group, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
 from cdc.sinkpause import pause_sink, resume_sink
@@ -137,7 +138,8 @@ def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[t
     with ExitStack() as closing:
         client_id = f"{config.name}.sink.{what.sink}.rebuild"
         reader, other = (closing.enter_context(LogReader(config.kafka, client_id=client_id)) for _ in range(2))
-        tables = _tables(what, settings, SchemaBook(other, config.name, settings.tables, clock))
+        lakes = view_lakes(config, settings.tables)
+        tables = _tables(what, settings, SchemaBook(other, config.name, settings.tables, clock, lakes=lakes))
         indices = indices_of(config.name, what.sink, settings)
         closing.callback(indices.client.close)
         yield (
@@ -146,7 +148,9 @@ def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[t
                 book=PlaceBook(indices.client, config.name, what.sink),
                 shape=shape_of(settings),
                 reader=reader,
-                schemas=_Schemas(other, config.name),
+                schemas=_Schemas(
+                    other, [schema_topic(config.name), *(view_schema_topic(config.name, one) for one in lakes)]
+                ),
                 paused=lambda: _paused(config, what.sink, clock),
                 clock=clock,
                 accept_refused=what.accept_refused,
@@ -201,12 +205,15 @@ def _paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
 class _Schemas:
     """See `sinks.search.rebuild.Schemas`."""
 
-    def __init__(self, reader: LogReader, name: str) -> None:
+    def __init__(self, reader: LogReader, topics: Sequence[str]) -> None:
         self._reader = reader
-        self._topic = schema_topic(name)
+        self._topics = topics
 
     def all(self, topic: str) -> Sequence[SchemaRecord]:
         """See `Schemas`."""
-        found = self._reader.last_records(self._topic).values()
+        found: list[tuple[int, bytes]] = []
+        for schemas in self._topics:
+            with contextlib.suppress(TopicMismatch):  # a lake that has not published yet
+                found += self._reader.last_records(schemas).values()
         records = [(at, msgspec.json.decode(value, type=SchemaRecord)) for at, value in found]
         return [record for _, record in sorted(records, key=lambda each: -each[0]) if record.topic == topic]

@@ -11,12 +11,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from cdc.config.settings import Applied, Config, Search
+from cdc.config.sinks import view_lakes
 from cdc.deadletters import BlockedNow
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupOffsets
 from cdc.model.names import sink_group
 from cdc.reach import Reach, Sight
-from sinks.reach import SinkReach
+from sinks.reach import SinkReach, least
 
 _CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
 _CUTS_AHEAD_BYTES: Final = 4 << 20
@@ -30,11 +31,15 @@ def applied_sight(config: Config, name: str, settings: Applied, closing: ExitSta
         return LogReader(config.kafka, client_id=client_id, ahead_bytes=_CUTS_AHEAD_BYTES, poll_s=_CUTS_POLL_S)
 
     group = sink_group(config.name, name)
-    reach = SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group))
-    closing.callback(reach.close)
+    reaches = [
+        SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group), lake=lake)
+        for lake in ("", *view_lakes(config, settings.tables))
+    ]
+    for reach in reaches:
+        closing.callback(reach.close)
 
     def look() -> Reach | None:
-        found = reach()
+        found = least(reaches)
         return None if found is None else Reach(found.cut, found.end_lsn)
 
     blocked = _blocked(config, name, closing)

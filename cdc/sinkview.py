@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
+from cdc.config.sinks import view_lakes
 from cdc.errors import TopicMismatch
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.lsn import Lsn
-from cdc.model.names import cuts_topic, sink_group, sink_state_topic
+from cdc.model.names import cuts_topic, sink_group, sink_state_topic, view_cuts_topic
 from cdc.model.progress import Cut
 from cdc.progress.records import decode
 from sinks.contract import Place
@@ -82,7 +84,8 @@ class SinkViewer:
 
     def applied(self, name: str, settings: Applied) -> AppliedView:
         """A sink that applies one key at a time."""
-        book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock)
+        lakes = view_lakes(self._config, settings.tables)
+        book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock, lakes=lakes)
         book.look()
         group = sink_group(self._config.name, name)
         topics = book.tables()
@@ -95,7 +98,7 @@ class SinkViewer:
             positions=committed,
             lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
             lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
-            lsn=self._lsn(committed, topics) if committed else None,
+            lsn=self._lsn(committed, topics, lakes) if committed else None,
             paused=self._paused(name),
         )
 
@@ -110,8 +113,17 @@ class SinkViewer:
                 break
         return 0.0 if oldest_ms is None else max(0.0, self._clock.wall_s() - oldest_ms / 1000)
 
-    def _lsn(self, positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
-        place = (cuts_topic(self._config.name), 0)
+    def _lsn(self, positions: Mapping[Place, int], topics: Collection[str], lakes: Sequence[str]) -> Lsn | None:
+        """Of captured tables and of views, the one that is further behind."""
+        name = self._config.name
+        found = [self._lsn_of(cuts_topic(name), positions, topics)]
+        for lake in lakes:
+            with contextlib.suppress(TopicMismatch):  # it has not published yet, and there is no topic to wait for
+                found.append(self._lsn_of(view_cuts_topic(name, lake), positions, topics))
+        return None if None in found else min(lsn for lsn in found if lsn is not None)
+
+    def _lsn_of(self, index: str, positions: Mapping[Place, int], topics: Collection[str]) -> Lsn | None:
+        place = (index, 0)
         low, high = self._reader.end_offsets([place[0]])[place]
         batches = self._reader.read({place: max(low, high - _CUTS)}, {place: high})
         cuts = [decode(record[5], Cut, place[0]) for batch in batches for record in batch if record[5] is not None]

@@ -15,10 +15,11 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+from msgspec import structs
 
-from cdc.errors import ProgressDamaged, TailraceError
+from cdc.errors import ProgressDamaged, TailraceError, TopicMismatch
 from cdc.lsn import Lsn
-from cdc.model.names import cuts_topic, schema_topic
+from cdc.model.names import cuts_topic, schema_topic, view_cuts_topic, view_schema_topic
 from cdc.model.progress import Cut, SchemaRecord
 from cdc.patterns import matches
 from cdc.progress.records import decode
@@ -28,6 +29,7 @@ PENDING_MAX: Final = 20_000
 """Cuts that are read ahead of the sink: a minute of load, 10 MB. More are read when the sink has come closer."""
 
 _ASKED: Final = 512  # cuts whose partitions are asked for at a time
+_BEHIND: Final = "behind"  # of a published view, `sinks.warehouse.viewmarks.BEHIND`
 _LEVEL: Final = 500  # a read that brings fewer has come to the end of the index; the next may be there at once
 _TAIL: Final = 4096
 """Offsets of the cut index read at first: a full map comes every 1,000 records, each with a marker behind it."""
@@ -115,14 +117,21 @@ class Cuts:
 class SinkReach:
     """Where a sink is now, each time it is called. Thread-safe; connections are made at the first call.
 
+    With `lake`, how far it is in the views that this lake publishes: there is an index of their own.
     Raises BrokerUnreachable, BrokerRefused, TopicMismatch; the call after that begins anew.
     """
 
     def __init__(
-        self, name: str, tables: Sequence[str], reader: Callable[[], CutReader], offsets: Callable[[], Offsets]
+        self,
+        name: str,
+        tables: Sequence[str],
+        reader: Callable[[], CutReader],
+        offsets: Callable[[], Offsets],
+        *,
+        lake: str = "",
     ) -> None:
-        self._topic = (cuts_topic(name), 0)
-        self._name = name
+        self._topic = (view_cuts_topic(name, lake) if lake else cuts_topic(name), 0)
+        self._schemas = view_schema_topic(name, lake) if lake else schema_topic(name)
         self._patterns = tables
         self._make = (reader, offsets)
         self._reader: CutReader | None = None
@@ -177,9 +186,14 @@ class SinkReach:
             batch = next(self._batches)
             for record in batch:
                 if record[5] is not None:
-                    self._cuts.add(record[2], decode(record[5], Cut, record[0]))
+                    self._cuts.add(record[2], self._judged(decode(record[5], Cut, record[0])))
             if len(batch) < _LEVEL:
                 return
+
+    def _judged(self, cut: Cut) -> Cut:
+        """A cut at which a view that the sink keeps is left behind is none for those who wait for the view."""
+        late = any(state == _BEHIND and matches(table, self._patterns) for table, state in cut.tables.items())
+        return structs.replace(cut, next_ordinal=max(cut.next_ordinal, 1)) if late else cut
 
     def _begin(self, reader: TopicReader) -> int | None:
         """Where the newest full map is, if there is one: what came before it need not be known."""
@@ -198,17 +212,35 @@ class SinkReach:
         if topic not in self._tables:
             reader = self._make[0]()  # the other one is in the middle of the index
             try:
-                for of, record in _newest_schemas(reader, self._name).items():
+                for of, record in _newest_schemas(reader, self._schemas).items():
                     self._tables[of] = bool(record.key) and matches(record.table, self._patterns)
             finally:
                 reader.close()
         return self._tables.setdefault(topic, False)
 
 
-def _newest_schemas(reader: TopicReader, name: str) -> dict[str, SchemaRecord]:
+def least(reaches: Sequence[Callable[[], Reached | None]]) -> Reached | None:
+    """Of several indices that a sink is asked for, the one it is furthest behind in; None when that is not known.
+
+    An index that is not there yet, because a lake has published nothing, is not reached.
+    """
+    found: list[Reached] = []
+    for reach in reaches:
+        try:
+            reached = reach()
+        except TopicMismatch:
+            if len(reaches) == 1:
+                raise
+            return None
+        if reached is None:
+            return None
+        found.append(reached)
+    return min(found, key=lambda one: one.end_lsn, default=None)
+
+
+def _newest_schemas(reader: TopicReader, topic: str) -> dict[str, SchemaRecord]:
     """The newest schema record of each topic."""
     newest: dict[str, tuple[int, SchemaRecord]] = {}
-    topic = schema_topic(name)
     for offset, value in reader.last_records(topic).values():
         try:
             record = msgspec.json.decode(value, type=SchemaRecord)

@@ -1,7 +1,12 @@
-"""Which schemas there are: follows ``<name>.__schema``, and knows what tables a sink keeps."""
+"""Which schemas there are: follows ``<name>.__schema``, and knows what tables a sink keeps.
+
+A sink that asks for published views follows ``<name>.__schema.<lake>`` as well, which is there from the first cut on
+that the lake publishes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -9,8 +14,8 @@ from typing import Final, Protocol
 import msgspec
 
 from cdc.clock import Clock
-from cdc.errors import ProgressDamaged, SinkGap
-from cdc.model.names import schema_topic
+from cdc.errors import ProgressDamaged, SinkGap, TopicMismatch
+from cdc.model.names import schema_topic, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
 from cdc.progress.restore import TopicReader
@@ -38,24 +43,24 @@ class SchemaSource(Protocol):
 class SchemaBook:
     """See `SchemaSource`. One thread."""
 
-    def __init__(self, reader: TopicReader, name: str, patterns: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self, reader: TopicReader, name: str, patterns: Sequence[str], clock: Clock, *, lakes: Sequence[str] = ()
+    ) -> None:
         self._reader = reader
         self._topic = schema_topic(name)
+        self._of_views = [view_schema_topic(name, lake) for lake in lakes]
         self._patterns = patterns
         self._clock = clock
-        self._next = 0
+        self._next: dict[str, int] = {}
         self._known: dict[tuple[str, str], SchemaRecord] = {}
         self._newest: dict[str, SchemaRecord] = {}
 
     def look(self) -> None:
         """See `SchemaSource`. Raises TopicMismatch when capture never ran, ProgressDamaged, BrokerUnreachable."""
-        place = (self._topic, 0)
-        low, high = self._reader.end_offsets([self._topic])[place]
-        for batch in self._reader.read({place: max(low, self._next)}, {place: high}):
-            for record in batch:
-                if record[5] is not None:
-                    self._add(record[5])
-        self._next = high
+        self._look(self._topic)
+        for topic in self._of_views:
+            with contextlib.suppress(TopicMismatch):  # the lake has not published yet
+                self._look(topic)
 
     def tables(self) -> dict[str, SchemaRecord]:
         """See `SchemaSource`."""
@@ -81,6 +86,15 @@ class SchemaBook:
                 )
             self._clock.wait(threading.Event(), _LOOK_AGAIN_S)
         return found
+
+    def _look(self, topic: str) -> None:
+        place = (topic, 0)
+        low, high = self._reader.end_offsets([topic])[place]
+        for batch in self._reader.read({place: max(low, self._next.get(topic, 0))}, {place: high}):
+            for record in batch:
+                if record[5] is not None:
+                    self._add(record[5])
+        self._next[topic] = high
 
     def _add(self, value: bytes) -> None:
         try:

@@ -60,6 +60,7 @@ def command(
     TABLE is schema.table, a table's name alone, or a shell pattern; all tables by default. Events come in commit
     order within a partition, and across partitions by position as far as they arrive together.
     """
+    from cdc.config.sinks import view_lakes
     from cdc.kafka.consumer import LogReader
     from cdc.reading import Selection
     from cdc.reading import tables as tables_of
@@ -68,7 +69,7 @@ def command(
     start_at = parse_start(start)
     selection = Selection(start_at, ops=parse_ops(ops), key=parse_key(key))
     with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail") as reader:
-        known = tables_of(reader, config.name)
+        known = tables_of(reader, config.name, view_lakes(config, tables))
         wanted = choose(known, tables, start_at)
         _readable(wanted)
         if follow and start == "now":

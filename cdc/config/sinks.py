@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from cdc.config.settings import Applied, Config, Sink, Warehouse
 from cdc.errors import UsageError
 
 _S = TypeVar("_S")
+_VIEWS = "views."  # `cdc.model.names.VIEWS`, which is beside this layer
 
 
 def sink_of(config: Config, name: str) -> Sink:
@@ -35,6 +36,17 @@ def applied_of(config: Config, name: str) -> Applied:
 def lakes(config: Config) -> dict[str, Warehouse]:
     """The sinks of kind `warehouse`."""
     return {name: sink for name, sink in config.sinks.items() if isinstance(sink, Warehouse)}
+
+
+def view_lakes(config: Config, patterns: Sequence[str]) -> list[str]:
+    """The warehouse sinks whose published views a sink of these patterns may keep.
+
+    Views are asked for by their schema, as ``views.*``: ``*.*`` means captured tables, so that no sink gets a view
+    that nobody meant for it.
+    """
+    if not any(pattern.startswith(_VIEWS) for pattern in patterns):
+        return []
+    return [name for name, lake in lakes(config).items() if lake.views]
 
 
 def _found(sinks: Mapping[str, _S], name: str, what: str) -> _S:

@@ -13,6 +13,9 @@ import re
 import string
 from typing import Final
 
+VIEWS: Final = "views"
+"""The schema that published views stand in; a captured one of that name shares its topics."""
+
 TOPIC_LENGTH_MAX: Final = 249  # org.apache.kafka.common.internals.Topic.MAX_NAME_LENGTH
 _ESCAPED: Final = re.compile(rb"-([0-9a-f]{2})")
 _PLAIN: Final = frozenset((string.ascii_letters + string.digits + "_").encode())
@@ -92,6 +95,21 @@ def sink_state_topic(name: str, sink: str) -> str:
 def dead_letters_topic(name: str, sink: str) -> str:
     """Records that the store of a sink would not take."""
     return f"{name}.__dlq.{sink}"
+
+
+def view_topic(name: str, view: str) -> str:
+    """The topic of a published view: that of a table of the schema ``views``."""
+    return data_topic(name, VIEWS, view)
+
+
+def view_cuts_topic(name: str, lake: str) -> str:
+    """The cut index of the views that a lake publishes; one record per Kafka transaction, of which the last counts."""
+    return f"{name}.__cuts.{lake}"
+
+
+def view_schema_topic(name: str, lake: str) -> str:
+    """Every schema a row of a published view was ever encoded with; compacted."""
+    return f"{name}.__schema.{lake}"
 
 
 def matches_topic(name: str) -> str:

@@ -85,8 +85,11 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     changed: dict[str, tuple[int, int, Rolling]]
 
 
-class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A column: PostgreSQL's type by name, oid and modifier, and what JSON it becomes."""
+class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A column: PostgreSQL's type by name, oid and modifier, and what JSON it becomes.
+
+    `fields` are those of a nested document in a published view, whose `type` is ``record``, or ``record[]`` of many.
+    """
 
     name: str
     type: str
@@ -94,6 +97,7 @@ class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True):
     type_modifier: int
     encoding: str
     key: bool
+    fields: tuple[SchemaColumn, ...] = ()
 
 
 class KeyColumn(NamedTuple):

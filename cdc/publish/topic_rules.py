@@ -119,6 +119,15 @@ def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicW
     ]
 
 
+def view_log_wants(cuts: str, schemas: str, kafka: Kafka) -> list[TopicWant]:
+    """``<name>.__cuts.<lake>``, whose last record is never lost to age, and ``<name>.__schema.<lake>``."""
+    size = {"max.message.bytes": str(CONTROL_BYTES_MAX)}
+    return [
+        _want(TopicKind.SINK_STATE, cuts, kafka, {**_COMPACTED, **size}),
+        _want(TopicKind.SCHEMA, schemas, kafka, {**_COMPACTED, **size}),
+    ]
+
+
 def sink_state_want(topic: str, kafka: Kafka) -> TopicWant:
     """``<name>.__blocked.<sink>``: what a sink keeps about itself, of which only the newest counts."""
     configs = {

@@ -9,12 +9,13 @@ import msgspec
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config
+from cdc.config.sinks import view_lakes
 from cdc.deadletters import BlockedNow
 from cdc.errors import CutNotReached, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.model.names import schema_topic, sink_group
+from cdc.model.names import schema_topic, sink_group, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
 from cdc.reading import tables as logged_tables
@@ -66,7 +67,7 @@ def verify_store(
             target=target,
             committed=committed,
             blocked=blocked.of,
-            content=_Contents(reader, config.name, target).of,
+            content=_Contents(reader, config.name, target, view_lakes(config, settings.tables)).of,
             clock=clock,
             sample=sample,
             repair=repair,
@@ -86,7 +87,7 @@ def refuse_other_formats(config: Config) -> None:
 def _topics(config: Config, reader: LogReader, sink: Sequence[str], patterns: Sequence[str]) -> list[Topic]:
     wanted = [
         table
-        for table in logged_tables(reader, config.name)
+        for table in logged_tables(reader, config.name, view_lakes(config, sink))
         if table.key and matches(table.name, sink) and (not patterns or matches(table.name, patterns))
     ]
     facts = TopicAdmin(config.kafka, client_id="tailrace-verify").describe([table.topic for table in wanted])
@@ -100,9 +101,10 @@ def _topics(config: Config, reader: LogReader, sink: Sequence[str], patterns: Se
 class _Contents:
     """What the store would have of a change; it is told of each schema before the first row of it."""
 
-    def __init__(self, reader: LogReader, name: str, target: Target) -> None:
+    def __init__(self, reader: LogReader, name: str, target: Target, lakes: Sequence[str]) -> None:
         self._reader = reader
         self._topic = schema_topic(name)
+        self._topics = [self._topic, *(view_schema_topic(name, lake) for lake in lakes)]
         self._target = target
         self._schemas: Mapping[tuple[str, str], SchemaRecord] = {}
         self._prepared: set[tuple[str, str]] = set()
@@ -125,8 +127,10 @@ class _Contents:
 
     def _read(self) -> dict[tuple[str, str], SchemaRecord]:
         found: dict[tuple[str, str], SchemaRecord] = {}
-        for _, value in self._reader.last_records(self._topic).values():
-            with contextlib.suppress(msgspec.MsgspecError):
-                record = msgspec.json.decode(value, type=SchemaRecord)
-                found[(record.topic, record.schema_id)] = record
+        for topic in self._topics:
+            with contextlib.suppress(TopicMismatch):  # a lake that has not published yet
+                for _, value in self._reader.last_records(topic).values():
+                    with contextlib.suppress(msgspec.MsgspecError):
+                        record = msgspec.json.decode(value, type=SchemaRecord)
+                        found[(record.topic, record.schema_id)] = record
         return found

@@ -155,6 +155,10 @@ def _changed(row: bytes, form: Form) -> bytes:
 
 
 def _field(column: SchemaColumn, json: JsonForm) -> Field:
+    if column.fields:
+        # Each document of an array is to be matched by itself: two fields of one order line, not of any two.
+        kind = "nested" if column.type.endswith("[]") else "object"
+        return {"type": kind, "properties": {field.name: _field(field, json) for field in column.fields}}
     encoding = column.encoding
     while encoding.startswith("array<"):
         # OpenSearch has no arrays: a field may have many values. Those of JSON would have to be taken apart.

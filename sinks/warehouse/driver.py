@@ -7,7 +7,8 @@ A cut, step by step (the numbers stand in `LakeDriver._apply` too):
 3. each table takes its events: archive, history, mirror;
 4. the views that read something new are computed, behind what they read;
 5. the fence is held: another driver may have taken over;
-6. the manifest is published, and readers see all tables move together.
+6. the manifest is published, and readers see all tables move together;
+7. published views follow in their topics.
 
 After any error the driver is dead: the caller makes a new one, which finds `pending` and does the cut again.
 """
@@ -44,8 +45,10 @@ from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.restored import check_newest
 from sinks.warehouse.span import START, Mark, Partition, Span, joined, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
+from sinks.warehouse.viewrows import check_key
 from sinks.warehouse.viewrun import CutTables, Kept, run_views
 from sinks.warehouse.views import View, bind
+from sinks.warehouse.viewtopics import ViewTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +75,7 @@ class LakeParts:
     fence: Fence
     views: Sequence[View]
     clock: Clock
+    topics: ViewTopics | None = None
     observer: LakeObserver = field(default_factory=Unobserved)
     closing: ExitStack = field(default_factory=ExitStack)
 
@@ -86,6 +90,7 @@ class LakeDriver:
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._behind: dict[str, str] = {}
+        self._unpublished: dict[str, str] = {}
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name)
 
     @property
@@ -127,6 +132,7 @@ class LakeDriver:
     def _resume(self) -> None:
         """Finish the cut that was under way, with the range it was begun with."""
         parts, pending = self._parts, self._parts.store.pending()
+        self._publish_views()  # what a driver before this one did not come to
         if pending is None:
             if self._manifest is not None:
                 check_newest(self._manifest, parts.committer)
@@ -171,6 +177,7 @@ class LakeDriver:
             seconds=round(took_s, 3),
         )
         parts.observer.published(published_cut(self._manifest, self._behind), records=span.records, took_s=took_s)
+        self._publish_views()  # 7
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
 
@@ -278,11 +285,24 @@ class LakeDriver:
                 continue
             try:
                 rows = step.rows()
+                if step.view.view.header.key:
+                    check_key(step.view.name, rows, step.view.view.header.key)
             except ViewRefused as error:
                 step.left_behind()
                 self._keep_view(commit, step.view.name, error.message)
             else:
                 step.committed(commit.view(step.view.name, rows, sql_sha=step.view.sha))
+
+    def _publish_views(self) -> None:
+        """Bring the topics of views to the manifest; one that cannot follow holds nobody up, but is spoken of."""
+        parts = self._parts
+        if parts.topics is None or self._manifest is None:
+            return
+        behind = parts.topics.publish(self._manifest, parts.views)
+        for view, reason in behind.items():
+            if self._unpublished.get(view) != reason:
+                log.get().warning("view_topic_left_behind", view=view, reason=reason)
+        self._unpublished = behind
 
     def _keep_view(self, commit: CutCommit, name: str, reason: str) -> None:
         """Leave a view as it is. One that cannot be computed holds nobody up, but is spoken of."""
@@ -356,8 +376,9 @@ class LakeDriver:
     def _forget_old(self) -> None:
         store, committer = self._parts.store, self._parts.committer
         if store.prune(self._parts.settings.keep_cuts):
+            published = {} if self._parts.topics is None else self._parts.topics.needed()
             for table, versions in store.needed().items():
-                committer.vacuum(table, versions)
+                committer.vacuum(table, versions | published.get(table, set()))
 
 
 def _offsets(name: str, span: Span) -> dict[Partition, int]:

@@ -14,6 +14,7 @@ from cdc.model.names import data_topic, escape
 CUTS_FOLDER: Final = "_cuts"
 CURRENT_FILE: Final = "current.json"
 PENDING_FILE: Final = "pending.json"
+BESIDE: Final = "~"
 _NAME_LENGTH_MAX: Final = 240  # file systems take 255 bytes; some of them are left for suffixes of tools
 
 
@@ -42,8 +43,36 @@ def split_table(table: str, topic: str) -> tuple[str, str]:
 
 
 def view(name: str, generation: int = 1) -> str:
-    """A view's result; another generation is built beside it."""
+    """A view's result; another generation is built beside it, under the name that `beside` gives it."""
+    name, mark, number = name.partition(BESIDE)
+    generation = int(number) if mark else generation
     return f"views/{_folder(escape(name))}/g{generation}"
+
+
+def beside(name: str, generation: int) -> str:
+    """What a generation of a view is called that does not serve: no name of a view has the mark in it."""
+    return f"{name}{BESIDE}{generation}"
+
+
+def is_beside(name: str) -> bool:
+    """Whether this is a generation that does not serve."""
+    return BESIDE in name
+
+
+def split_beside(name: str) -> tuple[str, int]:
+    """The view, and which generation of it; 0 for the one that serves."""
+    plain, _, number = name.partition(BESIDE)
+    return plain, int(number or 0)
+
+
+def sql_file(sha: str) -> str:
+    """The text of a generation of a view, in the folder of cuts."""
+    return f"{sha}.sql"
+
+
+def wish_file(view: str) -> str:
+    """What somebody asks the driver to do with a view, in the folder of cuts."""
+    return f"wish-{escape(view)}.json"
 
 
 def cut_file(cut: int) -> str:

@@ -20,6 +20,8 @@ from cdc.config.settings import Config, Warehouse
 from cdc.config.sinks import lake_of
 from cdc.errors import LakeDamaged, LakeUnready
 from cdc.kafka.consumer import LogReader
+from cdc.model.names import sink_group
+from cdc.publish.topic_rules import message_bytes_max
 from cdc.telemetry import log
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
@@ -34,6 +36,7 @@ from sinks.warehouse.session import SparkOptions, close_session, open_session
 from sinks.warehouse.sparkstorage import check_connector
 from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
 from sinks.warehouse.views import View, load_views
+from sinks.warehouse.viewtopics import ViewTopics
 from sinks.warehouse.warming import warm_up
 
 _LOCK_FILE: Final = "lock"
@@ -63,7 +66,8 @@ def start(
         closing.callback(close_session, spark)
         check_connector(spark, location)
         warm_up(spark)
-        fence = Fence(config.kafka, f"{config.name}.sink.{sink}", clock)
+        record_bytes_max = message_bytes_max(config.capture.row_bytes_max)
+        fence = Fence(config.kafka, sink_group(config.name, sink), clock, message_bytes_max=record_bytes_max)
         closing.callback(fence.close)
         fence.take()
         current = store.current()
@@ -81,6 +85,15 @@ def start(
                 committer=DeltaRs(location),
                 fence=fence,
                 views=views,
+                topics=ViewTopics(
+                    config.name,
+                    sink,
+                    config.kafka,
+                    row_bytes_max=config.capture.row_bytes_max,
+                    reader=reader,
+                    sender=fence,
+                    location=location,
+                ),
                 clock=clock,
                 observer=observer,
                 closing=closing.pop_all(),

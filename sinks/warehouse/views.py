@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -27,11 +27,9 @@ from cdc.errors import ViewRefused
 from sinks.warehouse.naming import candidates, spelled, there_is
 from sinks.warehouse.translating import rewritten
 from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, check_words, line_of
+from sinks.warehouse.viewheader import Header, read_header
 
-DIALECTS: Final = ("spark", "postgres")
-LATE_POLICIES: Final = ("correct",)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_HEADER: Final = re.compile(r"--\s*(dialect|late)\s*:\s*(\S*)\s*", re.IGNORECASE)
 _BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
 
 
@@ -65,8 +63,7 @@ class View:
         name: the file's name without ``.sql``.
         sql: the file's text.
         file: where it stands.
-        dialect: ``spark`` or ``postgres``.
-        late: what happens with a row of a window that was published before: ``correct`` computes it again.
+        header: what the comments above the query say.
         spark_sql: `sql` for Spark, tables still named as written.
         references: the tables it reads, in the order of `spark_sql`.
     """
@@ -74,10 +71,26 @@ class View:
     name: str
     sql: str
     file: Path
-    dialect: str
-    late: str
+    header: Header
     spark_sql: str
     references: tuple[Reference, ...]
+
+    @property
+    def dialect(self) -> str:
+        """``spark`` or ``postgres``."""
+        return self.header.dialect
+
+    @property
+    def late(self) -> str:
+        """What happens with a row of a window that was published before: ``correct`` computes it again."""
+        return self.header.late
+
+    @property
+    def text_sha(self) -> str:
+        """Of the query as it was written: another one is another generation of the view. Its header is no part."""
+        lines = self.sql.splitlines()
+        first = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("--")), 0)
+        return hashlib.sha256("\n".join([self.dialect, *lines[first:]]).strip().encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +135,7 @@ def load_views(folder: Path) -> tuple[View, ...]:
                 hint="rename one",
             )
         views[view.name.lower()] = view
-    return _in_order(views)
+    return in_order(views.values())
 
 
 def read_view(file: Path) -> View:
@@ -143,7 +156,10 @@ def read_view(file: Path) -> View:
 
 def parse_view(file: Path, sql: str) -> View:
     """The view of a file's text. Raises ViewRefused."""
-    dialect, late = _header(file, sql)
+    header = read_header(sql)
+    if isinstance(header, Finding):
+        raise _refused(file, header)
+    dialect = header.dialect
     tokens, query = _parse(file, sql, dialect)
     finding = check_words(tokens) or check_tree(query, dialect)
     if finding is not None:
@@ -155,7 +171,7 @@ def parse_view(file: Path, sql: str) -> View:
     for found in references:
         if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
             raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
-    return View(file.stem, sql, file, dialect, late, spark_sql, references)
+    return View(file.stem, sql, file, header, spark_sql, references)
 
 
 def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
@@ -177,25 +193,6 @@ def temporary(table: str) -> str:
     """The temporary view that stands for a lake table or ``views/<name>`` in what Spark runs: a plain identifier."""
     digest = hashlib.sha256(table.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
-
-
-def _header(file: Path, sql: str) -> tuple[str, str]:
-    """What the comments above the query say: dialect and late policy."""
-    said = {"dialect": "spark", "late": "correct"}
-    known = {"dialect": DIALECTS, "late": LATE_POLICIES}
-    for number, line in enumerate(sql.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("--"):
-            break
-        match = _HEADER.fullmatch(line.strip())
-        if match is None:
-            continue
-        key, word = match[1].lower(), match[2].lower()
-        if word not in known[key]:
-            raise _refused(
-                file, Finding(f"{key}: {match[2]} is not known", f"there is {' and '.join(known[key])}", number)
-            )
-        said[key] = word
-    return said["dialect"], said["late"]
 
 
 def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
@@ -297,7 +294,9 @@ def _reference(table: exp.Table, lines: dict[tuple[str, ...], int]) -> Reference
     return Reference(parts, line, spans[0]["start"], spans[-1]["end"] + 1, "" if table.alias else parts[-1])
 
 
-def _in_order(views: dict[str, View]) -> tuple[View, ...]:
+def in_order(found: Iterable[View]) -> tuple[View, ...]:
+    """Each view behind those it reads. Raises ViewRefused for a circle."""
+    views = {view.name.lower(): view for view in found}
     graph: dict[str, list[str]] = {name: [] for name in views}
     for name, view in views.items():
         # A qualified name never means a view.
