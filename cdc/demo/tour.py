@@ -23,7 +23,7 @@ from cdc.demo.picture import Scene
 from cdc.demo.place import Place
 from cdc.demo.screen import Downloads, Reading, Screen
 from cdc.demo.shop import Shop
-from cdc.demo.stores import SINKS, StoresRun
+from cdc.demo.stores import SINKS, VIEW_SINKS, StoresRun
 from cdc.demo.verdict import StoresVerdict, Verdict
 from cdc.demo.watch import Watch
 from cdc.errors import LocalError
@@ -139,8 +139,8 @@ class Tour:
         stores = StoresRun(self._place)
         ending.callback(stores.stop)
         stores.start()
-        commands = " and ".join(f"cdc sink run {sink}" for sink in SINKS)
-        self._screen.step("Stores", f"{commands} -c {self._place.config.name}")
+        names = " | ".join((*SINKS, *VIEW_SINKS))
+        self._screen.step("Stores", f"cdc sink run {names} -c {self._place.config.name}")
         return stores
 
     def _lake(self, ending: ExitStack) -> LakeRun | None:
@@ -238,6 +238,8 @@ class Tour:
             found = StoresVerdict(stores.verify(config, lsn))
         self._screen.step("Stores", f"every key compared with its topic: {found.compared:,}", took(), good=found.ok)
         self._screen.show(verdict.stores(found))
+        for how, answer in stores.of_views():
+            self._screen.note(f"{how}  {answer}")
         return found
 
     def _lake_proof(self, lake: LakeRun, session: psycopg.Connection, lsn: Lsn) -> LakeVerdict:
