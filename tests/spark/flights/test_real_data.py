@@ -33,8 +33,8 @@ VIEWS: Final = Path(__file__).parent / "views"
 
 
 @pytest.fixture
-def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[LakeSite]:
-    yield from lake_site(capture, spark, tmp_path, views=str(VIEWS))
+def lake(capture: CaptureSite, quick: SparkSession, tmp_path: Path) -> Iterator[LakeSite]:
+    yield from lake_site(capture, quick, tmp_path, views=str(VIEWS))
 
 
 def faults(lake: LakeSite, manifest: Manifest) -> list[str]:

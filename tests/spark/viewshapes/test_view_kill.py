@@ -13,9 +13,9 @@ from sinks.warehouse.manifest import ManifestStore
 from tests.fixtures.seed import seed
 from tests.fixtures.viewwork import BEGIN, SCHEMA, TURNS, ViewWork
 from tests.fixtures.waiting import until
-from tests.spark.conftest import SHORT_LIVED
+from tests.spark.conftest import QUICK, SHORT_LIVED
 from tests.spark.test_lake_kill import Sink, sinks
-from tests.spark.viewshapes.test_view_proof import QUICK, SMALL, TABLES, VIEWS, truth
+from tests.spark.viewshapes.test_view_proof import SMALL, TABLES, VIEWS, truth
 
 if TYPE_CHECKING:
     from pathlib import Path
