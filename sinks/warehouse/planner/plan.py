@@ -1,0 +1,141 @@
+"""A view's plan: by which key it is kept, which keys a cut affects, and its rows of these keys. Pure, SQL to SQL.
+
+How it is used, with `relations` named as `relations.py` says and `k` a relation that has the keys:
+
+    plan = plan_view(name, sql, relations)
+    plan.reason                       # not empty: it is recomputed, and this is why
+    keys = run(plan.keys_sql(changed))  # columns plan.key; no duplicates
+    rows = run(plan.rows_sql("k"))      # the view's rows of these keys, all columns, as of this cut
+
+The view as of the cut is then its old rows without those of the keys, and the new ones. `sinks.warehouse.incremental`
+runs this on Spark, the property tests on DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from sinks.warehouse.planner import pieces
+from sinks.warehouse.planner.analyse import analyse
+from sinks.warehouse.planner.delta import DeltaPlan, delta_plan
+from sinks.warehouse.planner.keys import unique_key, view_key
+from sinks.warehouse.planner.parse import normal_form
+from sinks.warehouse.planner.relations import Relation, Unplannable, quoted
+from sinks.warehouse.planner.restrict import Side, restriction_of, rows_of
+from sinks.warehouse.planner.touched import Changes
+from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewPlan:
+    """How a view can be kept.
+
+    Attributes:
+        name: of the view.
+        inputs: relations it reads.
+        reason: why it is recomputed whatever changed; "" when it can be kept by keys.
+        key: columns it is kept by; empty with a reason.
+        unique: columns that no two rows share and that are never null; empty when none are known.
+        columns: the view's, in order, in lower case.
+        obstacles: input -> why a change of it makes the view be recomputed.
+        delta: its sums and counts by the product rule; None when `delta_reason` says why not.
+        delta_reason: why there is no delta; "" when there is.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    reason: str
+    key: tuple[str, ...] = ()
+    unique: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    delta: DeltaPlan | None = None
+    delta_reason: str = ""
+    _node: Block | Sets | None = None
+
+    def obstacle(self, changed: Collection[str]) -> str:
+        """Why these changes make it be recomputed; "" when its keys tell."""
+        return self.reason or next((self.obstacles[name] for name in sorted(changed) if name in self.obstacles), "")
+
+    def keys_sql(self, changed: Collection[str]) -> str:
+        """The query of the keys that changes of these relations affect; none of its rows is there twice.
+
+        Raises Unplannable as `obstacle` says. At least one relation must be an input.
+        """
+        branches = Changes(changed).touched(self._query(), self.key)
+        if not branches:
+            raise Unplannable("nothing that it reads changed")
+        return f"select distinct * from ({pieces.union(branches)})"
+
+    def rows_sql(self, relation: str) -> str:
+        """The query of its rows as of this cut whose key is in `relation`, which has the columns `key`."""
+        node = self._query()
+        return rows_of(node, Side.NEW, restriction_of(node, quoted(relation), self.key))
+
+    def whole_sql(self) -> str:
+        """The query of all its rows in the form that the plans have, to be compared with the view's own text."""
+        return rows_of(self._query(), Side.NEW, None)
+
+    def _query(self) -> Block | Sets:
+        if self._node is None:
+            raise Unplannable(self.reason)
+        return self._node
+
+
+def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPlan:
+    """The plan of a view; always one, with its reason when that is to recompute.
+
+    Args:
+        name: of the view.
+        sql: Spark's, with tables named as in `relations`.
+        relations: everything it may read, by lower-case name.
+    """
+    known = {relation.lower(): found for relation, found in relations.items()}
+    try:
+        query = normal_form(sql, known)
+    except Unplannable as found:
+        return ViewPlan(name, (), str(found), delta_reason=str(found))
+    inputs = tuple(sorted({table.name for table in query.find_all(exp.Table)}))
+    try:
+        node = analyse(query, known)
+        if isinstance(node, Base):
+            raise Unplannable("it is no single SELECT")
+        columns, unique = names(node), unique_key(node)
+    except Unplannable as found:
+        return ViewPlan(name, inputs, str(found), delta_reason=str(found))
+    delta, delta_reason = _delta(node, known)
+    try:
+        key = view_key(node)
+    except Unplannable as found:
+        return ViewPlan(
+            name, inputs, str(found), unique=unique, columns=columns, delta=delta, delta_reason=delta_reason, _node=node
+        )
+    obstacles: dict[str, str] = {}
+    for one in inputs:
+        try:
+            Changes({one}).touched(node, key)
+        except Unplannable as found:
+            obstacles[one] = str(found)
+    reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""
+    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, delta, delta_reason, node)
+
+
+def _delta(node: Node, relations: Mapping[str, Relation]) -> tuple[DeltaPlan | None, str]:
+    types = {
+        one.name: {column.lower(): kind for column, kind in one.columns.items()} for one in relations.values()
+    }
+    try:
+        return delta_plan(node, types), ""
+    except Unplannable as found:
+        return None, str(found)
+
+
+def describe_graph(plan: ViewPlan) -> list[str]:
+    """What it reads, table by table, for people."""
+    node = plan._node
+    if not isinstance(node, Block):
+        return list(plan.inputs)
+    return [leaf.node.name if isinstance(leaf.node, Base) else f"subquery {leaf.alias}" for leaf in leaves(node.source)]
