@@ -164,7 +164,10 @@ def _state_sql(
 
 def _first_of_each(block: Block, keys: list[str]) -> list[str]:
     """Without a second column of the same value; the last name is the one that `delta_plan` keeps."""
-    kept = {one: text for one, text in zip((one for one in block.outputs.values() if one in (block.group or ())), keys, strict=True)}
+    kept = {
+        one: text
+        for one, text in zip((one for one in block.outputs.values() if one in (block.group or ())), keys, strict=True)
+    }
     return list(kept.values())
 
 

@@ -124,9 +124,7 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
 
 
 def _delta(node: Node, relations: Mapping[str, Relation]) -> tuple[DeltaPlan | None, str]:
-    types = {
-        one.name: {column.lower(): kind for column, kind in one.columns.items()} for one in relations.values()
-    }
+    types = {one.name: {column.lower(): kind for column, kind in one.columns.items()} for one in relations.values()}
     try:
         return delta_plan(node, types), ""
     except Unplannable as found:

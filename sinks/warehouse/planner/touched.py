@@ -169,9 +169,7 @@ class Changes:
             alone += [_without(one, wanted, aliases(left)) for one in self.touched_source(right, _of(wanted, right))]
         return [*pairs, *alone]
 
-    def _beside(
-        self, member: From, others: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs
-    ) -> list[str]:
+    def _beside(self, member: From, others: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[str]:
         """What changed in `member`, beside what is around in the others that are on the way to the columns wanted."""
         flat, more = _spread(others, wanted | refs(conditions))
         conditions = _cheap([*conditions, *more], [member, *flat])
@@ -239,9 +237,7 @@ class Changes:
             return []
         keys = f"select distinct * from ({pieces.union([f'select {marks} from ({one})' for one in branches])})"
         restriction = Restriction(f"({keys})", tuple((f"g{index}", one) for index, one in enumerate(by)))
-        return [
-            f"select {_listed(wanted)} from ({rows_of(block, side, restriction)})" for side in (Side.NEW, Side.OLD)
-        ]
+        return [f"select {_listed(wanted)} from ({rows_of(block, side, restriction)})" for side in (Side.NEW, Side.OLD)]
 
     def _unless_unchanged(self, source: From, why: str) -> list[str]:
         if self.touched_source(source, frozenset()):
@@ -281,7 +277,9 @@ def _spread(sources: Sequence[From], read: Refs) -> tuple[list[From], list[exp.E
     flat: list[From] = []
     conditions: list[exp.Expr] = []
     for source in sources:
-        if isinstance(source, Depends) or (isinstance(source, Outer) and not source.full and not _of(read, source.right)):
+        if isinstance(source, Depends) or (
+            isinstance(source, Outer) and not source.full and not _of(read, source.right)
+        ):
             inner, more = _spread([source.left], read)
         elif isinstance(source, Inner):
             inner, more = _spread(source.members, read | refs(source.conditions))
