@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from cdc.cli import output
+from cdc.cli import output, viewquery, viewswap
 from cdc.cli.lakeplace import Place, grid, json_value, lake_option, place
 from cdc.cli.options import config_option, json_option
 from cdc.cli.statustext import duration
@@ -32,7 +32,7 @@ where_option: Final = click.option("--where", default="", help="Only rows for wh
 
 @click.group("views")
 def group() -> None:
-    """Look at derived tables: which there are, their rows at a cut, their SQL."""
+    """Look at derived tables: which there are, their rows at a cut, their SQL; have another generation serve."""
 
 
 group.add_command(chart)
@@ -194,3 +194,7 @@ def _listing(found: list[dict[str, Any]]) -> Table:
             Text(output.plain(view["reason"] or ""), style="yellow"),
         )
     return made
+
+
+for _command in (*viewswap.COMMANDS, viewquery.command):
+    group.add_command(_command)

@@ -316,8 +316,12 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
         ),
     ] = {}
     keep_cuts: Annotated[
-        int, Meta(ge=2, le=1_000_000, description="cuts that can still be read; older ones are vacuumed")
+        int, Meta(ge=2, le=1_000_000, description="newest cuts that can still be read, all of them")
     ] = 1000
+    keep_hours: Annotated[
+        float,
+        Meta(ge=0, le=8784, description="hours for which one cut a minute can be read beyond keep_cuts; 0: none"),
+    ] = 0.0
     listen: Annotated[
         str, Meta(description="host:port of the sink's own /livez /readyz /metrics /status; empty: none")
     ] = ""

@@ -1,7 +1,7 @@
 """Lake tables on Spark: cuts of the log become an archive, mirrors, histories and views, all as of one LSN.
 
-As a library for any Spark program: `read_cut`, `read_changes`, `read_history`, `view_at`, `frame_of`; `Lake` says
-what there is. Nothing is imported before it is used, so a program without Spark can have `Lake`.
+As a library for any Spark program: `read_cut`, `read_changes`, `read_history`, `read_sql`, `view_at`, `frame_of`;
+`Lake` says what there is. Nothing is imported before it is used, so a program without Spark can have `Lake`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sinks.warehouse.lake import frame_of, read_changes, read_cut, read_history, view_at
+    from sinks.warehouse.lake import frame_of, read_changes, read_cut, read_history, read_sql, view_at
     from sinks.warehouse.look import Lake
 
-__all__ = ["Lake", "frame_of", "read_changes", "read_cut", "read_history", "view_at"]
+__all__ = ["Lake", "frame_of", "read_changes", "read_cut", "read_history", "read_sql", "view_at"]
 
 
 def __getattr__(name: str) -> object:

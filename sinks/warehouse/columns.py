@@ -17,6 +17,7 @@ from cdc.model.progress import SchemaColumn, SchemaRecord
 
 PRECISION_MAX: Final = 38  # of decimals in Spark, Arrow and Delta
 MIRROR_COLUMNS: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
+ARCHIVE_COLUMNS: Final = ("_op", "_unchanged", *MIRROR_COLUMNS, "_partition", "_offset")
 HISTORY_COLUMNS: Final = (
     "_valid_from_lsn",
     "_valid_from_ordinal",

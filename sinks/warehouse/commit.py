@@ -27,7 +27,7 @@ from sinks.warehouse.committer import Txn
 from sinks.warehouse.manifest import Manifest, TableState, ViewState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -62,11 +62,22 @@ class CutCommit:
         self._tables: dict[str, TableState] = {} if self._previous is None else dict(self._previous.tables)
         self._views: dict[str, ViewState] = {} if self._previous is None else dict(self._previous.views)
         self._checked: set[str] = set()
+        self._texts: Mapping[str, str] = {}
+
+    def begin_views(self, states: Mapping[str, ViewState], texts: Mapping[str, str]) -> None:
+        """Say which generations the cut begins with, and by which texts it computes them (name -> sum)."""
+        self._views = dict(states)
+        self._texts = dict(texts)
 
     def version(self, table: str) -> int | None:
         """The version to read a table at: this cut's when it is written already, else the manifest's; None: no such."""
         state = self._tables.get(table)
         return None if state is None else state.version
+
+    @property
+    def pending(self) -> Pending:
+        """What was decided before the cut was begun."""
+        return self._pending
 
     @property
     def tables(self) -> dict[str, TableState]:
@@ -139,13 +150,7 @@ class CutCommit:
         if held is not None:
             self._views[name] = self._view_state(held, state.generation, state.sql_sha)
             return
-        self._views[name] = ViewState(
-            version=state.version,
-            generation=state.generation,
-            reason=reason,
-            cut=state.cut,
-            sql_sha=state.sql_sha,
-        )
+        self._views[name] = structs.replace(state, reason=reason)
 
     def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
         """Tell readers of a table what its columns do not tell (`TableState`); a table there is not is passed over."""
@@ -179,7 +184,7 @@ class CutCommit:
             accounts=pending.accounts,
             complete=pending.complete,
             tables=self._tables,
-            views=self._views,
+            views={name: self._told(name, state) for name, state in self._views.items()},
             committed_at_us=committed_at_us,
         )
         self._store.publish(manifest)
@@ -215,6 +220,18 @@ class CutCommit:
 
     def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
         return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)
+
+    def _told(self, name: str, state: ViewState) -> ViewState:
+        """With the text it was made by, and the highest number of its generations: none is ever used twice."""
+        view, _ = layout.split_beside(name)
+        numbers = [state.newest, state.generation]
+        if view == name:
+            before = self._previous.views.get(name) if self._previous is not None else None
+            others = [layout.split_beside(other) for other in {*self._views, *self._texts}]
+            numbers += [number for of, number in others if of == view]
+            numbers.append(0 if before is None else before.newest)
+        text = state.text if state.reason else self._texts.get(name, state.text)
+        return structs.replace(state, text=text, newest=max(numbers))
 
     def _txn(self, app: str) -> Txn:
         return Txn(app, self._pending.cut, self._pending.end_lsn)

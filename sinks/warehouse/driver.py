@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
-from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit, ViewRefused
+from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
@@ -35,9 +35,12 @@ from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_over
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.committer import Committer
 from sinks.warehouse.cutreader import read_marks, read_schemas
+from sinks.warehouse.cutviews import CutViews
 from sinks.warehouse.eventtime import check_event_times, event_time_of
 from sinks.warehouse.fence import Fence
 from sinks.warehouse.fold import Names, TableFold
+from sinks.warehouse.generations import TextStore
+from sinks.warehouse.layout import split_beside
 from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
@@ -45,9 +48,7 @@ from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.restored import check_newest
 from sinks.warehouse.span import START, Mark, Partition, Span, joined, next_span, partition_of
 from sinks.warehouse.sparkfaults import sparked
-from sinks.warehouse.viewrows import check_key
-from sinks.warehouse.viewrun import CutTables, Kept, run_views
-from sinks.warehouse.views import View, bind
+from sinks.warehouse.views import View
 from sinks.warehouse.viewtopics import ViewTopics
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class LakeParts:
     fence: Fence
     views: Sequence[View]
     clock: Clock
+    texts: TextStore
     topics: ViewTopics | None = None
     observer: LakeObserver = field(default_factory=Unobserved)
     closing: ExitStack = field(default_factory=ExitStack)
@@ -89,8 +91,7 @@ class LakeDriver:
         self._passed: Span | None = None
         self._schemas: _Schemas = {}
         self._schemas_at = -1
-        self._behind: dict[str, str] = {}
-        self._unpublished: dict[str, str] = {}
+        self._views = CutViews(parts)
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name)
 
     @property
@@ -115,12 +116,20 @@ class LakeDriver:
         parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
         span = next_span(start, cuts, events_max=parts.settings.events_max)
         if span is None:
-            return False
+            return self._swap()
         span = span if passed is None else joined(passed, span)
         # Heartbeats of an idle source are in the index, too: what says nothing new is not read again.
         self._passed = span if self._manifest is not None and span.end.end_lsn == self.mark.end_lsn else None
         if self._passed is not None:
+            return self._swap()
+        self._apply(span, self._pending(span))
+        return True
+
+    def _swap(self) -> bool:
+        """A source that stands still need not be waited for: what is asked of views can be done at once."""
+        if not self._views.is_due(self._manifest):
             return False
+        span = Span(self.mark, self.mark, 0, {})
         self._apply(span, self._pending(span))
         return True
 
@@ -132,7 +141,8 @@ class LakeDriver:
     def _resume(self) -> None:
         """Finish the cut that was under way, with the range it was begun with."""
         parts, pending = self._parts, self._parts.store.pending()
-        self._publish_views()  # what a driver before this one did not come to
+        if self._manifest is not None:
+            self._views.publish(self._manifest)  # what a driver before this one did not come to
         if pending is None:
             if self._manifest is not None:
                 check_newest(self._manifest, parts.committer)
@@ -140,6 +150,8 @@ class LakeDriver:
         cuts = read_marks(parts.reader, parts.name, self.mark, pending.cuts_offset)
         wanted = [(offset, cut) for offset, cut in cuts if offset < pending.cuts_offset]
         span = next_span(self.mark, wanted, events_max=1 << 62)
+        if pending.cuts_offset == self.mark.cuts_offset:
+            span = Span(self.mark, self.mark, 0, {})  # views were swapped while the source stood still
         if span is None or span.end.end_lsn != pending.end_lsn:
             raise SinkGap(
                 f"cut {pending.cut} was begun up to {Lsn(pending.end_lsn)} and cannot be read again",
@@ -160,7 +172,7 @@ class LakeDriver:
             self._found_new(choice, written, commit)
             self._forget(choice, commit)
             self._describe(choice, schemas, commit)
-            self._views(commit, span)  # 4
+            self._views.apply(commit, span.end.tables, self._manifest)  # 4
         if pending.cut % _COMPACT_EVERY == 0:
             for table, key in sorted(written.items()):
                 commit.compact(table, sort_by=key)
@@ -176,8 +188,8 @@ class LakeDriver:
             merged=span.merged,
             seconds=round(took_s, 3),
         )
-        parts.observer.published(published_cut(self._manifest, self._behind), records=span.records, took_s=took_s)
-        self._publish_views()  # 7
+        parts.observer.published(published_cut(self._manifest, self._views.behind), records=span.records, took_s=took_s)
+        self._views.publish(self._manifest)  # 7
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
 
@@ -250,7 +262,8 @@ class LakeDriver:
     def _forget(self, choice: Choice, commit: CutCommit) -> None:
         """Tables and views that are not wanted any more would soon be older than the cut that names them."""
         views = {view.name for view in self._parts.views}
-        commit.forget(commit.tables.keys() - choice.lake_tables, commit.views.keys() - views)
+        gone = {name for name in commit.views if split_beside(name)[0] not in views}
+        commit.forget(commit.tables.keys() - choice.lake_tables, gone)
 
     def _describe(self, choice: Choice, schemas: _Schemas, commit: CutCommit) -> None:
         """Readers have no schema topic and no settings: tell them the key, and since when a version is true."""
@@ -264,56 +277,9 @@ class LakeDriver:
                 event_time = event_time_of(form, self._parts.settings.event_time) if name == names.history else ""
                 commit.describe(name, key=form.key, event_time=event_time)
 
-    def _views(self, commit: CutCommit, span: Span) -> None:
-        parts = self._parts
-        if not parts.views:
-            return
-        before = self._manifest.tables if self._manifest else {}
-        versions = {table: state.version for table, state in commit.tables.items()}
-        changed = {
-            table for table, version in versions.items() if table not in before or before[table].version != version
-        }
-        cut = CutTables(
-            versions=versions,
-            complete=span.end.tables,
-            previous=self._manifest.views if self._manifest else {},
-            changed=changed,
-        )
-        for step in run_views(parts.spark, bind(parts.views, list(versions)), parts.location, cut):
-            if isinstance(step, Kept):
-                self._keep_view(commit, step.view.name, step.reason)
-                continue
-            try:
-                rows = step.rows()
-                if step.view.view.header.key:
-                    check_key(step.view.name, rows, step.view.view.header.key)
-            except ViewRefused as error:
-                step.left_behind()
-                self._keep_view(commit, step.view.name, error.message)
-            else:
-                step.committed(commit.view(step.view.name, rows, sql_sha=step.view.sha))
-
-    def _publish_views(self) -> None:
-        """Bring the topics of views to the manifest; one that cannot follow holds nobody up, but is spoken of."""
-        parts = self._parts
-        if parts.topics is None or self._manifest is None:
-            return
-        behind = parts.topics.publish(self._manifest, parts.views)
-        for view, reason in behind.items():
-            if self._unpublished.get(view) != reason:
-                log.get().warning("view_topic_left_behind", view=view, reason=reason)
-        self._unpublished = behind
-
-    def _keep_view(self, commit: CutCommit, name: str, reason: str) -> None:
-        """Leave a view as it is. One that cannot be computed holds nobody up, but is spoken of."""
-        commit.keep_view(name, reason)
-        if reason and self._behind.get(name) != reason:
-            log.get().warning("view_left_behind", view=name, reason=reason)
-        self._behind[name] = reason
-
     def _pending(self, span: Span) -> Pending:
         cut = self._manifest.cut if self._manifest else 0
-        end = span.end
+        end, decided = span.end, self._views.decided(self._manifest)
         return Pending(
             cut=cut + 1,
             start_cut=cut,
@@ -324,6 +290,8 @@ class LakeDriver:
             since_lsn=end.since_lsn,
             accounts={f"{topic}-{index}": account for (topic, index), account in end.accounts.items()},
             complete=dict(end.tables),
+            serve=dict(decided.serve),
+            texts=dict(decided.texts),
         )
 
     def _check_there(self, span: Span) -> None:
@@ -375,7 +343,9 @@ class LakeDriver:
 
     def _forget_old(self) -> None:
         store, committer = self._parts.store, self._parts.committer
-        if store.prune(self._parts.settings.keep_cuts):
+        settings = self._parts.settings
+        since_us = int((self._parts.clock.wall_s() - settings.keep_hours * 3600) * 1e6) if settings.keep_hours else None
+        if store.prune(settings.keep_cuts, since_us=since_us):
             published = {} if self._parts.topics is None else self._parts.topics.needed()
             for table, versions in store.needed().items():
                 committer.vacuum(table, versions | published.get(table, set()))

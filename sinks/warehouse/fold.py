@@ -17,7 +17,16 @@ from pyspark.sql import functions as fn
 
 from cdc.errors import SinkUnfit
 from sinks.warehouse import changes, layout, sides
-from sinks.warehouse.columns import HISTORY_COLUMNS, MIRROR_COLUMNS, Evolution, LakeColumn, LakeTable, adds_only, evolve
+from sinks.warehouse.columns import (
+    ARCHIVE_COLUMNS,
+    HISTORY_COLUMNS,
+    MIRROR_COLUMNS,
+    Evolution,
+    LakeColumn,
+    LakeTable,
+    adds_only,
+    evolve,
+)
 from sinks.warehouse.committer import DELETED, VALID_TO, VALID_TO_LSN
 from sinks.warehouse.lake import frame_of
 
@@ -53,6 +62,9 @@ _OWN: Final = {
     VALID_TO_LSN: pa.int64(),
     VALID_TO: pa.timestamp("us", tz="UTC"),
     "_op": pa.string(),
+    "_unchanged": pa.list_(pa.string()),
+    "_partition": pa.int32(),
+    "_offset": pa.int64(),
 }
 
 
@@ -88,6 +100,9 @@ class TableFold:
 
     def found(self, table: LakeTable, names: Names) -> None:
         """Make its lake tables, empty: a view may read a table that has no rows yet. Only when it has no events."""
+        if self._commit.version(names.archive) is None:
+            nothing = _schema(table, ARCHIVE_COLUMNS).empty_table()
+            self._commit.archive(names.archive, nothing, schema_id=table.schema_id)
         if names.mirror and self._commit.version(names.mirror) is None:
             rows = _schema(table, MIRROR_COLUMNS).append(pa.field(DELETED, pa.bool_())).empty_table()
             self._commit.mirror(names.mirror, rows, table.key, schema_id=table.schema_id)

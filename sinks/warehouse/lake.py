@@ -6,8 +6,10 @@ later is what was there when the frame was made, and all frames of a cut are of 
 
 from __future__ import annotations
 
+import uuid
 from datetime import date, datetime
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc.errors import LakeDamaged, SinkBehind, UsageError
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.manifest import Manifest
 
-__all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "read_history", "view_at"]
+__all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "read_history", "read_sql", "view_at"]
 
 
 def read_cut(
@@ -173,6 +175,51 @@ def view_at(
     lake = Lake(path, storage=storage)
     table, state = lake.view(view, lake.manifest(parse_at(at) if isinstance(at, str) else at))
     return frame_of(spark, lake.location, table, state.version)
+
+
+def read_sql(
+    spark: SparkSession,
+    path: Where,
+    sql: str,
+    at: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A query over the tables and views of one cut, all of them as of its LSN.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        sql: one SELECT in Spark's SQL, or in PostgreSQL's with a first line ``-- dialect: postgres``. Names mean what
+            they mean in a view: ``orders``, ``history.orders``, ``archive.orders``, a view.
+        at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
+        storage: as for `read_cut`.
+
+    Raises:
+        SinkBehind: the lake does not reach that LSN.
+        UsageError: no such cut is kept; says which are.
+        ViewRefused: the SQL is none, or names what there is not at that cut.
+    """
+    from sinks.warehouse.views import bind_query, parse_view
+
+    lake = Lake(path, storage=storage)
+    manifest = lake.manifest(parse_at(at) if isinstance(at, str) else at)
+    bound = bind_query(parse_view(Path("query.sql"), sql), list(manifest.views), list(manifest.tables))
+    query = bound.sql
+    mark = f"_{manifest.cut}_{uuid.uuid4().hex[:8]}"
+    for name, table in bound.tables.items():
+        frame_of(spark, lake.location, table, manifest.tables[table].version).createOrReplaceTempView(name + mark)
+        query = query.replace(f"`{name}`", f"`{name}{mark}`")
+    for name, view in bound.views.items():
+        table, state = lake.view(view, manifest)
+        frame_of(spark, lake.location, table, state.version).createOrReplaceTempView(name + mark)
+        query = query.replace(f"`{name}`", f"`{name}{mark}`")
+    try:
+        return spark.sql(query)
+    finally:
+        # A frame holds what its names meant.
+        for name in (*bound.tables, *bound.views):
+            spark.catalog.dropTempView(name + mark)
 
 
 def frame_of(

@@ -75,6 +75,11 @@ def wish_file(view: str) -> str:
     return f"wish-{escape(view)}.json"
 
 
+def is_wish(file: str) -> bool:
+    """Whether a file in the folder of cuts is one of `wish_file`."""
+    return file.startswith("wish-") and file.endswith(".json")
+
+
 def cut_file(cut: int) -> str:
     """The manifest of one cut, in the folder of cuts."""
     return f"{cut:012d}.json"

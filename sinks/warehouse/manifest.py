@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MANIFEST_VERSION: Final = 1
+_MINUTE_US: Final = 60_000_000
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _CutNumber = Annotated[int, msgspec.Meta(ge=1)]
@@ -61,6 +62,8 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it was left as of an older cut; "" when it is as of this one.
         cut: that it was computed at.
         sql_sha: of the SQL it was computed with.
+        text: sum of the text it was made by (`sinks.warehouse.generations`); "": an older release wrote it.
+        newest: the highest number that a generation of the view ever had; 0: that of an older release.
     """
 
     version: _Count
@@ -68,6 +71,8 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     cut: _CutNumber
     sql_sha: str
+    text: str = ""
+    newest: int = 0
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +83,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         accounts: ``topic-partition`` -> (next offset, cumulative count) where the cut ends.
         complete: ``schema.table`` -> complete or snapshotting, where the cut ends.
         plans: of each view, as chosen; a second attempt takes the same.
+        serve, texts: of generations of views, as `sinks.warehouse.generations.Decided` has them.
         others as in `Manifest`.
     """
 
@@ -92,6 +98,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     accounts: dict[str, tuple[int, int]]
     complete: dict[str, str]
     plans: dict[str, str] = {}
+    serve: dict[str, int] = {}
+    texts: dict[str, str] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +177,13 @@ class ManifestStore:
         kept = self.cuts()
         if cut not in kept:
             span = f"cuts {kept[0]} to {kept[-1]} are kept" if kept else "no cut is published yet"
-            raise UsageError(f"cut {cut} is not in the lake: {span}", cut=cut)
+            if kept and kept[0] < cut < kept[-1]:
+                span += f", of older ones one a minute; {max(one for one in kept if one < cut)} is the one before"
+            raise UsageError(
+                f"cut {cut} is not in the lake: {span}",
+                hint="keep_cuts and keep_hours of the sink say how long a cut can be read",
+                cut=cut,
+            )
         return self._load(cut)
 
     def at_lsn(self, lsn: int) -> Manifest | None:
@@ -249,9 +263,19 @@ class ManifestStore:
         self._disk.replace(layout.CURRENT_FILE, data)
         self._disk.remove(layout.PENDING_FILE)
 
-    def prune(self, keep: int) -> list[int]:
-        """Forget all but the newest `keep` cuts, at least one; the current one always stays. Returns the gone ones."""
-        gone = self.cuts()[: -max(keep, 1)]
+    def prune(self, keep: int, *, since_us: int | None = None) -> list[int]:
+        """Forget all but the newest `keep` cuts, at least one; the current one always stays. Returns the gone ones.
+
+        With `since_us`, of older ones the first of each minute stays that was published at that time or later.
+        """
+        gone: list[int] = []
+        minute = -1
+        for cut in self.cuts()[: -max(keep, 1)]:
+            at_us = None if since_us is None else self._load(cut).committed_at_us
+            if at_us is None or since_us is None or at_us < since_us or at_us // _MINUTE_US == minute:
+                gone.append(cut)
+            else:
+                minute = at_us // _MINUTE_US
         for cut in gone:
             self._disk.remove(layout.cut_file(cut))
         return gone

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from cdc.lsn import Lsn
 from cdc.telemetry.sinkstatus import PublishedCut
+from sinks.warehouse.generations import is_resting
 from sinks.warehouse.manifest import Manifest
 
 
@@ -43,5 +44,6 @@ def published_cut(manifest: Manifest, behind: Mapping[str, str]) -> PublishedCut
         number=manifest.cut,
         end_lsn=Lsn(manifest.end_lsn),
         published_us=manifest.committed_at_us,
-        views_behind=missing | {name: state.reason for name, state in manifest.views.items() if state.reason},
+        views_behind=missing
+        | {name: state.reason for name, state in manifest.views.items() if state.reason and not is_resting(state)},
     )

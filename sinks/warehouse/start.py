@@ -27,6 +27,7 @@ from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.driver import LakeDriver, LakeParts
 from sinks.warehouse.fence import Fence
+from sinks.warehouse.generations import TextStore
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
 from sinks.warehouse.location import Location
 from sinks.warehouse.look import Lake
@@ -85,6 +86,7 @@ def start(
                 committer=DeltaRs(location),
                 fence=fence,
                 views=views,
+                texts=TextStore(location),
                 topics=ViewTopics(
                     config.name,
                     sink,

@@ -55,14 +55,14 @@ class Versions:
             shared = old.files & new.files if self.old.table == self.new.table and old.schema == new.schema else set()
             form = row_form(self.name, self.view, old.schema, self.key)
             for table in old.parts(without=shared):
-                before.update((key, _digest(row)) for key, row in form.rows(table))
+                before.update((key, digest(row)) for key, row in form.rows(table))
         form = row_form(self.name, self.view, new.schema, self.key)
         for table in new.parts(without=shared):
             for key, row in form.rows(table):
                 held = before.pop(key, None)
                 if held is None:
                     yield Difference("c", key, row)
-                elif held != _digest(row):
+                elif held != digest(row):
                     yield Difference("u", key, row)
         for key in before:
             yield Difference("d", key, None)
@@ -82,5 +82,6 @@ class _Pinned:
             yield self._fragments[path].to_table(schema=self.schema)
 
 
-def _digest(row: bytes) -> bytes:
+def digest(row: bytes) -> bytes:
+    """What a row is told from others by."""
     return blake2b(row, digest_size=_DIGEST_BYTES).digest()

@@ -98,13 +98,13 @@ class RowForm:
                 view=self.record.table,
             ) from None
         names = [name for name, _ in columns]
-        keys = [dict(columns)[name] for name in self.key]
-        found = []
-        for values, key in zip(
-            zip(*(column for _, column in columns), strict=True), zip(*keys, strict=True), strict=True
-        ):
-            found.append((_json(dict(zip(self.key, key, strict=True))), _json(dict(zip(names, values, strict=True)))))
-        return found
+        by_name = dict(columns)
+        keys = list(zip(*(by_name[name] for name in self.key), strict=True)) or [()] * batch.num_rows
+        rows = zip(*by_name.values(), strict=True)
+        return [
+            (_json(dict(zip(self.key, key, strict=True))), _json(dict(zip(names, row, strict=True))))
+            for key, row in zip(keys, rows, strict=True)
+        ]
 
 
 class Envelope:

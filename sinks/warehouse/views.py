@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -28,6 +28,7 @@ from sinks.warehouse.naming import candidates, spelled, there_is
 from sinks.warehouse.translating import rewritten
 from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, check_words, line_of
 from sinks.warehouse.viewheader import Header, read_header
+from sinks.warehouse.viewmacros import Expanded, check_as_of, expand, kinds_of
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
@@ -160,18 +161,36 @@ def parse_view(file: Path, sql: str) -> View:
     if isinstance(header, Finding):
         raise _refused(file, header)
     dialect = header.dialect
-    tokens, query = _parse(file, sql, dialect)
+    plain = _expanded(file, sql, dialect)
+    tokens, query = _parse(file, plain, dialect)
     finding = check_words(tokens) or check_tree(query, dialect)
     if finding is not None:
         raise _refused(file, finding)
-    lines = {_folded(_parts(table)): line_of(table) for table in _tables(query)}
-    spark_sql = sql if dialect == "spark" else _translate(file, query)
+    lines = {_folded(_parts(table)): line_of(table) for table in table_names(query)}
+    spark_sql = plain if dialect == "spark" else _translate(file, query)
     spark = query if dialect == "spark" else _parse(file, spark_sql, "spark")[1]
-    references = tuple(sorted((_reference(table, lines) for table in _tables(spark)), key=lambda found: found.start))
+    references = tuple(
+        sorted((_reference(table, lines) for table in table_names(spark)), key=lambda found: found.start)
+    )
     for found in references:
         if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
             raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
     return View(file.stem, sql, file, header, spark_sql, references)
+
+
+def bind_query(query: View, views: Collection[str], tables: Collection[str]) -> BoundView:
+    """A query that is no view of the lake, over these views and lake tables. Raises ViewRefused."""
+    return _bind(query, {view.lower(): view for view in views}, tables)
+
+
+def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView | tuple[View, ViewRefused]]:
+    """As `bind`, one at a time, with what is refused."""
+    names = {view.name.lower(): view.name for view in views}
+    for view in views:
+        try:
+            yield _bind(view, names, tables)
+        except ViewRefused as error:
+            yield view, error
 
 
 def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
@@ -193,6 +212,22 @@ def temporary(table: str) -> str:
     """The temporary view that stands for a lake table or ``views/<name>`` in what Spark runs: a plain identifier."""
     digest = hashlib.sha256(table.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
+
+
+def _expanded(file: Path, sql: str, dialect: str) -> str:
+    """The text with SQL in the place of the words for joins in time. Raises ViewRefused."""
+    try:
+        tokens = list(sqlglot.tokenize(sql, read=dialect))
+    except SqlglotError:
+        return sql  # `_parse` says what is wrong with it
+    found = expand(sql, tokens)
+    if isinstance(found, Expanded) and found.as_of:
+        kinds = kinds_of(table_names(_parse(file, found.sql, dialect)[1]))
+        finding = check_as_of(found.as_of, kinds)
+        found = finding or expand(sql, tokens, kinds)
+    if isinstance(found, Finding):
+        raise _refused(file, found)
+    return found.sql
 
 
 def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
@@ -247,7 +282,7 @@ def _translate(file: Path, query: exp.Query) -> str:
         ) from error
 
 
-def _tables(query: exp.Query) -> list[exp.Table]:
+def table_names(query: exp.Query) -> list[exp.Table]:
     """The tables a query reads: not the names of its own WITH, nor functions in FROM, nor names in hints."""
     return [
         table

@@ -14,7 +14,7 @@ Versions that a topic is as of are never vacuumed (`needed`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -22,9 +22,9 @@ import msgspec
 from msgspec import structs
 
 from cdc.encode.partition import partition_of
-from cdc.errors import ViewRefused
+from cdc.errors import SinkUnfit, ViewRefused
 from cdc.kafka.admin import TopicAdmin
-from cdc.model.names import sink_group, view_cuts_topic, view_schema_topic, view_topic
+from cdc.model.names import VIEWS, sink_group, view_cuts_topic, view_schema_topic, view_topic
 from cdc.model.progress import SchemaKey
 from cdc.publish.ledger import roll
 from cdc.publish.topic_rules import data_want, view_log_wants
@@ -123,6 +123,7 @@ class ViewTopics:
             if not wanted and not self._were_published():
                 return {}
             self._open()
+        _refuse_schema(manifest, wanted)
         # Two manifests may end at one LSN: events of the second are behind those of the first.
         same = self._last is not None and self._last.commit_lsn == manifest.end_lsn
         self._batch.ordinal = self._last.ordinal if self._last is not None and same else 0
@@ -285,6 +286,17 @@ class ViewTopics:
             create=self._kafka.create_topics,
             recorded_partitions={topic: mark.partition_count for topic, mark in recorded.items()},
             recorded_topic_ids={topic: mark.topic_id for topic, mark in recorded.items()},
+        )
+
+
+def _refuse_schema(manifest: Manifest, wanted: Collection[str]) -> None:
+    """Raises SinkUnfit when captured tables have the topics that views are to have."""
+    taken = sorted(table for table in manifest.complete if table.startswith(f"{VIEWS}."))
+    if taken and wanted:
+        raise SinkUnfit(
+            f"the schema {VIEWS} is captured ({', '.join(taken[:3])}): its topics have the names of views",
+            hint=f"leave it out of source.tables, or take `-- publish: topic` out of {', '.join(sorted(wanted))}",
+            table=taken[0],
         )
 
 

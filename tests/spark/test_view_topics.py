@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from cdc.config.settings import Kafka
+from cdc.clock import SystemClock
+from cdc.config.settings import Kafka, Search
 from cdc.errors import ProducerFenced
 from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
 from cdc.model.names import view_cuts_topic, view_schema_topic, view_topic
 from cdc.model.progress import SchemaRecord
+from cdc.reach import is_at
+from cdc.sinksight import applied_sight
+from cdc.verify.latest import Sample
+from cdc.verify.stores import verify_store
+from sinks.memory import MemoryTarget
 from sinks.warehouse.viewmarks import BEHIND, ViewCut, decoded
 from tests.fixtures.lake import LakeSite, lake_site
+from tests.fixtures.sinksite import SINK, config_of, sinking
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +53,9 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
     yield from lake_site(capture, spark, tmp_path, views=str(views))
 
 
-def _begun(lake: LakeSite) -> Daemon:
+def _begun(lake: LakeSite, sections: dict[str, dict[str, Any]] | None = None) -> Daemon:
     """Six orders of two lines each are in the log."""
-    daemon = lake.capture.running()
+    daemon = lake.capture.running(sections)
     lake.capture.sql(
         "insert into orders select n, 'n' || n from generate_series(1, 6) n",
         "insert into lines select n, l, n + l / 4.0 from generate_series(1, 6) n, generate_series(1, 2) l",
@@ -54,7 +64,7 @@ def _begun(lake: LakeSite) -> Daemon:
     return daemon
 
 
-class _Log:
+class TopicLog:
     """What is in the topics of a site, committed records only."""
 
     def __init__(self, site: LakeSite) -> None:
@@ -81,7 +91,7 @@ class _Log:
 
 
 def test_topic_of_a_view_has_each_change_once_and_says_which_cut_it_is_as_of(lake: LakeSite) -> None:
-    site, log = lake.capture, _Log(lake)
+    site, log = lake.capture, TopicLog(lake)
     daemon = _begun(lake)
     driver = lake.driver()
     lake.settle(daemon, driver)
@@ -123,7 +133,7 @@ def test_topic_of_a_view_has_each_change_once_and_says_which_cut_it_is_as_of(lak
 def test_driver_that_dies_between_manifest_and_topic_loses_and_doubles_nothing(
     lake: LakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, log = lake.capture, _Log(lake)
+    site, log = lake.capture, TopicLog(lake)
     daemon = _begun(lake)
     driver = lake.driver()
     lake.settle(daemon, driver)
@@ -140,14 +150,20 @@ def test_driver_that_dies_between_manifest_and_topic_loses_and_doubles_nothing(
     monkeypatch.setattr(topics._sender, "send", die)
     with pytest.raises(Dead):
         lake.settle(daemon, driver)
-    before = len(log.view())
+    before = log.view()
     ahead = lake.manifest()
     assert log.cuts()[-1].cut < ahead.cut, "the test is weaker than it says"
 
     again = lake.driver()
     again._resume()
     assert log.cuts()[-1].end_lsn == ahead.end_lsn
-    assert [value and value["op"] for _, value in log.view()[before:]] in (["u", "d", None], ["d", None, "u"])
+    new = [record for record in log.view() if record not in before]
+    assert sorted((key, value and value["op"]) for key, value in new if value) == [
+        (b'{"id":1}', "u"),
+        (b'{"id":5}', "d"),
+    ]
+    assert (b'{"id":5}', None) in new
+    assert len(log.view()) == len(before) + 3
     count = len(log.cuts())
     again._resume()
     assert len(log.cuts()) == count, "what is in the topic was sent again"
@@ -161,7 +177,7 @@ def test_driver_that_dies_between_manifest_and_topic_loses_and_doubles_nothing(
 def test_many_changes_are_one_spread_cut_that_goes_on_where_a_crash_ended_it(
     lake: LakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, log = lake.capture, _Log(lake)
+    log = TopicLog(lake)
     monkeypatch.setattr("sinks.warehouse.viewtopics.RECORDS_MAX", 2)
     daemon = _begun(lake)
     driver = lake.driver()
@@ -194,17 +210,49 @@ def test_many_changes_are_one_spread_cut_that_goes_on_where_a_crash_ended_it(
 
 
 def test_view_whose_key_is_not_one_is_left_behind_and_nothing_is_published(lake: LakeSite, tmp_path: Path) -> None:
-    site, log = lake.capture, _Log(lake)
+    site, log = lake.capture, TopicLog(lake)
     (tmp_path / "views" / "prices.sql").write_text("-- key: line\n-- publish: topic\nselect line, price from lines")
     daemon = _begun(lake)
     driver = lake.driver()
 
     lake.settle(daemon, driver)
 
-    reason = driver._behind["prices"]
+    reason = driver._views.behind["prices"]
     assert "view prices cannot have the key line: 12 rows have 2 keys" in reason
     assert log.cuts()[-1].tables == {"views.order_document": "complete", "views.prices": BEHIND}
     assert log.cuts()[-1].changed.keys() == {
         f"{view_topic(site.name, 'order_document')}-0",
         f"{view_topic(site.name, 'order_document')}-1",
     }
+
+
+def test_sink_of_a_view_follows_its_topic_and_says_how_far_it_is(lake: LakeSite, tmp_path: Path) -> None:
+    site = lake.capture
+    sink = {"kind": "search", "url": "http://127.0.0.1:1", "tables": ["views.*"]}
+    warehouse = {"kind": "warehouse", "path": str(lake.path), "views": str(tmp_path / "views")}
+    daemon = _begun(lake, {f"sinks.{SINK}": sink, "sinks.lake": warehouse})
+    driver, target, config = lake.driver(), MemoryTarget(), config_of(site)
+    lake.settle(daemon, driver)
+
+    with ExitStack() as closing:
+        closing.enter_context(sinking(config, target))
+        settings = config.sinks[SINK]
+        assert isinstance(settings, Search)
+        sight = applied_sight(config, SINK, settings, closing)
+        site.sql("update orders set note = 'seen' where id = 4", "delete from lines where order_id = 3")
+        manifest = lake.settle(daemon, driver)
+        until(lambda: is_at(sight.look(), Lsn(manifest.end_lsn)), "the sink has the view")
+
+        held = {one.key: one.content for one in target.held(view_topic(site.name, "order_document")) if one.content}
+        assert held.keys() == {b'{"id":%d}' % n for n in (1, 2, 4, 5, 6)}
+        assert held[b'{"id":4}'] == {
+            "id": 4,
+            "note": "seen",
+            "total": "8.75",
+            "lines": [{"line": 1, "price": "4.25"}, {"line": 2, "price": "4.50"}],
+        }
+        (found,) = verify_store(config, SINK, target, (), clock=SystemClock(), sample=Sample(1.0, 0), repair=False)
+        assert (found.table, found.compared, found.ok) == ("views.order_document", 5, True)
+        site.sql("insert into lines values (7, 1, 1)")
+        daemon.until_position(site.wal())
+        assert not is_at(sight.look(), site.wal()), "the lake has not made that cut"
