@@ -115,9 +115,8 @@ class StoresRun:
 
     def of_views(self) -> list[tuple[str, str]]:
         """What was asked of index and cache about views, and the answer in a line."""
-        found = self._search(
-            "documents.views.order_document", {"query": {"match": {"lines.product": "Kettle"}}, "size": 1}
-        )
+        bought = {"nested": {"path": "lines", "query": {"match": {"lines.product": "Kettle"}}}}
+        found = self._search("documents.views.order_document", {"query": bought, "size": 1})
         document: dict[str, Any] = found or {"number": "-", "customer": {"name": "-"}, "lines": []}
         order = f"order {document['number']} of {document['customer']['name']}, {len(document['lines'])} lines"
         best = self._get(f"{NAME}:answers:views.top_customers:1")
