@@ -1,7 +1,7 @@
 """What a cut costs a view, by each plan, over bases and changes of several sizes: writes of the result included.
 
-A lake without Kafka: each cut merges made-up changes into the mirrors and has the driver keep its views. Of each view
-there is one copy a plan, and one that the driver chooses for (`auto`), all kept in the same cut one after the other,
+A lake without Kafka: each cut merges made-up changes into the mirrors and has its views kept. Of each view
+there is one copy a plan, and one whose plan is chosen (`auto`), all kept in the same cut one after the other,
 in another order each time: so every plan sees the same changes on the same machine at nearly the same moment. Times
 are of the view alone, reading, computing and committing; merging the mirrors is the same for all and reported apart.
 
@@ -20,29 +20,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
-from cdc.clock import SystemClock
-from cdc.config.settings import Warehouse
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.driver import LakeDriver, LakeParts
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.location import Location
 from sinks.warehouse.look import Lake
-from sinks.warehouse.manifest import ManifestStore, Pending
+from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
 from sinks.warehouse.session import SparkOptions, close_session, open_session
 from sinks.warehouse.views import View, parse_view
 from tests.bench.viewdata import KINDS, Sizes, base, changes
+from tests.bench.viewkeeping import Keeping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
 AUTO: Final = "auto"
 PLANS: Final = ("recompute", "affected", "delta")
 REPETITIONS: Final = 5
-_WARM_UPS: Final = 2  # cuts of a cell that are not counted: compiled code, and the chooser's first looks
+_WARM_UPS: Final = 1  # cuts of a cell that are not counted: compiled code, and the chooser's first looks
 _COMPARED_ROWS_MAX: Final = 1_000_000
 VIEWS: Final = {
     "document": (
@@ -105,19 +102,20 @@ WHOLE: Final = tuple(
 )
 
 
-def measure_views(folder: Path, cells: Sequence[Cell] = SMALL, names: Sequence[str] = ()) -> list[Measured]:
+def measure_views(
+    folder: Path, cells: Sequence[Cell] = SMALL, names: Sequence[str] = (), repetitions: int = REPETITIONS
+) -> list[Measured]:
     """All cells, those of one base in one lake. `names` are the views; all when empty."""
     found: list[Measured] = []
     options = SparkOptions(master="local[2]", memory="3g", scratch=folder / "spark")
     spark = open_session(options, machine=Machine.here(), progress=Silent())
     try:
         for lines in dict.fromkeys(cell.lines for cell in cells):
-            with ExitStack() as closing:
-                bench = _Bench(spark, folder / f"lake-{lines}", Sizes(lines), names or tuple(VIEWS), closing)
-                for cell in cells:
-                    if cell.lines == lines:
-                        found += bench.cell(cell)
-                bench.compare()
+            bench = _Bench(spark, folder / f"lake-{lines}", Sizes(lines), names or tuple(VIEWS))
+            for cell in cells:
+                if cell.lines == lines:
+                    found += bench.cell(cell, repetitions)
+            bench.compare()
     finally:
         close_session(spark)
     return found
@@ -161,40 +159,25 @@ def summary(found: Sequence[Measured]) -> dict[str, Any]:
 
 
 class _Bench:
-    """One lake, and a driver that reads no topic."""
+    """One lake, and keepers of its views."""
 
-    def __init__(
-        self, spark: SparkSession, folder: Path, sizes: Sizes, names: Sequence[str], closing: ExitStack
-    ) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, sizes: Sizes, names: Sequence[str]) -> None:
         self._spark, self._sizes = spark, sizes
         self._location = Location.of(folder)
         self._store, self._committer = ManifestStore(folder), DeltaRs(self._location)
         self._views = {(name, plan): _view(name, plan) for name in names for plan in _plans(name)}
         self._chance = random.Random(sizes.lines)
         self._cut = 0
-        parts = LakeParts(
-            name="viewbench",
-            location=self._location,
-            settings=Warehouse(path=str(folder)),
-            spark=spark,
-            kafka_options={},
-            reader=cast("Any", None),
-            store=self._store,
-            committer=self._committer,
-            fence=cast("Any", SimpleNamespace(name="viewbench")),
-            views=(),
-            clock=SystemClock(),
-            closing=closing,
-        )
-        self._parts, self._driver = parts, LakeDriver(parts)
+        self._manifest: Manifest | None = None
+        self._keepers = {view.name: Keeping(spark, self._location, view) for view in self._views.values()}
         with self._made(base(sizes, seed=1)):
             for view in self._views.values():
                 self._keep(view)
 
-    def cell(self, cell: Cell) -> list[Measured]:
-        """`REPETITIONS` cuts, each with every copy of every view, in another order each time."""
+    def cell(self, cell: Cell, repetitions: int) -> list[Measured]:
+        """So many cuts, each with every copy of every view, in another order each time."""
         found = []
-        for number in range(_WARM_UPS + REPETITIONS):
+        for number in range(_WARM_UPS + repetitions):
             rows = changes(self._sizes, cell.changes, cell.kind, seed=1000 * self._cut + number)
             with self._made(rows) as merged_s:
                 for name, plan in self._chance.sample(list(self._views), len(self._views)):
@@ -225,14 +208,8 @@ class _Bench:
                     raise SystemExit(f"bench: {name} by {plan} differs from recompute in {different} rows")
 
     def _keep(self, view: View) -> str:
-        """Have the driver keep this one view in the cut that is open; returns the plan it ran."""
-        self._parts.views = (view,)
-        span = cast("Any", SimpleNamespace(end=SimpleNamespace(tables=self._complete)))
-        self._driver._views(self._commit, span)
-        state = self._commit.views[view.name]
-        if state.reason:
-            raise SystemExit(f"bench: {view.name} is left behind: {state.reason}")
-        return ran_plan(state)
+        """Keep this one view in the cut that is open; returns the plan it ran."""
+        return self._keepers[view.name].keep(self._commit, self._manifest, self._complete)
 
     @contextmanager
     def _made(self, rows: dict[str, pa.Table]) -> Iterator[float]:
@@ -257,13 +234,7 @@ class _Bench:
             self._commit.mirror(table, given, ("id",), schema_id="1")
             self._commit.describe(table, key=("id",))
         yield time.monotonic() - began_s
-        published = self._commit.publish(name="viewbench", committed_at_us=time.time_ns() // 1000)
-        self._driver._manifest = published
-
-
-def ran_plan(state: object) -> str:
-    """How a view was kept, as its state says; releases before the planner only recompute."""
-    return str(getattr(state, "plan", "") or "recompute")
+        self._manifest = self._commit.publish(name="viewbench", committed_at_us=time.time_ns() // 1000)
 
 
 def _plans(name: str) -> tuple[str, ...]:
@@ -303,6 +274,7 @@ def main() -> int:
     parser.add_argument("--changes", type=int, action="append", help="only cuts of so many changes")
     parser.add_argument("--kind", choices=KINDS, action="append", help="only such keys")
     parser.add_argument("--view", choices=tuple(VIEWS), action="append", help="only these views")
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     parser.add_argument("--csv", type=Path, help="where raw data goes")
     options = parser.parse_args()
     cells = [
@@ -315,7 +287,9 @@ def main() -> int:
     found: list[Measured] = []
     for lines in dict.fromkeys(cell.lines for cell in cells):
         with tempfile.TemporaryDirectory(dir=Machine.here().cache) as folder:
-            part = measure_views(Path(folder), [cell for cell in cells if cell.lines == lines], options.view or ())
+            part = measure_views(
+                Path(folder), [cell for cell in cells if cell.lines == lines], options.view or (), options.repetitions
+            )
         if options.csv:
             write_csv(part, options.csv)
         found += part
