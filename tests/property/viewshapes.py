@@ -15,7 +15,8 @@ BY_KEYS: Final[dict[str, str]] = {
     "looked_up_using": "select id, tier, status from (select id as customer_no, tier from customers) c join "
     "(select id, status, customer_id as customer_no from orders) o using (customer_no)",
     "comma": "select o.id, c.region from orders o, customers c where o.customer_id = c.id and c.tier > 0",
-    "left": "select o.id, o.status, c.region from orders o left join customers c on o.customer_id = c.id and c.tier = 1",
+    "left": "select o.id, o.status, c.region from orders o left join customers c "
+    "on o.customer_id = c.id and c.tier = 1",
     "left_filtered": "select o.id, c.region from orders o left join customers c on o.customer_id = c.id "
     "where c.id is null or c.tier = 2",
     "left_only_right": "select c.id, c.region, o.status from customers c left join orders o on o.customer_id = c.id",
@@ -59,7 +60,8 @@ BY_KEYS: Final[dict[str, str]] = {
     "not_in": "select id, region from customers where id not in (select customer_id from orders where status = 'paid')",
     "not_in_known": "select id from customers where id not in "
     "(select customer_id from orders where customer_id is not null)",
-    "in_for_row": "select c.id from customers c where c.tier in (select o.cents from orders o where o.customer_id = c.id)",
+    "in_for_row": "select c.id from customers c where c.tier in "
+    "(select o.cents from orders o where o.customer_id = c.id)",
     "not_in_for_row": "select c.id from customers c where c.tier not in "
     "(select o.cents from orders o where o.customer_id = c.id)",
     "value_for_row": "select c.id, (select count(*) from orders o where o.customer_id = c.id) as n from customers c",
@@ -165,19 +167,19 @@ RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
         "one value of all rows",
     ),
     "correlated_twice": (
-        "select c.id from customers c where exists (select 1 from orders o where o.customer_id = c.id and exists "
-        "(select 1 from lines l where l.order_id = o.id and l.qty = c.tier))",
+        (
+            "select c.id from customers c where exists (select 1 from orders o where o.customer_id = c.id and exists "
+            "(select 1 from lines l where l.order_id = o.id and l.qty = c.tier))"
+        ),
         "reads tables around both",
     ),
     "constant": ("select 1 as one from orders", "no column of it says"),
 }
 """Not kept by keys, and a part of the reason that is given."""
 
-BY_DELTA: Final = ("grouped", "friends", "grouped_by_place", "keyless_grouped", "nulls_key", "sums_of_lines")
-
 SUMS: Final[dict[str, str]] = {
-    "sums_of_lines": f"select c.region, count(*) as n, sum(l.qty) as qty, avg(l.qty) as aq, count(o.cents) as k {_LINES} "
-    "where c.tier > 0 group by c.region",
+    "sums_of_lines": "select c.region, count(*) as n, sum(l.qty) as qty, avg(l.qty) as aq, count(o.cents) as k "
+    f"{_LINES} where c.tier > 0 group by c.region",
     "sums_self": f"select a.follower, b.followee, count(*) as n, sum(b.since) as s {_FOLLOWED} "
     "group by a.follower, b.followee",
     "sums_of_paid": "select o.customer_id, count(*) as n, sum(l.qty * o.cents) as q from orders o "

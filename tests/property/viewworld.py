@@ -118,7 +118,7 @@ class Kept:
         self.kept: Counter[str] = Counter()
         self.by_delta: Counter[str] = Counter()
         self._without_old = without_old_images
-        self._db = duckdb.connect()
+        self._db = duckdb.connect(config={"threads": 1})
         self._known = relations()
         self.plans: dict[str, ViewPlan] = {}
         self._schemas: dict[str, pa.Schema] = {
@@ -142,7 +142,7 @@ class Kept:
             before = self._rows[name]
             after = self._kept(name, sql, changed & set(self.plans[name].inputs))
             self._rows[name] = after
-            if self._register(name, before, after):
+            if any(name in plan.inputs for plan in self.plans.values()) and self._register(name, before, after):
                 changed.add(name)
             self._delta(name, changed & set(self.plans[name].inputs))
 
@@ -173,18 +173,18 @@ class Kept:
             return self._rows[name]
         if plan.obstacle(changed):
             self.recomputed[name] += 1
-            return self._run(sql).to_pylist()
+            return self._listed(sql)
         try:
             keys = self._run(plan.keys_sql(changed))
         except Unplannable:
             self.recomputed[name] += 1
-            return self._run(sql).to_pylist()
+            return self._listed(sql)
         self.kept[name] += 1
         self._db.register("k", keys)
-        fresh = self._run(plan.rows_sql("k"))
+        fresh = self._listed(plan.rows_sql("k"))
         gone = {_key(row, plan.key) for row in keys.to_pylist()}
-        assert {_key(row, plan.key) for row in fresh.to_pylist()} <= gone
-        return [row for row in self._rows[name] if _key(row, plan.key) not in gone] + fresh.to_pylist()
+        assert {_key(row, plan.key) for row in fresh} <= gone
+        return [row for row in self._rows[name] if _key(row, plan.key) not in gone] + fresh
 
     def _delta(self, name: str, changed: set[str]) -> None:
         delta = self.plans[name].delta
@@ -214,6 +214,10 @@ class Kept:
         with_weight = schema.append(pa.field(WEIGHT, pa.int32()))
         self._db.register(images(name), pa.Table.from_pylist(seen, schema=with_weight))
         return bool(gone or come)
+
+    def _listed(self, sql: str) -> list[Row]:
+        rows: list[Row] = self._run(sql).to_pylist()
+        return rows
 
     def _run(self, sql: str) -> pa.Table:
         return self._db.sql(in_duckdb(sql)).to_arrow_table()

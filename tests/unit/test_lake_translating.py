@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlglot
+from sqlglot import exp
 
 from cdc.errors import ViewRefused
 from sinks.warehouse.views import parse_view, read_view
@@ -78,7 +79,11 @@ def test_the_demos_views_are_read_and_have_a_query_for_postgresql() -> None:
         beside = folder / f"{name}.pgsql"
         assert (view.dialect == "postgres") != beside.exists()
         if name != "daily_revenue":  # sqlglot misreads its window
-            columns = sqlglot.parse_one(
-                beside.read_text() if beside.exists() else view.sql, read="postgres"
-            ).named_selects
-            assert columns == sqlglot.parse_one(view.spark_sql, read="spark").named_selects
+            text = beside.read_text() if beside.exists() else view.sql
+            assert columns(text, "postgres") == columns(view.spark_sql, "spark")
+
+
+def columns(text: str, dialect: str) -> list[str]:
+    query = sqlglot.parse_one(text, read=dialect)
+    assert isinstance(query, exp.Query)
+    return query.named_selects

@@ -1,4 +1,4 @@
-"""From the normal form of a query to its tree (`tree`). Raises Unplannable with the reason where there is none. Pure."""
+"""From the normal form of a query to its tree; Unplannable says why where there is none. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sinks.warehouse.planner.tree import (
     From,
     Inner,
     Leaf,
-    Node,
     Outer,
     Sets,
     aliases,
@@ -34,7 +33,7 @@ _SELECT_ARGS: Final = frozenset(
 )
 
 
-def analyse(query: exp.Query, relations: Mapping[str, Relation]) -> Node:
+def analyse(query: exp.Query, relations: Mapping[str, Relation]) -> Block | Sets:
     """The tree of a query in normal form."""
     if isinstance(query, exp.Subquery):
         return analyse(query.this, relations)
@@ -169,7 +168,7 @@ class _Analysis:
             return Depends(left, Leaf(alias, node), (_compared(asks, column),))
         if not isinstance(subquery, exp.Select):
             raise Unplannable("a UNION in a subquery for each row")
-        tie = [] if asks is None else [_tie(asks, subquery)]
+        tie = [_tie(asks, subquery)] if isinstance(asks, exp.In) else []
         right, tied = _Analysis(subquery, self.relations).correlated(aliases(left))
         return Depends(left, right, (*tied, *tie))
 
@@ -247,7 +246,7 @@ def _directly(subquery: exp.Expr, holder: exp.Expr) -> bool:
         above = above.parent
     if above is not holder:
         return False
-    return not isinstance(holder, exp.In) or not _within(subquery, holder.this) and subquery is not holder.this
+    return not isinstance(holder, exp.In) or not (subquery is holder.this or _within(subquery, holder.this))
 
 
 def _tie(asks: exp.In, query: exp.Expr) -> exp.Expr:

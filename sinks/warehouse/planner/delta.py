@@ -153,22 +153,15 @@ def _state_sql(
 ) -> str:
     """The state of the join of these relations, each alias having the one named."""
     group = block.group or ()
-    keys = [f"{one.sql('spark')} as {quoted(name)}" for name, one in block.outputs.items() if one in group]
-    chosen = ", ".join([*_first_of_each(block, keys), *(made.replace("{w}", weight) for made in sums)])
+    # A value that stands in two columns is in the state once, under the last name.
+    names = {one: name for name, one in block.outputs.items() if one in group}
+    keys = [f"{one.sql('spark')} as {quoted(name)}" for one, name in names.items()]
+    chosen = ", ".join([*keys, *(made.replace("{w}", weight) for made in sums)])
     source = " cross join ".join(f"{quoted(relations[leaf.alias])} {quoted(leaf.alias)}" for leaf in tables)
     conditions = block.source.conditions if isinstance(block.source, Inner) else ()
     where = " and ".join(f"({one.sql('spark')})" for one in conditions)
     by = ", ".join(one.sql("spark") for one in group)
     return f"select {chosen} from {source}" + (f" where {where}" if where else "") + f" group by {by}"
-
-
-def _first_of_each(block: Block, keys: list[str]) -> list[str]:
-    """Without a second column of the same value; the last name is the one that `delta_plan` keeps."""
-    kept = {
-        one: text
-        for one, text in zip((one for one in block.outputs.values() if one in (block.group or ())), keys, strict=True)
-    }
-    return list(kept.values())
 
 
 def _version(name: str, place: int) -> str:

@@ -54,9 +54,8 @@ def unique_key(node: Node) -> tuple[str, ...]:
     if node.group is not None or node.distinct:
         values = node.group if node.group is not None and not node.distinct else tuple(node.outputs.values())
         place = _places(node)
-        found = _of_table(node, [place[ref] for one in values if (ref := _ref(one)) in place])
-        return found
-    owners = _undetermined([leaf for leaf in _own_tables(node.source)], node.source)
+        return _of_table(node, [place[ref] for one in values if (ref := _ref(one)) in place])
+    owners = _undetermined(_own_tables(node.source), node.source)
     mandatory = {leaf.alias for leaf in required(node.source)}
     if any(leaf.alias not in mandatory for leaf in owners):
         return ()
@@ -164,10 +163,12 @@ def _equal_columns(source: From) -> Iterable[tuple[exp.Column, exp.Column]]:
         yield from _equal_columns(source.left)
         return
     for condition in source.conditions:
-        if isinstance(condition, exp.EQ) and isinstance(condition.left, exp.Column):
-            if isinstance(condition.right, exp.Column):
-                yield condition.left, condition.right
-                yield condition.right, condition.left
+        if not isinstance(condition, exp.EQ):
+            continue
+        left, right = condition.left, condition.right
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            yield left, right
+            yield right, left
     if isinstance(source, Outer):
         yield from _equal_columns(source.left)
         yield from _equal_columns(source.right)

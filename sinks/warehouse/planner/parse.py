@@ -1,4 +1,4 @@
-"""One form for every query: no WITH, no ``*``, no USING, each column with its table, each table with an alias of its own.
+"""One form for every query: no WITH, ``*`` or USING, columns with their tables, each table with its own alias.
 
 The query that a view runs by is the text of its file. This form is only for the incremental plans, and their result is
 compared with the text's own columns and types before it is used (`sinks.warehouse.incremental`).
@@ -6,6 +6,7 @@ compared with the text's own columns and types before it is used (`sinks.warehou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import count
 from typing import Final
@@ -18,6 +19,8 @@ from sqlglot.optimizer.qualify import qualify
 from sinks.warehouse.planner.faithful import check_faithful
 from sinks.warehouse.planner.relations import Relation, Unplannable
 
+_TIME_WINDOW: Final = re.compile(r"\bgroup\s+by\s+window\b|\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
+"""sqlglot 30 reads ``group by window(...)`` as the WINDOW clause."""
 _GENERATORS: Final = frozenset(
     {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"}
     | {"collations", "sql_keywords", "variant_explode", "variant_explode_outer"}
@@ -26,6 +29,8 @@ _GENERATORS: Final = frozenset(
 
 def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
     """The query of `sql` (Spark's dialect) in that form. Raises Unplannable."""
+    if _TIME_WINDOW.search(sql):
+        raise Unplannable("it groups by a window of time")
     try:
         found = sqlglot.parse_one(sql, read="spark")
     except SqlglotError as error:

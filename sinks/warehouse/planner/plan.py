@@ -79,6 +79,13 @@ class ViewPlan:
         """The query of all its rows in the form that the plans have, to be compared with the view's own text."""
         return rows_of(self._query(), Side.NEW, None)
 
+    def graph(self) -> list[str]:
+        """What its FROM and its subqueries read, for people."""
+        if not isinstance(self._node, Block):
+            return list(self.inputs)
+        found = leaves(self._node.source)
+        return [leaf.node.name if isinstance(leaf.node, Base) else f"subquery {leaf.alias}" for leaf in found]
+
     def _query(self) -> Block | Sets:
         if self._node is None:
             raise Unplannable(self.reason)
@@ -101,8 +108,6 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
     inputs = tuple(sorted({table.name for table in query.find_all(exp.Table)}))
     try:
         node = analyse(query, known)
-        if isinstance(node, Base):
-            raise Unplannable("it is no single SELECT")
         columns, unique = names(node), unique_key(node)
     except Unplannable as found:
         return ViewPlan(name, inputs, str(found), delta_reason=str(found))
@@ -129,11 +134,3 @@ def _delta(node: Node, relations: Mapping[str, Relation]) -> tuple[DeltaPlan | N
         return delta_plan(node, types), ""
     except Unplannable as found:
         return None, str(found)
-
-
-def describe_graph(plan: ViewPlan) -> list[str]:
-    """What it reads, table by table, for people."""
-    node = plan._node
-    if not isinstance(node, Block):
-        return list(plan.inputs)
-    return [leaf.node.name if isinstance(leaf.node, Base) else f"subquery {leaf.alias}" for leaf in leaves(node.source)]

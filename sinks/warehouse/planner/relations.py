@@ -14,7 +14,7 @@ from typing import Final
 WEIGHT: Final = "__w"
 
 
-class Unplannable(Exception):  # noqa: N818 - not an error: the view is recomputed, and this is why
+class Unplannable(Exception):
     """A query, or a part of it, that no incremental plan covers. The message is the reason, for people."""
 
 

@@ -236,7 +236,8 @@ def _edges(
             continue
         left, right = condition.left, condition.right
         for mine, its in ((left, right), (right, left)):
-            if isinstance(mine, exp.Column) and isinstance(its, exp.Column) and mine.table != its.table:
-                if mine.table in first and its.table in second:
-                    found.append((first[mine.table], second[its.table], mine.name, its.name))
+            if not isinstance(mine, exp.Column) or not isinstance(its, exp.Column) or mine.table == its.table:
+                continue
+            if mine.table in first and its.table in second:
+                found.append((first[mine.table], second[its.table], mine.name, its.name))
     return found

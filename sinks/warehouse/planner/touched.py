@@ -128,9 +128,8 @@ class Changes:
         left, right = _of(wanted, source.left), _of(wanted, source.right)
         if not right and not source.full:
             return self.around_source(source.left, left)
-        conditions = source.conditions
-        read = self._read(source.left, wanted, conditions)
-        both = self._joined(source.left, self.around_source(source.left, read), [source.right], conditions, wanted)
+        piece = self.around_source(source.left, self._read(source.left, wanted, source.conditions))
+        both = self._joined(source.left, piece, [source.right], source.conditions, wanted)
         branches = [both, _without(self.around_source(source.left, left), wanted, aliases(source.right))]
         if source.full:
             branches.append(_without(self.around_source(source.right, right), wanted, aliases(source.left)))
@@ -172,9 +171,9 @@ class Changes:
     def _beside(self, member: From, others: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[str]:
         """What changed in `member`, beside what is around in the others that are on the way to the columns wanted."""
         flat, more = _spread(others, wanted | refs(conditions))
-        conditions = _cheap([*conditions, *more], [member, *flat])
-        found = self.touched_source(member, self._read(member, wanted, conditions))
-        return [self._joined(member, branch, flat, conditions, wanted) for branch in found]
+        held = _cheap([*conditions, *more], [member, *flat])
+        found = self.touched_source(member, self._read(member, wanted, held))
+        return [self._joined(member, branch, flat, held, wanted) for branch in found]
 
     def _read(self, member: From, wanted: Refs, conditions: Iterable[exp.Expr]) -> Refs:
         return _of(wanted | refs(conditions), member)

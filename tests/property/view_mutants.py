@@ -1,0 +1,89 @@
+"""The planner with one clause of its rule taken away each. Each must be found wrong by the shapes named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import pytest
+
+from sinks.warehouse.planner import delta, keys, restrict, touched
+from sinks.warehouse.planner.pieces import columns
+from sinks.warehouse.planner.plan import ViewPlan
+from sinks.warehouse.planner.relations import quoted
+from sinks.warehouse.planner.tree import Base, Depends, Node
+
+Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+def neighbours_without_old_images(patch: pytest.MonkeyPatch) -> None:
+    """What is around is the new side alone: a partner that left in the same cut is not seen."""
+    around = touched.Changes.around
+
+    def new_only(self: touched.Changes, node: Node, wanted: Sequence[str]) -> str:
+        if isinstance(node, Base):
+            return f"select {', '.join(map(quoted, wanted)) or '1 as `_`'} from {quoted(node.name)}"
+        return around(self, node, wanted)
+
+    patch.setattr(touched.Changes, "around", new_only)
+
+
+def equal_instead_of_null_safe(patch: pytest.MonkeyPatch) -> None:
+    """A null key is equal to nothing."""
+    rows_sql = ViewPlan.rows_sql
+    patch.setattr(ViewPlan, "rows_sql", lambda *given: rows_sql(*given).replace("IS NOT DISTINCT FROM", "="))
+
+
+def optional_side_restricted(patch: pytest.MonkeyPatch) -> None:
+    """Rows of an optional side are chosen by their own columns: their partners look as if they had none."""
+    patch.setattr(restrict, "required", restrict.in_from)
+
+
+def unpinned_old_side(patch: pytest.MonkeyPatch) -> None:
+    """The other side of a change is the new one twice: what changed on both sides is counted twice."""
+    patch.setattr(delta, "old", lambda name: name)
+
+
+def unpinned_old_values(patch: pytest.MonkeyPatch) -> None:
+    """A value of many rows is taken as it is now only: rows that had the old one are not found."""
+    patch.setattr(restrict, "old", lambda name: name)
+
+
+def no_row_without_partner(patch: pytest.MonkeyPatch) -> None:
+    """A partner that comes or goes changes the pair, and not the row it left alone."""
+    nothing = "select {} from ({}) where false"
+    patch.setattr(touched, "_without", lambda branch, wanted, gone: nothing.format(columns(wanted, gone), branch))
+
+
+def window_kept_by_any_column(patch: pytest.MonkeyPatch) -> None:
+    """Rows of a window are replaced one by one, whatever their ranks became."""
+    patch.setattr(touched, "of_partitions", lambda *_: True)
+    patch.setattr(keys, "of_partitions", lambda *_: True)
+
+
+def inner_table_for_semi_join(patch: pytest.MonkeyPatch) -> None:
+    """What a row depends on is not looked at."""
+
+    def own_only(self: touched.Changes, source: object, wanted: touched.Refs) -> list[str]:
+        if isinstance(source, Depends):
+            return self.touched_source(source.left, wanted)
+        return original(self, source, wanted)  # type: ignore[arg-type]
+
+    original = touched.Changes._touched_source
+    patch.setattr(touched.Changes, "_touched_source", own_only)
+
+
+MUTANTS: Final[dict[str, tuple[Mutant, tuple[str, ...]]]] = {
+    mutant.__name__: (mutant, shapes)
+    for mutant, shapes in (
+        (neighbours_without_old_images, ("grouped", "friends", "mutual", "left_keyless", "distinct")),
+        (equal_instead_of_null_safe, ("grouped_left", "nulls_key", "grouped")),
+        (optional_side_restricted, ("grouped_left", "left_keyless")),
+        (unpinned_old_side, ("sums_of_lines", "sums_self", "sums_of_paid")),
+        (unpinned_old_values, ("subquery_of_sums", "sums_of_sums")),
+        (no_row_without_partner, ("full", "grouped_left", "left_keyless", "grouped_full")),
+        (window_kept_by_any_column, ("window", "top_k", "top_k_joined")),
+        (inner_table_for_semi_join, ("semi_join", "exists", "not_exists", "not_in", "value_for_row")),
+    )
+}
+"""Mutant -> it, and shapes of `viewshapes` of which at least one must go wrong."""
