@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane
+.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,17 @@ add-table: setup ## 200 random orders of ALTER PUBLICATION ADD TABLE and open tr
 
 lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
+
+view-proof: setup ## 240 cuts of fifty views, six seeds, ten times kill -9: each equals PostgreSQL's answer at its LSN
+	TAILRACE_VIEW_CUTS=$${TAILRACE_VIEW_CUTS:-40} TAILRACE_VIEW_SEEDS=$${TAILRACE_VIEW_SEEDS:-6} \
+		TAILRACE_VIEW_KILLS=$${TAILRACE_VIEW_KILLS:-10} $(PYTEST) -s --timeout 14400 tests/spark/viewshapes
+
+real-data: setup ## views over every flight of a year, against PostgreSQL
+	TAILRACE_FLIGHT_MONTHS=12 $(PYTEST) -s tests/spark/flights
+
+view-grid: setup ## what each plan of a view costs, bases of 200 k to 20 M rows; hours; raw data and plot into docs/measured
+	$(BIN)/python -m tests.bench.views --csv docs/measured/views.csv
+	$(BIN)/python -m tests.bench.viewplot docs/measured/views.csv docs/measured/views.png
 
 majors: setup ## capture and its faults on PostgreSQL 15, 16 and 17
 	@failed=; for major in 15 16 17; do \

@@ -14,6 +14,7 @@ from cdc.cli import output, viewquery, viewswap
 from cdc.cli.lakeplace import Place, grid, json_value, lake_option, place
 from cdc.cli.options import config_option, json_option
 from cdc.cli.statustext import duration
+from cdc.cli.viewchart import chart
 from cdc.cli.viewplans import check_command, explain_command, plan_command
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError, ViewRefused
@@ -33,6 +34,9 @@ where_option: Final = click.option("--where", default="", help="Only rows for wh
 @click.group("views")
 def group() -> None:
     """Look at derived tables: rows at a cut, SQL, how they are kept; have another generation serve."""
+
+
+group.add_command(chart)
 
 
 @group.command("list")

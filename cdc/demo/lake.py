@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from decimal import Decimal
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,22 +13,17 @@ from psycopg import sql
 
 from cdc.demo.place import Place
 from cdc.demo.program import Program
+from cdc.demo.viewproof import ViewFound, asked, compared, folder, queries
 from cdc.errors import LocalError, TailraceError
 from cdc.lsn import Lsn
 from sinks.warehouse.look import Lake, read
 from sinks.warehouse.manifest import Manifest
 
 VIEW: Final = "daily_revenue"
-TABLES: Final = ("customers", "products", "orders", "order_lines")
+TABLES: Final = ("customers", "products", "orders", "order_lines", "follows", "posts")
 _POLL_S: Final = 0.1
 _REACH_S: Final = 200.0  # the first cut warms Spark up: 28 s alone, 77 s beside four jobs
-_ROWS_MAX: Final = 1000
-# The view's SQL in PostgreSQL's words.
-_QUERY: Final = """
-select (o.placed_at at time zone 'utc')::date, count(distinct o.number), sum(l.quantity), sum(l.quantity * l.price)
-from shop.orders o join shop.order_lines l on l.order_number = o.number
-where o.status <> 'returned' group by 1 order by 1
-"""
+_ROWS_MAX: Final = 100_000
 
 Day = tuple[Any, int, int, Decimal]
 
@@ -41,8 +35,9 @@ class LakeVerdict:
     Attributes:
         lsn: of the lake's cut.
         counts: table -> rows in the mirror, rows in PostgreSQL.
-        view: the view's rows.
+        view: the rows of `VIEW`.
         query: the same query's in PostgreSQL.
+        views: what came of every view.
     """
 
     lsn: Lsn
@@ -50,11 +45,13 @@ class LakeVerdict:
     counts: dict[str, tuple[int, int]]
     view: list[Day]
     query: list[Day]
+    views: tuple[ViewFound, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether they agree."""
-        return self.view == self.query and all(kept == there for kept, there in self.counts.values())
+        views = all(found.differ == 0 for found in self.views)
+        return views and self.view == self.query and all(kept == there for kept, there in self.counts.values())
 
 
 class LakeRun(Program):
@@ -67,8 +64,8 @@ class LakeRun(Program):
 
     @staticmethod
     def views() -> Path:
-        """The folder of the demo's view."""
-        return Path(str(resources.files("cdc.demo").joinpath("views")))
+        """The folder of the demo's views."""
+        return folder()
 
     def glance(self) -> str:
         """The view as it is now, in a line."""
@@ -101,15 +98,25 @@ class LakeRun(Program):
             row = session.execute(sql.SQL("select count(*) from {}").format(sql.Identifier("shop", table))).fetchone()
             assert row is not None
             counts[f"shop.{table}"] = (manifest.tables[f"mirror/shop.{table}"].rows or 0, row[0])
-        query = [(day, orders, int(items), revenue) for day, orders, items, revenue in session.execute(_QUERY)]
-        return LakeVerdict(Lsn(manifest.end_lsn), manifest.cut, counts, self._days(manifest), query)
+        wanted = {name: asked(session, query) for name, query in queries(folder()).items()}
+        views = tuple(compared(name, self._rows(name, manifest), rows) for name, rows in wanted.items())
+        return LakeVerdict(
+            Lsn(manifest.end_lsn), manifest.cut, counts, self._days(manifest), _days(wanted[VIEW]), views
+        )
 
     def _days(self, manifest: Manifest) -> list[Day]:
-        if VIEW not in manifest.views:
+        return _days(self._rows(VIEW, manifest))
+
+    def _rows(self, view: str, manifest: Manifest) -> list[dict[str, Any]]:
+        if view not in manifest.views:
             return []
-        table, state = self._lake.view(VIEW, manifest)
-        rows = read(self._lake, table, state.version, limit=_ROWS_MAX).to_pylist()
-        return sorted((row["day"], row["orders"], row["items"], row["revenue"]) for row in rows)
+        table, state = self._lake.view(view, manifest)
+        rows: list[dict[str, Any]] = read(self._lake, table, state.version, limit=_ROWS_MAX).to_pylist()
+        return rows
+
+
+def _days(rows: list[dict[str, Any]]) -> list[Day]:
+    return sorted((row["day"], row["orders"], int(row["items"]), row["revenue"]) for row in rows)
 
 
 def _line(days: list[Day]) -> str:

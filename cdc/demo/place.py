@@ -54,6 +54,17 @@ index = {{ number_of_replicas = 0 }}     # one node
 kind = "cache"                         # a key of each row
 url = "{cache}"
 tables = ["shop.customers", "shop.products"]
+
+[sinks.documents]
+kind = "search"                        # a view of the lake, as an index
+url = "{search}"
+tables = ["views.order_document"]
+index = {{ number_of_replicas = 0 }}
+
+[sinks.answers]
+kind = "cache"                         # and two as keys
+url = "{cache}"
+tables = ["views.top_customers", "views.timeline"]
 """
 _LAKE: Final = """
 [sinks.lake]

@@ -18,6 +18,10 @@ Session: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 CUSTOMERS: Final = 2_000
 PRODUCTS: Final = 200
+FOLLOWS: Final = 1_500
+FILLED: Final = CUSTOMERS + PRODUCTS + FOLLOWS
+_FOLLOWERS: Final = 500  # each of them follows three at first
+_FOLLOWED: Final = 100  # whom people follow: among the first customers
 WRITERS: Final = 2
 _PAUSE_S: Final = 0.004  # between two transactions of a writer: a busy shop, and not a second benchmark
 _MANUAL_BYTES: Final = (3_000, 6_000)  # more than a quarter of a page, so that it is stored out of line
@@ -36,7 +40,7 @@ def create_tables(session: Session) -> None:
 
 
 def fill(session: Session, seed: int) -> int:
-    """Customers and products; returns how many rows."""
+    """Customers, products, and who follows whom; returns how many rows."""
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     with session.cursor() as cursor:
         cursor.executemany(
@@ -50,7 +54,15 @@ def fill(session: Session, seed: int) -> int:
                 for number in range(1, PRODUCTS + 1)
             ],
         )
-    return CUSTOMERS + PRODUCTS
+        cursor.executemany(
+            "insert into shop.follows (follower_id, followed_id) values (%s, %s)",
+            [
+                (follower, followed)
+                for follower in range(1, _FOLLOWERS + 1)
+                for followed in rng.sample(range(1, _FOLLOWED + 1), FOLLOWS // _FOLLOWERS)
+            ],
+        )
+    return FILLED
 
 
 class Shop:
@@ -104,6 +116,9 @@ class _Writer(threading.Thread):
             *[self._renumber] * 2,
             *[self._cancel] * 3,
             self._welcome,
+            *[self._post] * 2,
+            self._follow,
+            self._retract,
         ]
 
     def run(self) -> None:
@@ -190,6 +205,27 @@ class _Writer(threading.Thread):
         if self._orders:
             number = self._orders.pop(self._rng.randrange(len(self._orders)))
             session.execute("delete from shop.orders where number = %s", (number,))
+
+    def _post(self, session: Session) -> None:
+        """Somebody whom others follow says something."""
+        body = f"{self._rng.choice(_THINGS)}: {self._rng.choice(('lovely', 'broken', 'as described', '🎉'))}"
+        session.execute(
+            "insert into shop.posts (author_id, body) values (%s, %s)", (self._rng.randint(1, _FOLLOWED), body)
+        )
+
+    def _follow(self, session: Session) -> None:
+        """Somebody follows somebody, or does not any more."""
+        pair = (self._rng.randint(1, _FOLLOWERS), self._rng.randint(1, _FOLLOWED))
+        gone = session.execute("delete from shop.follows where follower_id = %s and followed_id = %s", pair).rowcount
+        if not gone:
+            session.execute("insert into shop.follows values (%s, %s) on conflict do nothing", pair)
+
+    def _retract(self, session: Session) -> None:
+        """An author's oldest post goes."""
+        session.execute(
+            "delete from shop.posts where id = (select min(id) from shop.posts where author_id = %s)",
+            (self._rng.randint(1, _FOLLOWED),),
+        )
 
     def _welcome(self, session: Session) -> None:
         """A new customer."""

@@ -44,3 +44,19 @@ create table shop.order_lines (
     price numeric(10, 2) not null,
     primary key (order_number, line)
 );
+
+-- Customers follow each other, and post: what a timeline is made of.
+
+create table shop.follows (
+    follower_id bigint not null references shop.customers,
+    followed_id bigint not null references shop.customers,
+    since timestamptz not null default clock_timestamp(),
+    primary key (follower_id, followed_id)
+);
+
+create table shop.posts (
+    id bigint generated always as identity primary key,
+    author_id bigint not null references shop.customers,
+    body text not null,
+    posted_at timestamptz not null default clock_timestamp()
+);

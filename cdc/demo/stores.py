@@ -1,4 +1,4 @@
-"""The index and the cache of the demo: `cdc sink run` as processes of their own, and what they must hold.
+"""The indices and caches of the demo: `cdc sink run` as processes of their own, and what they must hold.
 
 Documents and rows are read as any program reads them: by HTTP, and by one command of Redis.
 """
@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -32,6 +32,8 @@ from cdc.verify.latest import Sample
 from cdc.verify.stores import verify_store
 
 SINKS: Final = ("search", "cache")
+VIEW_SINKS: Final = ("documents", "answers")
+"""Those that keep views of the lake, from the topics it publishes them as."""
 SERVERS: Final = ("opensearch", "valkey")
 _REACH_S: Final = 120.0
 _CHECK_S: Final = 1.0
@@ -57,19 +59,19 @@ class Seen:
 
 
 class StoresRun:
-    """Both sinks."""
+    """All of them."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._programs = [Program(place, name, "sink", "run", name) for name in SINKS]
+        self._programs = [Program(place, name, "sink", "run", name) for name in (*SINKS, *VIEW_SINKS)]
 
     def start(self) -> None:
-        """Start both."""
+        """Start all."""
         for program in self._programs:
             program.start()
 
     def stop(self) -> None:
-        """End both in order."""
+        """End all in order."""
         for program in self._programs:
             program.stop()
 
@@ -100,10 +102,10 @@ class StoresRun:
                 return list(both.map(lambda sink: self._seen(waiter, sink, lsn, name), SINKS))
 
     def verify(self, config: Config, lsn: Lsn) -> dict[str, list[TableFindings]]:
-        """Compare both with their topics, once they have everything before `lsn`."""
+        """Compare each with its topics, once it has everything before `lsn`; of views the lake must be there too."""
         found = {}
         with Waiter(config) as waiter:
-            for sink in SINKS:
+            for sink in (*SINKS, *VIEW_SINKS):
                 self.await_lsn(waiter, sink, lsn)
                 with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
                     found[sink] = verify_store(
@@ -111,45 +113,55 @@ class StoresRun:
                     )
         return found
 
+    def of_views(self) -> list[tuple[str, str]]:
+        """What was asked of index and cache about views, and the answer in a line."""
+        bought = {"nested": {"path": "lines", "query": {"match": {"lines.product": "Kettle"}}}}
+        found = self._search("documents.views.order_document", {"query": bought, "size": 1})
+        document: dict[str, Any] = found or {"number": "-", "customer": {"name": "-"}, "lines": []}
+        order = f"order {document['number']} of {document['customer']['name']}, {len(document['lines'])} lines"
+        best = self._get(f"{NAME}:answers:views.top_customers:1")
+        top = f"{best.get('name')}, {best.get('orders')} orders, {best.get('revenue')}"
+        return [("lines.product: Kettle", order), (f"GET {NAME}:answers:views.top_customers:1", top)]
+
     def _seen(self, waiter: Waiter, sink: str, lsn: Lsn, name: str) -> Seen:
         waited_s = self.await_lsn(waiter, sink, lsn)
         how, ask = {"search": self._searched, "cache": self._cached}[sink](name)
         row = ask()
         return Seen(how, str(row.get("name")), waited_s, row.get("name") == name)
 
-    def _searched(self, name: str) -> tuple[str, Callable[[], dict[str, object]]]:
-        index = f"{NAME}.search.shop.products"
+    def _searched(self, name: str) -> tuple[str, Callable[[], dict[str, Any]]]:
+        index = "search.shop.products"
         query = {"query": {"match_phrase": {"name": name}}, "_source": ["name"]}
+        return f"{NAME}.{index}/_search", lambda: self._search(index, query)
 
-        def ask() -> dict[str, object]:
-            request = urllib.request.Request(  # noqa: S310 - the address of our own server
-                f"{self._place.stack.opensearch.url}/{index}/_search",
-                json.dumps(query).encode(),
-                {"content-type": "application/json"},
-            )
-            try:
-                with urllib.request.urlopen(request, timeout=_ASK_S) as answer:  # noqa: S310
-                    hits = json.load(answer)["hits"]["hits"]
-            except (OSError, ValueError) as error:
-                raise LocalError(f"OpenSearch does not answer: {error}") from error
-            return dict(hits[0]["_source"]) if hits else {}
-
-        return f"{index}/_search", ask
-
-    def _cached(self, name: str) -> tuple[str, Callable[[], dict[str, object]]]:  # noqa: ARG002 - as `_searched`
+    def _cached(self, name: str) -> tuple[str, Callable[[], dict[str, Any]]]:  # noqa: ARG002 - as `_searched`
         key = f"{NAME}:cache:shop.customers:{_ID}"
+        return f"GET {key}", lambda: self._get(key)
 
-        def ask() -> dict[str, object]:
-            try:
-                with (
-                    socket.create_connection(("127.0.0.1", self._place.stack.valkey.port), _ASK_S) as link,
-                    link.makefile("rwb") as stream,
-                ):
-                    stream.write(f"GET {key}\r\n".encode())
-                    stream.flush()
-                    length = int(stream.readline()[1:])
-                    return dict(json.loads(stream.read(length))) if length >= 0 else {}
-            except (OSError, ValueError) as error:
-                raise LocalError(f"Valkey does not answer: {error}") from error
+    def _search(self, index: str, query: dict[str, Any]) -> dict[str, Any]:
+        """The first document found."""
+        request = urllib.request.Request(  # noqa: S310 - the address of our own server
+            f"{self._place.stack.opensearch.url}/{NAME}.{index}/_search",
+            json.dumps(query).encode(),
+            {"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_ASK_S) as answer:  # noqa: S310
+                hits = json.load(answer)["hits"]["hits"]
+        except (OSError, ValueError) as error:
+            raise LocalError(f"OpenSearch does not answer: {error}") from error
+        return dict(hits[0]["_source"]) if hits else {}
 
-        return f"GET {key}", ask
+    def _get(self, key: str) -> dict[str, Any]:
+        """A row of the cache."""
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", self._place.stack.valkey.port), _ASK_S) as link,
+                link.makefile("rwb") as stream,
+            ):
+                stream.write(f"GET {key}\r\n".encode())
+                stream.flush()
+                length = int(stream.readline()[1:])
+                return dict(json.loads(stream.read(length))) if length >= 0 else {}
+        except (OSError, ValueError) as error:
+            raise LocalError(f"Valkey does not answer: {error}") from error

@@ -18,12 +18,12 @@ from cdc.demo import bank, shop, verdict
 from cdc.demo.bank import Bank
 from cdc.demo.capture import Capture
 from cdc.demo.events import Events
-from cdc.demo.lake import VIEW, LakeRun, LakeVerdict
+from cdc.demo.lake import TABLES, VIEW, LakeRun, LakeVerdict
 from cdc.demo.picture import Scene
 from cdc.demo.place import Place
 from cdc.demo.screen import Downloads, Reading, Screen
 from cdc.demo.shop import Shop
-from cdc.demo.stores import SINKS, StoresRun
+from cdc.demo.stores import SINKS, VIEW_SINKS, StoresRun
 from cdc.demo.verdict import StoresVerdict, Verdict
 from cdc.demo.watch import Watch
 from cdc.errors import LocalError
@@ -36,7 +36,6 @@ _DOWN_S: Final = 1.0  # how long capture stays killed
 _POLL_S: Final = 0.1
 _CAUGHT_UP_S: Final = 90.0
 _SERVERS: Final = {"postgres": "PostgreSQL", "kafka": "Kafka", "opensearch": "OpenSearch", "valkey": "Valkey"}
-_SHOP_TABLES: Final = ("customers", "products", "orders", "order_lines")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ class Tour:
         with self._timed() as took:
             bank.create_tables(postgres.programs, postgres.dsn)
             shop.create_tables(session)
-        self._screen.step("Tables", "a bank (pgbench's 4 tables) and a small shop (4), all empty", took())
+        self._screen.step("Tables", "a bank (pgbench's 4 tables) and a small shop (6), all empty", took())
         self._screen.step("Config", str(self._place.config))
         self._screen.file(self._place.write_config(LakeRun.views() if self._options.sinks else None))
 
@@ -140,8 +139,8 @@ class Tour:
         stores = StoresRun(self._place)
         ending.callback(stores.stop)
         stores.start()
-        commands = " and ".join(f"cdc sink run {sink}" for sink in SINKS)
-        self._screen.step("Stores", f"{commands} -c {self._place.config.name}")
+        names = " | ".join((*SINKS, *VIEW_SINKS))
+        self._screen.step("Stores", f"cdc sink run {names} -c {self._place.config.name}")
         return stores
 
     def _lake(self, ending: ExitStack) -> LakeRun | None:
@@ -151,14 +150,14 @@ class Tour:
         ending.callback(lake.stop)
         lake.start()
         self._screen.step("Lake", f"cdc sink run lake -c {self._place.config.name}")
-        self._screen.note("Spark follows the topics: tables, every version of an order, and one view of SQL:")
+        self._screen.note("Spark follows the topics: tables, every version of an order, and views of SQL. One of them:")
         sql = (LakeRun.views() / f"{VIEW}.sql").read_text(encoding="utf-8")
         self._screen.file("\n".join(line for line in sql.splitlines() if not line.startswith("--")), "sql")
         return lake
 
     def _data(self, session: psycopg.Connection, capture: Capture, watch: Watch) -> None:
         expected = self._options.branches * (bank.ACCOUNTS_PER_BRANCH + bank.TELLERS_PER_BRANCH + 1)
-        expected += shop.CUSTOMERS + shop.PRODUCTS
+        expected += shop.FILLED
         title = "Filling the tables through it"
 
         def scene() -> Scene:
@@ -176,7 +175,7 @@ class Tour:
     def _load(self, config: Config, capture: Capture, watch: Watch, lake: LakeRun | None) -> _Crash:
         dsn, seconds = self._place.stack.postgres.dsn, self._options.seconds
         with ExitStack() as closing:
-            events = Events(config, [data_topic(config.name, "shop", table) for table in _SHOP_TABLES])
+            events = Events(config, [data_topic(config.name, "shop", table) for table in TABLES])
             closing.callback(events.close)
             with self._timed() as took:
                 work = Bank(self._place.stack.postgres.programs, dsn, seconds)
@@ -239,6 +238,8 @@ class Tour:
             found = StoresVerdict(stores.verify(config, lsn))
         self._screen.step("Stores", f"every key compared with its topic: {found.compared:,}", took(), good=found.ok)
         self._screen.show(verdict.stores(found))
+        for how, answer in stores.of_views():
+            self._screen.note(f"{how}  {answer}")
         return found
 
     def _lake_proof(self, lake: LakeRun, session: psycopg.Connection, lsn: Lsn) -> LakeVerdict:

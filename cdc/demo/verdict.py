@@ -116,7 +116,10 @@ def lake(found: LakeVerdict) -> RenderableType:
         f"{table} {kept:,}{'' if kept == there else f' and not {there:,}'}"
         for table, (kept, there) in found.counts.items()
     )
-    return Group(shown, Text(f"rows in the lake: {mirrors}", style="dim"))
+    views = _table("view by Spark", "rows", "by PostgreSQL's query", "differ")
+    for view in found.views:
+        views.add_row(view.name, f"{view.rows:,}", f"{view.wanted:,}", f"{view.differ:,}", _mark(view.differ == 0))
+    return Group(shown, views, Text(f"rows in the lake: {mirrors}", style="dim"))
 
 
 def stores(found: StoresVerdict) -> RenderableType:
@@ -150,7 +153,7 @@ def ending(verdict: Verdict, seconds: float) -> RenderableType:
             f"Every one of {report.record_count:,} records is there once and in order: number and hash of each of "
             f"{report.partition_count} partitions are those of the {report.cut_count:,} Kafka transactions that "
             "wrote them.",
-            "" if verdict.lake is None else " And the lake's view is the query's answer at one LSN.",
+            "" if verdict.lake is None else " And each view of the lake is the query's answer at one LSN.",
             "" if verdict.stores is None else " Index and cache hold what their topics say, key by key.",
         )
     else:

@@ -133,7 +133,7 @@ def check_tree(query: exp.Query, dialect: str) -> Finding | None:
         return Finding(
             "-> as an argument is not understood", "put it into parentheses: f((a -> 'b'))", line_of(misread)
         )
-    return next(_findings(query), None)
+    return next(_findings(query, dialect), None)
 
 
 def line_of(node: exp.Expr) -> int:
@@ -154,7 +154,7 @@ def _called(word: str, *, empty: bool) -> tuple[str, str] | None:
     return None
 
 
-def _findings(query: exp.Query) -> Iterator[Finding]:
+def _findings(query: exp.Query, dialect: str) -> Iterator[Finding]:
     for node in query.walk():
         if isinstance(node, exp.QueryTransform):
             yield Finding("TRANSFORM runs a program", "leave it out", line_of(node))
@@ -168,7 +168,7 @@ def _findings(query: exp.Query) -> Iterator[Finding]:
             yield Finding("LIMIT without ORDER BY takes any rows", "say which by ORDER BY on a key", line_of(node))
         elif isinstance(node, exp.Cast) and _is_clock_word(node):
             yield Finding(f"{node.this.this!r} as a time is the time of the computation", _USE_DATA_TIME, line_of(node))
-        else:
+        elif not (dialect == "postgres" and isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)):
             yield from _unordered(node)
     yield from _columns(query)
 

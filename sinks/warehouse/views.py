@@ -25,6 +25,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cdc.errors import ViewRefused
 from sinks.warehouse.naming import candidates, spelled, there_is
+from sinks.warehouse.translating import rewritten
 from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, check_words, line_of
 from sinks.warehouse.viewheader import Header, read_header
 from sinks.warehouse.viewmacros import Expanded, check_as_of, expand, kinds_of
@@ -278,7 +279,7 @@ def _dialect_hint(dialect: str) -> str:
 def _translate(file: Path, query: exp.Query) -> str:
     try:
         normal = normalize_identifiers(query.copy(), dialect="postgres")
-        return normal.sql("spark", unsupported_level=ErrorLevel.RAISE, comments=False)
+        return rewritten(normal).sql("spark", unsupported_level=ErrorLevel.RAISE, comments=False)
     except UnsupportedError as error:
         why = str(error).splitlines()[0].rstrip(".")
         raise _refused(

@@ -29,6 +29,8 @@ from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
 from tests.bench.verifying import measure_verify
 from tests.bench.visible import measure_visible
+from tests.bench.viewfreshness import measure_view_freshness
+from tests.bench.views import measure_views, summary
 
 _EVENTS_PER_S = 5000
 
@@ -40,11 +42,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "outbox-pruner"),
+        *("outbox", "outbox-pruner", "views", "view-freshness"),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
+    parser.add_argument("--orders", type=int, default=50_000, help="documents of the view that is searched")
     options = parser.parse_args()
     servers = {
         "postgres": ServerOptions(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}),
@@ -92,6 +95,12 @@ def main() -> int:
                     result["verify"] = measure_verify(stack, search, Path(folder), options.rows)
     if options.only in {None, "search"}:
         result["search"] = measure_search(options.documents)
+    if options.only in {None, "views"}:
+        with tempfile.TemporaryDirectory() as folder:
+            result["views"] = summary(measure_views(Path(folder)))
+    if options.only in {None, "view-freshness"}:
+        with tempfile.TemporaryDirectory() as folder:
+            result["view_freshness"] = measure_view_freshness(Path(folder), options.orders, 500, 3 * options.seconds)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
 

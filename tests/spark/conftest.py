@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 # A JVM that lives for a minute: without its second compiler, start and first batch take half the time.
 SHORT_LIVED: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# Plans of fifty small queries: what Spark does to run large ones fast takes longer than they do (VIEWS.md, section 3).
+QUICK: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
 _LOCK: Final = Path(__file__).with_name("s3a.lock")
 
 
@@ -44,3 +51,14 @@ def spark(spark_options: SparkOptions) -> Iterator[SparkSession]:
         yield session
     finally:
         close_session(session)
+
+
+@pytest.fixture
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    """The run's session, its settings put back afterwards."""
+    before = {name: spark.conf.get(name) for name in QUICK}
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, old in before.items():
+        spark.conf.set(name, str(old))

@@ -15,7 +15,7 @@ import pytest
 from cdc.lsn import Lsn
 from sinks.warehouse.manifest import ManifestStore
 from sinks.warehouse.pinned import pinned
-from tests.fixtures.edges import Killed, listen
+from tests.fixtures.crashing import Crashing
 from tests.fixtures.lake import LakeSite, lake_site
 from tests.fixtures.laketruth import Truth, as_lake, differences, own_columns, rows_of
 from tests.fixtures.lakework import ACCOUNTS, BALANCE, BEGIN, HISTORY, SCHEMA, TURNS, VIEW, LakeWork
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sinks.warehouse.driver import LakeDriver
     from sinks.warehouse.manifest import Manifest
     from tests.fixtures.daemon import CaptureSite, Daemon, Sections
 
@@ -109,46 +108,6 @@ def reading(reader: BankReader) -> Iterator[None]:
         thread.join(60)
 
 
-class Crashing:
-    """Drivers one after the other: each lives until chance ends it before one of its edges."""
-
-    def __init__(self, lake: LakeSite, chance: random.Random) -> None:
-        self._lake, self._chance = lake, chance
-        self.kills: list[str] = []
-        self._left = 0
-        self.driver = self._made()
-
-    def step(self) -> bool:
-        try:
-            return self.driver.step()
-        except Killed:
-            self.driver.close()
-            self._resume()
-            return True
-
-    def _resume(self) -> None:
-        while True:
-            self.driver = self._made()
-            stop = threading.Event()
-            stop.set()
-            try:
-                self.driver.run(stop)
-            except Killed:
-                self.driver.close()
-            else:
-                return
-
-    def _made(self) -> LakeDriver:
-        self._left = self._chance.randint(5, min(150, 5 * CUTS))  # a cut has some ten edges
-        return listen(self._lake.driver(), self._count)
-
-    def _count(self, edge: str) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.kills.append(edge)
-            raise Killed(edge)
-
-
 def settle(lake: LakeSite, daemon: Daemon, drivers: Crashing) -> None:
     """All that is committed now is in the lake."""
     lsn = lake.capture.wal()
@@ -186,7 +145,7 @@ def test_every_cut_under_load_is_the_database_at_its_lsn(lake: LakeSite) -> None
     daemon = site.running(SMALL)
     site.sql(BEGIN)
     work, reader = LakeWork(site.dsn, seed()), BankReader(lake.path)
-    drivers = Crashing(lake, chance)
+    drivers = Crashing(lake, chance, longest=min(150, 5 * CUTS))
 
     ends_s, turns = time.monotonic() + LONG_S, cycle(TURNS)
     with reading(reader):

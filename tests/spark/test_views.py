@@ -380,3 +380,18 @@ def test_views_in_sql_of_postgres_run(spark: SparkSession, tmp_path: Path) -> No
             "half": 1,
         },
     ]
+
+
+def test_a_time_zone_of_a_timestamp_without_one_is_refused_and_not_guessed(spark: SparkSession, tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path)
+    moments = {
+        "id": pa.array([1], pa.int64()),
+        "zoned": pa.array([NOON], pa.timestamp("us", "UTC")),
+        "plain": pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")),
+    }
+    lake.write(ORDERS, pa.table(moments))
+
+    good = "-- dialect: postgres\nselect (zoned at time zone 'Asia/Tokyo')::text as t from orders"
+    assert run(spark, lake, bound(lake, b=good))["b"] == [{"t": "2026-11-21 21:00:00"}]
+    with pytest.raises(ViewRefused, match="USER_RAISED_EXCEPTION"):
+        run(spark, lake, bound(lake, c="-- dialect: postgres\nselect plain at time zone 'UTC' as t from orders"))

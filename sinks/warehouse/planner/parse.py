@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
+from sinks.warehouse.planner.faithful import check_faithful
 from sinks.warehouse.planner.relations import Relation, Unplannable
 
 _TIME_WINDOW: Final = re.compile(r"\bgroup\s+by\s+window\b|\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
@@ -37,6 +38,7 @@ def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
     if not isinstance(found, exp.Query):
         raise Unplannable("it is no single SELECT")
     _check_forms(found)
+    check_faithful(sql, found)
     query = _without_with(found)
     _check_tables(query, relations)
     schema: dict[str, object] = {

@@ -1,0 +1,60 @@
+"""The cost of a view against the size of its base, a panel a view: ``python -m tests.bench.viewplot CSV PNG``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from matplotlib.figure import Figure
+
+from tests.bench.viewdata import KINDS
+from tests.bench.views import AUTO, PLANS, Measured, figures, read_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+_CHANGES: Final = 2_000  # the cuts that are drawn; the raw data has the others
+_COLOURS: Final = {"recompute": "tab:gray", "affected": "tab:blue", "delta": "tab:orange"}
+_STYLES: Final = dict(zip(KINDS, ("-", "--"), strict=True))
+
+
+def plot(found: Sequence[Measured], file: Path, changes: int = _CHANGES) -> None:
+    """Medians of seconds by plan, both axes by powers of ten; a cross where the driver's choice lies."""
+    names = list(dict.fromkeys(one.view for one in found))
+    figure = Figure(figsize=(4.5 * len(names), 4.5), dpi=110, layout="constrained")
+    panels = figure.subplots(1, len(names), sharex=True, squeeze=False)[0]
+    cells = [cell for cell in figures(found) if cell["changes"] == changes]
+    for name, axes in zip(names, panels, strict=True):
+        for kind, style in _STYLES.items():
+            mine = sorted((c for c in cells if c["view"] == name and c["kind"] == kind), key=lambda c: int(c["lines"]))
+            for plan in PLANS:
+                points = [(c["lines"], c["seconds"][plan]) for c in mine if plan in c["seconds"]]
+                if points:
+                    axes.plot(
+                        *zip(*points, strict=True), style, color=_COLOURS[plan], marker="o", label=f"{plan}, {kind}"
+                    )
+            chosen = [(c["lines"], c["seconds"][c["chosen"]]) for c in mine if c["chosen"] in c["seconds"]]
+            if chosen:
+                axes.plot(
+                    *zip(*chosen, strict=True), "kx", markersize=10, label=f"{AUTO}'s choice" if style == "-" else None
+                )
+        _dress(axes, name)
+    panels[0].set_ylabel("seconds a cut, the write included")
+    panels[0].legend(fontsize="small")
+    figure.suptitle(f"{changes:,} changed lines, {changes // 4:,} orders, {changes // 100} customers a cut")
+    figure.savefig(file)
+
+
+def _dress(axes: Axes, name: str) -> None:
+    axes.set_title(name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("lines in the base")
+    axes.grid(visible=True, which="both", alpha=0.25)
+
+
+if __name__ == "__main__":
+    plot(read_csv(Path(sys.argv[1])), Path(sys.argv[2]))

@@ -1,0 +1,301 @@
+"""What a cut costs a view, by each plan, over bases and changes of several sizes: writes of the result included.
+
+A lake without Kafka: each cut merges made-up changes into the mirrors and has its views kept. Of each view
+there is one copy a plan, and one whose plan is chosen (`auto`), all kept in the same cut one after the other,
+in another order each time: so every plan sees the same changes on the same machine at nearly the same moment. Times
+are of the view alone, reading, computing and committing; merging the mirrors is the same for all and reported apart.
+
+``python -m tests.bench.views [--small] [--csv FILE]`` runs it alone; `make bench --only views` the small grid, with
+figures for the report. A cell of the grid whose copies differ from each other fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from cdc.artifacts.machine import Machine
+from cdc.artifacts.progress import Silent
+from sinks.warehouse.commit import CutCommit
+from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.lake import frame_of
+from sinks.warehouse.location import Location
+from sinks.warehouse.look import Lake
+from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.session import SparkOptions, close_session, open_session
+from sinks.warehouse.views import View, parse_view
+from tests.bench.viewdata import KINDS, Sizes, base, changes
+from tests.bench.viewkeeping import Keeping
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AUTO: Final = "auto"
+PLANS: Final = ("recompute", "affected", "delta")
+REPETITIONS: Final = 5
+_WARM_UPS: Final = 1  # cuts of a cell that are not counted: compiled code, and the chooser's first looks
+_COMPARED_ROWS_MAX: Final = 1_000_000
+VIEWS: Final = {
+    "document": (
+        "select o.id, o.status, sort_array(collect_list(struct(l.id, l.sku, l.qty)) filter (where l.id is not null))"
+        " as items from orders o left join order_lines l on l.order_id = o.id group by o.id, o.status"
+    ),
+    "customer": (
+        "select o.customer_id, count(*) as n, sum(l.qty) as q from orders o join order_lines l on l.order_id = o.id"
+        " where o.status = 'paid' group by o.customer_id"
+    ),
+    "region": (
+        "select c.region, count(*) as n, sum(l.qty) as q from order_lines l join orders o on l.order_id = o.id"
+        " join customers c on o.customer_id = c.id group by c.region"
+    ),
+    "row": (
+        "select o.id, o.status, c.region from orders o join customers c on o.customer_id = c.id where o.cents > 100"
+    ),
+}
+WITHOUT_DELTA: Final = ("document", "row")  # no sums: the product rule has nothing to add up
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One size of base, of changes, and how their keys lie."""
+
+    lines: int
+    changes: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One view in one cut. `plan` is what was asked for, `ran` what the driver did."""
+
+    lines: int
+    changes: int
+    kind: str
+    view: str
+    plan: str
+    ran: str
+    repetition: int
+    seconds: float
+    merge_seconds: float
+
+
+SMALL: Final = tuple(Cell(200_000, count, "uniform") for count in (200, 2_000))
+WHOLE: Final = tuple(
+    Cell(lines, count, kind)
+    for lines in (200_000, 1_000_000, 5_000_000, 20_000_000)
+    for kind in KINDS
+    for count in (200, 2_000, 20_000)
+)
+
+
+def measure_views(
+    folder: Path, cells: Sequence[Cell] = SMALL, names: Sequence[str] = (), repetitions: int = REPETITIONS
+) -> list[Measured]:
+    """All cells, those of one base in one lake. `names` are the views; all when empty."""
+    found: list[Measured] = []
+    options = SparkOptions(master="local[2]", memory="3g", scratch=folder / "spark")
+    spark = open_session(options, machine=Machine.here(), progress=Silent())
+    try:
+        for lines in dict.fromkeys(cell.lines for cell in cells):
+            bench = _Bench(spark, folder / f"lake-{lines}", Sizes(lines), names or tuple(VIEWS))
+            for cell in cells:
+                if cell.lines == lines:
+                    found += bench.cell(cell, repetitions)
+            bench.compare()
+    finally:
+        close_session(spark)
+    return found
+
+
+def figures(found: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Of each cell and view the medians by plan, the plan that was chosen, and its cost against the best one's."""
+    cells = dict.fromkeys((one.lines, one.changes, one.kind, one.view) for one in found)
+    said = []
+    for place in cells:
+        mine = [one for one in found if (one.lines, one.changes, one.kind, one.view) == place]
+        medians = {
+            plan: statistics.median(times)
+            for plan in PLANS
+            if (times := [one.seconds for one in mine if one.plan == plan and one.ran == plan])
+        }
+        chosen = [one.ran for one in mine if one.plan == AUTO]
+        costs = [medians[plan] for plan in chosen if plan in medians]
+        best = min(medians.values(), default=0.0)
+        said.append(
+            dict(zip(("lines", "changes", "kind", "view"), place, strict=True))
+            | {
+                "seconds": {plan: round(value, 3) for plan, value in medians.items()},
+                "chosen": statistics.mode(chosen) if chosen else None,
+                "chosen_to_best": round(statistics.mean(costs) / best, 2) if costs and best else None,
+                "recompute_to_best": round(medians["recompute"] / best, 2) if "recompute" in medians else None,
+            }
+        )
+    return said
+
+
+def summary(found: Sequence[Measured]) -> dict[str, Any]:
+    """The figures, and the median and worst of the chosen plan's cost against the best (the aims: 1.3 and 2)."""
+    cells = figures(found)
+    ratios = [cell["chosen_to_best"] for cell in cells if cell["chosen_to_best"] is not None]
+    return {
+        "chosen_to_best_median": round(statistics.median(ratios), 2) if ratios else None,
+        "chosen_to_best_worst": max(ratios, default=None),
+        "cells": cells,
+    }
+
+
+class _Bench:
+    """One lake, and keepers of its views."""
+
+    def __init__(self, spark: SparkSession, folder: Path, sizes: Sizes, names: Sequence[str]) -> None:
+        self._spark, self._sizes = spark, sizes
+        self._location = Location.of(folder)
+        self._store, self._committer = ManifestStore(folder), DeltaRs(self._location)
+        self._views = {(name, plan): _view(name, plan) for name in names for plan in _plans(name)}
+        self._chance = random.Random(sizes.lines)
+        self._cut = 0
+        self._manifest: Manifest | None = None
+        self._keepers = {view.name: Keeping(spark, self._location, view) for view in self._views.values()}
+        with self._made(base(sizes, seed=1)):
+            for view in self._views.values():
+                self._keep(view)
+
+    def cell(self, cell: Cell, repetitions: int) -> list[Measured]:
+        """So many cuts, each with every copy of every view, in another order each time."""
+        found = []
+        for number in range(_WARM_UPS + repetitions):
+            rows = changes(self._sizes, cell.changes, cell.kind, seed=1000 * self._cut + number)
+            with self._made(rows) as merged_s:
+                for name, plan in self._chance.sample(list(self._views), len(self._views)):
+                    began_s = time.monotonic()
+                    ran = self._keep(self._views[name, plan])
+                    took_s = time.monotonic() - began_s
+                    place = (cell.lines, cell.changes, cell.kind, name, plan, ran, number - _WARM_UPS)
+                    found.append(Measured(*place, round(took_s, 4), round(merged_s, 4)))
+        return [one for one in found if one.repetition >= 0]
+
+    def compare(self) -> None:
+        """Every copy of a view has the same rows, or the figures mean nothing."""
+        lake = Lake(self._location)
+        manifest = lake.manifest()
+        for name in dict.fromkeys(name for name, _ in self._views):
+            frames = {}
+            for plan in _plans(name):
+                table, state = lake.view(f"{name}_{plan}", manifest)
+                if state.reason:
+                    raise SystemExit(f"bench: {name} by {plan} is left behind: {state.reason}")
+                frames[plan] = frame_of(self._spark, self._location, table, state.version)
+            wanted = frames["recompute"]
+            if wanted.count() > _COMPARED_ROWS_MAX:
+                continue
+            for plan, frame in frames.items():
+                different = wanted.exceptAll(frame).count() + frame.exceptAll(wanted).count()
+                if different:
+                    raise SystemExit(f"bench: {name} by {plan} differs from recompute in {different} rows")
+
+    def _keep(self, view: View) -> str:
+        """Keep this one view in the cut that is open; returns the plan it ran."""
+        return self._keepers[view.name].keep(self._commit, self._manifest, self._complete)
+
+    @contextmanager
+    def _made(self, rows: dict[str, pa.Table]) -> Iterator[float]:
+        """A cut: the rows merged, then what the block does, then the manifest. Hands out the seconds of the merges."""
+        self._cut += 1
+        self._complete = {table.partition("/")[2]: "complete" for table in rows}
+        pending = Pending(
+            cut=self._cut,
+            start_cut=self._cut - 1,
+            epoch=1,
+            end_lsn=256 * self._cut,
+            commit_lsn=256 * self._cut - 8,
+            cuts_offset=self._cut,
+            since_lsn=0,
+            accounts={},
+            complete=self._complete,
+        )
+        self._commit = CutCommit(self._store, self._committer, pending)
+        began_s = time.monotonic()
+        for table, changed in rows.items():
+            given = changed if "_deleted" in changed.column_names else _live(changed)
+            self._commit.mirror(table, given, ("id",), schema_id="1")
+            self._commit.describe(table, key=("id",))
+        yield time.monotonic() - began_s
+        self._manifest = self._commit.publish(name="viewbench", committed_at_us=time.time_ns() // 1000)
+
+
+def _plans(name: str) -> tuple[str, ...]:
+    return (*(plan for plan in PLANS if plan != "delta" or name not in WITHOUT_DELTA), AUTO)
+
+
+def _view(name: str, plan: str) -> View:
+    return parse_view(Path(f"{name}_{plan}.sql"), f"-- plan: {plan}\n{VIEWS[name]}\n")
+
+
+def _live(rows: pa.Table) -> pa.Table:
+    return rows.append_column("_deleted", pa.array([False] * rows.num_rows, pa.bool_()))
+
+
+def write_csv(found: Sequence[Measured], file: Path) -> None:
+    """Raw data, one line a measurement, added to what the file has."""
+    names = [field.name for field in fields(Measured)]
+    is_new = not file.exists()
+    with file.open("a", newline="") as out:
+        writer = csv.DictWriter(out, names)
+        if is_new:
+            writer.writeheader()
+        writer.writerows(asdict(one) for one in found)
+
+
+def read_csv(file: Path) -> list[Measured]:
+    """What `write_csv` wrote."""
+    with file.open(newline="") as lines:
+        return [msgspec.convert(row, Measured, strict=False) for row in csv.DictReader(lines)]
+
+
+def main() -> int:
+    """Measure, write raw data, print the summary."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.views")
+    parser.add_argument("--small", action="store_true", help="the grid of two minutes")
+    parser.add_argument("--lines", type=int, action="append", help="only these bases")
+    parser.add_argument("--changes", type=int, action="append", help="only cuts of so many changes")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only such keys")
+    parser.add_argument("--view", choices=tuple(VIEWS), action="append", help="only these views")
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--csv", type=Path, help="where raw data goes")
+    options = parser.parse_args()
+    cells = [
+        cell
+        for cell in (SMALL if options.small else WHOLE)
+        if (not options.lines or cell.lines in options.lines)
+        and (not options.changes or cell.changes in options.changes)
+        and (not options.kind or cell.kind in options.kind)
+    ]
+    found: list[Measured] = []
+    for lines in dict.fromkeys(cell.lines for cell in cells):
+        with tempfile.TemporaryDirectory(dir=Machine.here().cache) as folder:
+            part = measure_views(
+                Path(folder), [cell for cell in cells if cell.lines == lines], options.view or (), options.repetitions
+            )
+        if options.csv:
+            write_csv(part, options.csv)
+        found += part
+    sys.stdout.write(json.dumps(summary(found), indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+select p.tailnum, p.model, p.seats,
+       coalesce(jsonb_agg(jsonb_build_object('carrier', a.carrier, 'name', a.name, 'flights', u.flights)
+                          order by a.carrier collate "C") filter (where a.carrier is not null), '[]') as airlines
+from planes p
+left join (select tailnum, carrier, count(*) as flights from flights group by tailnum, carrier) u on u.tailnum = p.tailnum
+left join airlines a on a.carrier = u.carrier
+group by p.tailnum

@@ -1,0 +1,4 @@
+-- dialect: postgres
+select id from customers
+except
+select customer_id as id from orders

@@ -1,0 +1,4 @@
+-- dialect: postgres
+select id, status, cents * 2 as twice, upper(status) as loud, coalesce(note, '-') as note
+from orders
+where cents > 300 or note is null

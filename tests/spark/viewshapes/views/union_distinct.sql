@@ -1,0 +1,4 @@
+-- dialect: postgres
+select customer_id as id from orders
+union
+select follower as id from follows
