@@ -31,7 +31,7 @@ demo: setup ## a live database, captured exactly once, with a Spark view, and th
 demo-capture: setup ## the same without Spark, under two minutes
 	@$(BIN)/python -m cdc.demo --capture-only
 
-# Three lanes of about the same length, for two cores: tests of capture wait for servers most of the time. A tier that
+# Three lanes of about the same length, for two cores: a test on servers takes about half a core. A tier that
 # fails does not keep the tiers behind it from running: one run tells all.
 LANES := quick-lane capture-lane slow-lane
 quick-lane: TIERS := static unit property spark contract e2e
