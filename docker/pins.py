@@ -2,7 +2,7 @@
 
     python docker/pins.py
 
-`requirements.txt` is what `tailrace[capture,avro,search,cache]` needs, `requirements-build.txt` what building the wheel
+`requirements.txt` is what `tailrace[capture,avro,outbox,search,cache]` needs, `requirements-build.txt` what building the wheel
 needs. constraints.txt has more than an image should (test tools, local servers). A test fails while the lists differ
 from what this would write.
 """
@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docker"
 _IMAGE: Final = {"python_version": "3.12", "python_full_version": "3.12.0", "sys_platform": "linux"}
-_EXTRAS: Final = ("capture", "avro", "search", "cache")
+_EXTRAS: Final = ("capture", "avro", "outbox", "search", "cache")
 _NOTICE: Final = "# Written by docker/pins.py from constraints.txt; run it again when that changes.\n"
 
 

@@ -11,6 +11,8 @@
     |- ConcurrencyConflict        an aggregate is not at the version a command has seen
     |- EventMissing               an aggregate's history has a hole, or a type that nobody can fold
     |- CommandRefused             a command that the aggregate's state does not allow
+    |- EventRejected              a consumer's handler will never take this event: a dead letter at once
+    |- ConsumerStopped            a consumer's database was away for too long
     `- MigrationRefused           the tables cannot be migrated as things are
 
 No message holds a value of a payload, a header or a key: paths and names only.
@@ -87,6 +89,14 @@ class EventMissing(OutboxError):
 
 class CommandRefused(OutboxError):
     """A command that the state of its aggregate does not allow; no event came of it."""
+
+
+class EventRejected(OutboxError):
+    """Raised by a consumer's handler: trying again is of no use. The event becomes a dead letter at once."""
+
+
+class ConsumerStopped(OutboxError):
+    """A consumer's database did not come back in time. Nothing is lost: start it again."""
 
 
 class MigrationRefused(OutboxError):

@@ -63,6 +63,7 @@ class Tables:
     heartbeat: Table
     event_store: Table
     snapshot: Table
+    dead_letter: Table
 
 
 def tables(names: Names | None = None, *, partitioned: bool = False) -> Tables:
@@ -76,6 +77,7 @@ def tables(names: Names | None = None, *, partitioned: bool = False) -> Tables:
         _heartbeat(metadata, given.heartbeat),
         _event_store(metadata, given.event_store),
         _snapshot(metadata, given.snapshot),
+        _dead_letter(metadata, given.dead_letter),
     )
 
 
@@ -161,4 +163,29 @@ def _snapshot(metadata: MetaData, name: str) -> Table:
         Column("state", JsonText, nullable=False),
         Column("created_at", TIMESTAMP(timezone=True), nullable=False, server_default=CLOCK),
         PrimaryKeyConstraint("aggregate_type", "aggregate_id", name=f"{name}_pkey"),
+    )
+
+
+def _dead_letter(metadata: MetaData, name: str) -> Table:
+    """Records that a consumer could not deal with, and those of the same key behind them, in their order."""
+    return Table(
+        name,
+        metadata,
+        Column("id", BigInteger, Identity(always=True), nullable=False),
+        Column("consumer", Text, nullable=False),
+        Column("topic", Text, nullable=False),
+        Column("partition", Integer, nullable=False),
+        Column("record_offset", BigInteger, nullable=False),
+        Column("key", LargeBinary, nullable=False),
+        Column("value", LargeBinary, nullable=True),
+        Column("headers", JSONB, nullable=False),
+        Column("error", Text, nullable=False),
+        Column("attempt_count", Integer, nullable=False, server_default=text("0")),
+        Column("parked_at", TIMESTAMP(timezone=True), nullable=False, server_default=CLOCK),
+        Column("wish", Text, nullable=True),
+        PrimaryKeyConstraint("id", name=f"{name}_pkey"),
+        UniqueConstraint("consumer", "topic", "partition", "record_offset", name=f"{name}_record_key"),
+        CheckConstraint("wish in ('retry', 'skip')", name=f"{name}_wish_known"),
+        # By a hash: a key may be longer than an entry of an index takes.
+        Index(f"{name}_key", "consumer", text("md5(key)"), "id"),
     )

@@ -21,6 +21,7 @@ class Names:
     heartbeat: str = "heartbeat"
     event_store: str = "event_store"
     snapshot: str = "snapshot"
+    dead_letter: str = "dead_letter"
 
     def __post_init__(self) -> None:
         for name in (self.schema, *self.tables):
@@ -34,7 +35,7 @@ class Names:
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables, without their schema."""
-        return (self.outbox, self.inbox, self.heartbeat, self.event_store, self.snapshot)
+        return (self.outbox, self.inbox, self.heartbeat, self.event_store, self.snapshot, self.dead_letter)
 
     def qualified(self, table: str) -> str:
         """``"schema"."table"``, to stand in a statement."""

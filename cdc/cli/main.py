@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, str]] = {
     "dlq": "Records a sink could not apply.",
     "migrate": "Deploy the outbox tables.",
     "contracts": "Check event contracts.",
+    "inbox": "Dead letters of consumers of events.",
     "forget": "Make a data subject's values unreadable.",
     "local": "Real PostgreSQL and Kafka on this machine, without Docker.",
     "bench": "Measure throughput and latency.",

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
+import outbox.errors
 from cdc import errors
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
@@ -138,8 +139,29 @@ def errors_page() -> str:
             "",
             *_table(("State", "Needs an operator"), states),
             "",
+            "## Errors of the outbox, in applications",
+            "",
+            "A tree of its own (`outbox.errors`), since applications have nothing of the service. Commands turn",
+            "`MigrationRefused` into `SourceRefused`, and what is wrong with a contract or a name into `ConfigError`.",
+            "",
+            *_table(("Error", "Meaning"), _outbox_errors()),
+            "",
         ]
     )
+
+
+def _outbox_errors() -> list[tuple[str, str]]:
+    rows = []
+    for depth, kind in _below(outbox.errors.OutboxError, 0):
+        rows.append(("&nbsp;" * 4 * depth + f"`{kind.__name__}`", _first_line(kind)))
+    return rows
+
+
+def _below(kind: type[Exception], depth: int) -> Iterator[tuple[int, type[Exception]]]:
+    yield depth, kind
+    for child in vars(outbox.errors).values():
+        if inspect.isclass(child) and child.__base__ is kind:
+            yield from _below(child, depth + 1)
 
 
 def _tree(kind: type[TailraceError], depth: int) -> Iterator[tuple[int, type[TailraceError]]]:

@@ -22,6 +22,7 @@ from tests.bench.cache import measure_cache
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
+from tests.bench.outbox import measure_outbox
 from tests.bench.routing import measure_pruner, measure_routing
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
@@ -35,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
-    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "outbox", "outbox-pruner")
+    only = ("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "outbox", "routing", "pruner")
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
@@ -71,9 +72,11 @@ def main() -> int:
         if options.only in {None, "cache"}:
             result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
         if options.only in {None, "outbox"}:
-            result["outbox"] = measure_routing(stack, Path(folder), options.rows // 4)
-        if options.only == "outbox-pruner":
-            result["outbox_pruner"] = measure_pruner(stack, Path(folder), options.seconds, _EVENTS_PER_S)
+            result["outbox"] = measure_outbox(stack, max(200, options.rows // 500))
+        if options.only in {None, "routing"}:
+            result["routing"] = measure_routing(stack, Path(folder), options.rows // 4)
+        if options.only == "pruner":
+            result["pruner"] = measure_pruner(stack, Path(folder), options.seconds, _EVENTS_PER_S)
     if options.only in {None, "search"}:
         result["search"] = measure_search(options.documents)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")

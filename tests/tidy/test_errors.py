@@ -10,6 +10,7 @@ import re
 import pytest
 
 import cdc
+import outbox.errors
 from cdc import errors
 from cdc.errors import EXIT_FAILED, EXIT_OPERATOR, EXIT_USAGE, TailraceError
 from cdc.model.state import State
@@ -81,3 +82,11 @@ def test_facts_are_attributes_and_not_in_the_message() -> None:
 
     assert str(error) == "what happened"
     assert (error.hint, error.command, error.facts) == ("what to do", "cdc doctor", {"table": "public.t", "lsn": 5})
+
+
+def test_drawing_of_the_outbox_tree_is_its_tree() -> None:
+    kinds = [kind for kind in vars(outbox.errors).values() if inspect.isclass(kind) and issubclass(kind, Exception)]
+    drawn = re.findall(r"^ {4}[|` -]*([A-Z]\w+)\s", outbox.errors.__doc__ or "", re.MULTILINE)
+
+    assert sorted(drawn) == sorted(kind.__name__ for kind in kinds)
+    assert all(kind.__doc__ for kind in kinds)
