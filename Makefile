@@ -88,7 +88,7 @@ outbox-storm: setup ## five minutes of kill -9 of a service and of capture, and 
 	TAILRACE_STORM_S=$${TAILRACE_STORM_S:-300} $(PYTEST) -s --timeout 1800 tests/faults/test_outbox_storm.py
 
 outbox-pruner: setup ## 5,000 events a second for ten minutes: the outbox's table stays small
-	$(BIN)/python -m tests.bench --only outbox-pruner --seconds $${TAILRACE_PRUNER_S:-600}
+	$(BIN)/python -m tests.bench --only pruner --seconds $${TAILRACE_PRUNER_S:-600}
 
 kills: setup ## kill -9 at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill

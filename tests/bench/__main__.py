@@ -28,9 +28,9 @@ from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
 from tests.bench.verifying import measure_verify
-from tests.bench.visible import measure_visible
 from tests.bench.viewfreshness import measure_view_freshness
 from tests.bench.views import measure_views, summary
+from tests.bench.visible import measure_visible
 
 _EVENTS_PER_S = 5000
 
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "outbox-pruner", "views", "view-freshness"),
+        *("outbox", "routing", "pruner", "views", "view-freshness"),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
@@ -80,11 +80,11 @@ def main() -> int:
         if options.only in {None, "cache"}:
             result["cache"] = measure_cache(stack, Path(folder), options.rows // 20, options.seconds)
         if options.only in {None, "outbox"}:
-            writers = measure_outbox(stack, max(200, options.rows // 500))
-            routing = measure_routing(stack, Path(folder), options.rows // 4)
-            result["outbox"] = {"writers": writers, "routing": routing}
-        if options.only == "outbox-pruner":
-            result["outbox_pruner"] = measure_pruner(stack, Path(folder), options.seconds, _EVENTS_PER_S)
+            result["outbox"] = measure_outbox(stack, max(200, options.rows // 500))
+        if options.only in {None, "routing"}:
+            result["routing"] = measure_routing(stack, Path(folder), options.rows // 4)
+        if options.only == "pruner":
+            result["pruner"] = measure_pruner(stack, Path(folder), options.seconds, _EVENTS_PER_S)
         if options.only in {None, "visible", "verify"}:
             name = f"bench-sinks-{os.getpid()}"
             heap = {"opensearch": ServerOptions(heap="1g")}
