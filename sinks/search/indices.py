@@ -6,6 +6,7 @@ index by its own name: what a worker of an older one still sends reaches no newe
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -75,6 +76,7 @@ class Indices:
         self.pipeline = pipeline
         self.sink = sink
         self._settings = settings
+        self._marking = threading.Lock()
 
     def alias(self, table: str) -> str:
         """What readers search."""
@@ -159,10 +161,11 @@ class Indices:
 
     def mark(self, topic: Topic, index: str, **changes: int) -> None:
         """Note in an index's `_meta` what became of it: `retired_ms`, `swap_until_ms`."""
-        for found in self.generations(topic):
-            if found.name == index:
-                meta = structs.replace(found.meta, **changes)
-                self.client.ask("PUT", f"/{index}/_mapping", {"_meta": {_OURS: meta}})
+        with self._marking:  # it is read and written, and a lease is renewed by a thread of its own
+            for found in self.generations(topic):
+                if found.name == index:
+                    meta = structs.replace(found.meta, **changes)
+                    self.client.ask("PUT", f"/{index}/_mapping", {"_meta": {_OURS: meta}})
 
     def put_settings(self, index: str, settings: Mapping[str, Any]) -> None:
         """Change settings that can be changed while the index is open."""
