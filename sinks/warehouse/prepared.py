@@ -21,6 +21,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as fn
 
 from cdc.errors import InvariantError
@@ -66,9 +67,12 @@ class PreparedPlans:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, RAW) as writer:
             writer.write_table(records)
         try:
-            return plan.toArrow()
+            rows = plan.toArrow()
         finally:
             file.unlink(missing_ok=True)
+        if rows.num_rows != records.num_rows or pc.sum(rows["_offset"]) != pc.sum(records["offset"]):
+            raise InvariantError(f"a plan for {tables[-1].topic} gave rows of other records")
+        return rows
 
     def close(self) -> None:
         """Remove the files; plans go with the session."""
