@@ -21,7 +21,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as fn
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from cdc.errors import InvariantError
 from sinks.warehouse import batch, changes
@@ -66,9 +68,12 @@ class PreparedPlans:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, RAW) as writer:
             writer.write_table(records)
         try:
-            return plan.toArrow()
+            rows = plan.toArrow()
         finally:
             file.unlink(missing_ok=True)
+        if rows.num_rows != records.num_rows or pc.sum(rows["_offset"]) != pc.sum(records["offset"]):
+            raise InvariantError(f"a plan for {tables[-1].topic} gave rows of other records")
+        return rows
 
     def close(self) -> None:
         """Remove the files; plans go with the session."""
@@ -81,7 +86,7 @@ class PreparedPlans:
             if found is None:
                 self._made += 1
                 file = Path(self._folder.name) / f"{self._made}.arrow"
-                taken = fn.arrow_udf(_handing_over(str(file)), _RAW_DDL)
+                taken = arrow_udf(_handing_over(str(file)), _RAW_DDL, ArrowUDFType.SCALAR)
                 # Who evaluates a function of Python's forgets that there is one partition.
                 raw = self._spark.range(0, 1, 1, 1).select(fn.inline(taken("id"))).coalesce(1)
                 found = file, _rerunnable(changes.sequenced(batch.parse(raw, tables), tables[-1]))
