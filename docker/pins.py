@@ -2,9 +2,9 @@
 
     python docker/pins.py
 
-`requirements.txt` is what `tailrace[capture,avro,outbox,search,cache]` needs, `requirements-build.txt` what building the wheel
-needs. constraints.txt has more than an image should (test tools, local servers). A test fails while the lists differ
-from what this would write.
+`requirements.txt` is what `tailrace[capture,avro,outbox,search,cache]` needs, `requirements-build.txt` what building
+the wheel needs. constraints.txt has more than an image should (test tools, local servers). A test fails while the lists
+differ from what this would write.
 """
 
 from __future__ import annotations
