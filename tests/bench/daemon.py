@@ -57,7 +57,7 @@ class BenchDaemon:
         command = [sys.executable, "-m", "cdc", "run", "-c", str(self._config)]
         with log:
             self._process = subprocess.Popen(command, stderr=log, stdout=log)
-        self.wait_for(lambda status: status["state"] in {"RUNNING", "CATCHING_UP"}, 30)
+        self.wait_for(lambda status: status["state"] in {"RUNNING", "CATCHING_UP"}, 120)
         return self
 
     def __exit__(

@@ -36,6 +36,7 @@ def measure_routing(stack: Stack, folder: Path, row_count: int) -> dict[str, obj
         for kind in ("plain", "routed")
     ]
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
+        sql.execute(b"drop schema if exists outbox cascade")
         for statement in made():
             sql.execute(statement.encode())
         for _, config in configs:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 STORM_S: Final = float(os.environ.get("TAILRACE_STORM_S", "12"))
 _LONG_S: Final = 60.0
+_EVENTS_MIN: Final = 50  # a machine that is busy takes longer to come to as many
 # Small caps, so that large transactions are spread; rows go as soon as Kafka has them.
 SECTIONS: Final[Sections] = {
     "capture": {"batch_rows_max": 40, "catalog_check_s": 0.2},
@@ -40,7 +41,7 @@ def test_topics_have_exactly_the_committed_events_in_order_after_a_storm(capture
     chance, kills, services = random.Random(seed()), 0, 0
     daemon = capture.running(SECTIONS)  # what has no row any more is in the log from the slot's begin on
     ends_s = time.monotonic() + STORM_S
-    while time.monotonic() < ends_s:
+    while time.monotonic() < ends_s or written(capture) < _EVENTS_MIN or not kills:
         services += 1
         before = written(capture)
         with working(capture.dsn, chance.randrange(1 << 30)):
@@ -55,7 +56,6 @@ def test_topics_have_exactly_the_committed_events_in_order_after_a_storm(capture
     log = capture.settled(daemon, 300)
 
     truth = capture.query("select id::text, aggregate, number from truth.event order by aggregate, number")
-    assert len(truth) > STORM_S, "the service hardly came to write"
     found = events(log)
     assert Counter(record.headers["id"].decode() for record in found) == Counter(one for one, _, _ in truth)
     assert orders_of(found) == {

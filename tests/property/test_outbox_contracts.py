@@ -235,3 +235,9 @@ def test_recursive_contract_is_compared_to_its_end() -> None:
 
     assert problems(tree, copy.deepcopy(tree), "full") == []
     assert problems(tree, other) != []
+
+
+def test_member_that_only_fitted_a_pattern_may_not_become_another() -> None:
+    old = {"type": "object", "patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}
+
+    assert problems(old, {**old, "properties": {"a": {"type": "string"}}}) != []
