@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane
+.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -103,6 +103,9 @@ faults-long: setup ## every fault of docs/reference/faults.md at its full length
 FAULTS_LONG := $(addprefix tests/faults/test_,kill.py failpoints.py outage.py restarts.py recovery.py limits.py clock.py \
 	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py) \
 	tests/integration/test_capture_transactions.py
+
+consumer-kills: setup ## kill -9 of a consumer of events, 20 times in 20,000 events
+	TAILRACE_CONSUMER_KILLS=20 TAILRACE_CONSUMER_EVENTS=20000 $(PYTEST) --timeout 1200 tests/faults/test_outbox_consumer_kill.py
 
 snapshot-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
 	TAILRACE_SNAPSHOT_ROWS=5000000 TAILRACE_SNAPSHOT_KILLS=20 $(PYTEST) -s tests/faults/test_snapshot_large.py

@@ -19,6 +19,7 @@ from outbox.upcast import Upcasters
 from outbox.writer import Writer
 from tests.fixtures.outboxes import MemorySource, ask, deploy
 from tests.fixtures.servers import Database
+from tests.fixtures.waiting import until
 from tests.tidy.test_docs import blocks
 from tests.tidy.tree import ROOT
 
@@ -85,8 +86,7 @@ def test_of_two_that_append_at_the_same_moment_one_has_a_conflict(
     thread.start()
     waiting = "select count(*) from pg_locks where not granted and database = (select oid from pg_database where "
     waiting += "datname = current_database()) or (not granted and locktype = 'transactionid')"
-    while ask(database.dsn, waiting) == [(0,)]:
-        pass
+    until(lambda: ask(database.dsn, waiting) != [(0,)], "the second one waits for the first")
     connection.commit()
     thread.join(30)
 

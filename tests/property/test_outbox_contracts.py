@@ -167,7 +167,7 @@ def test_contract_may_follow_itself_and_full_is_both_ways(number: int) -> None:
             continue
 
         assert included(old, copy.deepcopy(old)) == []
-        ways = {mode: problems(old, new, mode) == [] for mode in ("backward", "forward", "full")}  # type: ignore[arg-type]
+        ways = {mode: problems(old, new, mode) == [] for mode in ("backward", "forward", "full")}
         assert ways["full"] == (ways["backward"] and ways["forward"])
 
 
