@@ -40,7 +40,7 @@ _OLDEST: Final = 7
 _DONE, _OVERTAKEN = Outcome(Verdict.DONE), Outcome(Verdict.OVERTAKEN)
 _FULL: Final = Outcome(Verdict.LATER, "OOM", "the store is full (maxmemory)")
 _BUSY: Final = Outcome(Verdict.LATER, "", "another worker writes the same row")
-_READS: Final = {"value": "GET", "hash": "HGETALL", "invalidate": "EXISTS"}
+_READS: Final = {"hash": "HGETALL", "invalidate": "EXISTS"}
 _FLAGS: Final = {"value": rows.ROW, "hash": rows.ROW, "invalidate": rows.UNSTORED}
 
 
@@ -166,7 +166,9 @@ class CacheTarget:
         if self._settings.mode == "invalidate":
             return  # rows there are the application's
         for names in self._scan(head):
-            yield from (one for one in self._held(names) if one is not None and one.key is None)
+            marks = self._store.command("read marks", "MGET", *map(mark, names))
+            strange = [name for name, there in zip(names, marks, strict=True) if rows.parsed_mark(there) is None]
+            yield from (one for one in self._held(strange) if one is not None and one.key is None)
 
     def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
         """See `Target`."""
@@ -389,6 +391,11 @@ class CacheTarget:
                 return
 
     def _held(self, names: Sequence[str]) -> list[Held | None]:
+        if not names:
+            return []
+        if self._settings.mode == "value":
+            found = self._store.command("read rows", "MGET", *map(mark, names), *names)
+            return [_held_row(*one) for one in zip(names, found[: len(names)], found[len(names) :], strict=True)]
         read = _READS[self._settings.mode]
         asked = [words for name in names for words in (("GET", mark(name)), (read, name))]
         answers = self._store.commands("read rows", asked)
