@@ -14,6 +14,7 @@ Only where the tasks run on this machine: `fits`. Elsewhere they would not find 
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
@@ -98,9 +99,10 @@ class PreparedPlans:
 
 
 def fits(spark: SparkSession) -> bool:
-    """Whether the session's tasks run on this machine."""
+    """Whether the session's tasks run on this machine, and their Python is this one, which has pyarrow."""
     master = spark.sparkContext.master or ""
-    return master == "local" or master.startswith("local[")
+    local = master == "local" or master.startswith("local[")
+    return local and spark.sparkContext.pythonExec == sys.executable
 
 
 def _rerunnable(plan: DataFrame) -> DataFrame:

@@ -33,7 +33,7 @@ RAW: Final = pa.schema(
 
 def is_small(span: Span) -> bool:
     """Whether the index counts few records in it. One that is not counted may have any number."""
-    return span.counted and sum(records for _, _, records in span.ranges.values()) <= RECORDS_MAX
+    return span.counted and span.records <= RECORDS_MAX
 
 
 def read_small(reader: LogReader, span: Span, topics: Collection[str]) -> dict[str, pa.Table] | None:
