@@ -12,8 +12,11 @@ import pytest
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.manifest import Manifest
+from sinks.warehouse.planner.plan import plan_view
+from sinks.warehouse.viewsame import same_query
 from tests.fixtures.keptviews import KeptLake
-from tests.property.viewworld import COLUMNS, KEYS, Shop
+from tests.property.viewshapes import BY_KEYS
+from tests.property.viewworld import COLUMNS, KEYS, Shop, relations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,3 +148,34 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
     assert plans(repeated)["regions"] == second
     assert plans(last)["regions"] == ("delta" if second == "delta" else "recompute")
     assert_right(lake)
+
+
+SAME: Final = ("comma", "exists_or", "top_k_joined", "window_of_groups", "full", "with", "union_joined", "document")
+OTHERS: Final = (
+    ("select id, cents + 1 as x from orders", "select id, cents - 1 as x from orders"),
+    ("select id from orders where cents > 1", "select id from orders where cents > 2"),
+    ("select id, cast(cents as bigint) as x from orders", "select id, cents as x from orders"),
+    (
+        "select id, rank() over (partition by status order by id) as r from orders",
+        "select id, rank() over (partition by status order by id desc) as r from orders",
+    ),
+    (
+        "select o.id from orders o left join customers c on o.customer_id = c.id where c.tier = 1 or c.id is null",
+        "select o.id from orders o join customers c on o.customer_id = c.id where c.tier = 1 or c.id is null",
+    ),
+)
+
+
+def test_spark_tells_whether_the_planner_reads_a_query_as_it_does(spark: SparkSession, tmp_path: Path) -> None:
+    for name, columns in COLUMNS.items():
+        place = str(tmp_path / name)
+        spark.createDataFrame([], ", ".join(f"{one} {kind}" for one, kind in columns.items())).write.parquet(place)
+        spark.read.parquet(place).createOrReplaceTempView(name)
+
+    for shape in SAME:
+        whole = plan_view(shape, BY_KEYS[shape], relations()).whole_sql()
+        assert same_query(spark.sql(BY_KEYS[shape]), spark.sql(whole)), shape
+    for one, other in OTHERS:
+        assert not same_query(spark.sql(one), spark.sql(other)), one
+    for name in COLUMNS:
+        spark.catalog.dropTempView(name)
