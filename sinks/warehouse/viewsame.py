@@ -41,9 +41,17 @@ def _shape(plan: Any) -> list[str]:
     for line in str(plan.canonicalized().toString()).splitlines():
         text = _NUMBER.sub("", _TREE.sub("", line)).replace("Join Cross", "Join Inner")
         if text.startswith("Project"):
-            text = _BARE.sub("", text).replace("[]", "")
+            text = _without_bare(text).replace("[]", "")
             if text.strip() == "Project":
                 continue
+        elif text.startswith("Aggregate"):
+            by, found, results = text.partition("], [")
+            text = by + found + _without_bare("[" + results)
         if text and not text.startswith("Sort "):
             lines.append(text)
     return lines
+
+
+def _without_bare(text: str) -> str:
+    """A list without columns that are taken as they are."""
+    return _BARE.sub("", text).replace(", ]", "]")
