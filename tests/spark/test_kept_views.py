@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.look import Lake
 from sinks.warehouse.manifest import Manifest
 from sinks.warehouse.planner.plan import plan_view
+from sinks.warehouse.viewproof import check_views
 from sinks.warehouse.viewsame import same_query
 from tests.fixtures.keptviews import KeptLake
 from tests.property.viewshapes import BY_KEYS
@@ -144,6 +147,14 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
     last = lake.cut(steps[2], **by_delta)
     assert_right(lake)
 
+    reports = check_views(spark, Lake(tmp_path), last, lake.parsed, [])
+    assert [(report.name, report.ok) for report in reports] == [("above", True), ("regions", True)]
+    older = structs.replace(last.views["regions"], version=first.views["regions"].version)
+    wrong = structs.replace(last, views={**last.views, "regions": older})
+    (report,) = check_views(spark, Lake(tmp_path), wrong, lake.parsed, ["regions"])
+    assert not report.ok
+    assert report.missing > 0
+    assert report.extra > 0
     assert plans(first)["regions"] == plans(lake.cut(steps[3], **by_delta))["regions"] == "delta"
     assert plans(repeated)["regions"] == second
     assert plans(last)["regions"] == ("delta" if second == "delta" else "recompute")
