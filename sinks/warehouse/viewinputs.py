@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from sinks.warehouse.location import Where
 from sinks.warehouse.naming import spelled, unescaped
 from sinks.warehouse.pinned import pinned, row_count
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
+from sinks.warehouse.viewfeed import rows_of_keys, view_feed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,8 +137,10 @@ class ViewInputs:
             self._spark.catalog.dropTempView(name)
 
     def _images(self, name: str) -> pa.Table:
-        table = self._places[name][0]
+        table, version = self._places[name]
         columns = self._frames[name].columns
+        if table.startswith("views/") and table not in self._replaced:
+            return self._compared(name, table, version)
         if table in self._replaced:
             found = self._replaced[table]
             new, gone = found.rows, self._rows_before(name, found.keys)
@@ -152,6 +154,18 @@ class ViewInputs:
             if part is not None
         ]
         return pa.concat_tables([parts[-1], *(part.cast(parts[-1].schema) for part in parts[:-1])])
+
+    def _compared(self, name: str, table: str, version: int) -> pa.Table:
+        """Images of a view that was recomputed: both of its versions are compared, where they are small."""
+        before = self.before(table)
+        if before is None:
+            raise Unplannable(f"{_shown(table)} is new")
+        self._old_frame(name)  # raises when the columns changed
+        count = self.rows_at(table, before) + self.rows_at(table, version)
+        if count > IMAGE_ROWS_MAX:
+            raise Unplannable(f"{_shown(table)} was recomputed")
+        found: pa.Table = view_feed(self._spark, self._lake, table, before, version).toArrow()
+        return found
 
     def _taken(self, name: str, table: str) -> tuple[pa.Table, pa.Table | None]:
         """The rows that a table took, and those of the cut before that they replace; None where rows only come."""
@@ -167,15 +181,8 @@ class ViewInputs:
 
     def _rows_before(self, name: str, keys: pa.Table) -> pa.Table:
         """Rows of the cut before with one of these keys, in the types of the input."""
-        from pyspark.sql import functions
-
-        wanted = self._spark.createDataFrame(keys).alias("k")
-        frame = self._old_frame(name).alias("r")
-        same = [
-            functions.col(f"k.{_quoted(column)}").eqNullSafe(functions.col(f"r.{_quoted(column)}"))
-            for column in keys.column_names
-        ]
-        return frame.join(functions.broadcast(wanted), reduce(lambda one, two: one & two, same), "left_semi").toArrow()
+        wanted = self._spark.createDataFrame(keys)
+        return rows_of_keys(self._old_frame(name), wanted).toArrow()
 
     def _old_frame(self, name: str) -> DataFrame:
         if old(name) in self._frames:
@@ -197,7 +204,3 @@ class ViewInputs:
 def _shown(table: str) -> str:
     """A table as people write it."""
     return f"the view {unescaped(table.split('/')[1])}" if table.startswith("views/") else spelled(table)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -56,8 +56,8 @@ class ViewKeeper:
         views = self._views if views is None else views
         if manifest is None or not views:
             return {}
-        bound = {view.name: view for view in bind_known(views, manifest)}
-        return {view.name: self._choice(view, bound.get(view.name), manifest)[0] for view in views}
+        rows = _rows_read(bind_known(views, manifest), manifest)
+        return {view.name: self._choice(view, rows.get(view.name, 0), manifest)[0] for view in views}
 
     def keep(
         self,
@@ -134,10 +134,9 @@ class ViewKeeper:
             keys, rows, plan = 0, found.num_rows, "recompute"
         self.behind[name] = ""
         took_s = self._clock.monotonic_s() - began_s
-        reason = step.reason or (self._choice(step.view.view, step.view, manifest)[1] if manifest else "it is new")
-        before = manifest.views.get(name) if manifest else None
+        reason = step.reason or self._why(step.view, manifest)
         record = PlanRecord(plan=plan, reason=reason, keys=keys, rows=rows)
-        commit.planned(name, _recorded(before.plan if before else None, wish, took_s, record))
+        commit.planned(name, _recorded(state.plan if state else None, wish, took_s, record))
         log.get().info(
             "view_planned", view=name, plan=plan, reason=reason, keys=keys, rows=rows, seconds=round(took_s, 3)
         )
@@ -170,13 +169,19 @@ class ViewKeeper:
             log.get().warning("view_left_behind", view=name, reason=reason)
         self.behind[name] = reason
 
-    def _choice(self, view: View, bound: BoundView | None, manifest: Manifest) -> tuple[str, str]:
-        """The plan of a view and why."""
+    def _why(self, view: BoundView, manifest: Manifest | None) -> str:
+        """Why it was kept by the plan that was chosen for it."""
+        if manifest is None:
+            return "it is new"
+        rows = _rows_read(bind_known(self._views, manifest), manifest)
+        return self._choice(view.view, rows.get(view.name, 0), manifest)[1]
+
+    def _choice(self, view: View, rows: int, manifest: Manifest) -> tuple[str, str]:
+        """The plan of a view, which reads so many rows, and why."""
         if view.plan != "auto":
             return view.plan, _FORCED
         state = manifest.views.get(view.name)
         record = state.plan if state is not None else None
-        rows = sum(manifest.tables[table].rows or 0 for table in (inputs(bound) if bound else ()))
         costs = record.costs if record is not None else {}
         possible = PLANS if self._book.can_sum(view.name) or costs.get("delta") else PLANS[:2]
         return choose(possible, costs, base_rows=rows, since=record.since if record is not None else 0)
@@ -186,6 +191,15 @@ def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ..
     """The views over the tables of a cut, without those that name a table which is not there yet."""
     found = bind_each(views, list(manifest.tables))
     return tuple(one for one in found if isinstance(one, BoundView))
+
+
+def _rows_read(views: Sequence[BoundView], manifest: Manifest) -> dict[str, int]:
+    """View -> rows of the tables that it, and the views it reads, are computed from."""
+    found: dict[str, int] = {}
+    for view in views:
+        own = sum(manifest.tables[table].rows or 0 for table in inputs(view))
+        found[view.name] = own + sum(found.get(other, 0) for other in view.views.values())
+    return found
 
 
 def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> CutTables:
