@@ -105,7 +105,6 @@ class ViewKeeper:
         began_s: float,
     ) -> None:
         name, sha = step.view.name, step.view.sha
-        before = manifest.views.get(name) if manifest else None
         state = commit.views.get(name)
         number = layout.split_beside(name)[1] or (1 if state is None else state.generation)
         try:
@@ -137,7 +136,7 @@ class ViewKeeper:
         took_s = self._clock.monotonic_s() - began_s
         reason = step.reason or self._why(step.view, manifest)
         record = PlanRecord(plan=plan, reason=reason, keys=keys, rows=rows)
-        commit.planned(name, _recorded(before.plan if before else None, wish, took_s, record))
+        commit.planned(name, _recorded(state.plan if state else None, wish, took_s, record))
         log.get().info(
             "view_planned", view=name, plan=plan, reason=reason, keys=keys, rows=rows, seconds=round(took_s, 3)
         )
