@@ -35,11 +35,12 @@ def choose(
     if len(possible) == 1:
         return possible[0], "the only plan"
     known = _medians(possible, costs)
-    if not known:
-        if base_rows < SMALL_ROWS:
-            return "recompute", f"not measured yet, and it reads {base_rows:,} rows"
+    # The first build counts as a run of recompute: it says nothing of the others.
+    if known.keys() <= {"recompute"} and base_rows >= SMALL_ROWS:
         best: PlanName = "delta" if "delta" in possible else "affected"
         return best if best in possible else "recompute", f"not measured yet, and it reads {base_rows:,} rows"
+    if not known:
+        return "recompute", f"not measured yet, and it reads {base_rows:,} rows"
     cheapest: PlanName = min(known, key=known.__getitem__)
     tried = _to_try(possible, known, cheapest, base_rows, since)
     if tried is not None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Daemon, Sections
     from tests.fixtures.servers import PostgresServer
 
-CUTS: Final = int(os.environ.get("TAILRACE_VIEW_CUTS", "4"))
+CUTS: Final = int(os.environ.get("TAILRACE_VIEW_CUTS", "3"))
 SEEDS: Final = int(os.environ.get("TAILRACE_VIEW_SEEDS", "1"))
 EDGES: Final = 250  # a driver lives for up to so many; a cut that keeps all views has some hundred
 VIEWS: Final = Path(__file__).parent / "views"
