@@ -38,8 +38,12 @@ from cdc.web.wait import WaitRoute
 
 if TYPE_CHECKING:
     from cdc.appliers import Replay
+    from sinks.warehouse.location import Location
+    from sinks.warehouse.look import At
     from sinks.warehouse.manifest import Manifest
     from sinks.warehouse.verifying import MirrorReport
+    from sinks.warehouse.viewproof import ViewReport
+    from sinks.warehouse.views import View
 
 _SAME_SIGNAL_S: Final = 1.0  # process managers signal the process and its group: that is one wish, not two
 
@@ -112,6 +116,15 @@ def verify_sink(
     from sinks.warehouse.start import verify
 
     return verify(config, settings, tables, machine=Machine.here(), progress=progress)
+
+
+def check_lake_views(
+    location: Location, views: Sequence[View], names: Sequence[str], *, at: At, progress: Progress
+) -> tuple[int, list[ViewReport]]:
+    """Compare views of a lake, all for no names, with their queries; also says at which cut."""
+    from sinks.warehouse.start import check
+
+    return check(location, views, names, at=at, machine=Machine.here(), progress=progress)
 
 
 def run_sink(

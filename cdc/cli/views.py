@@ -1,4 +1,4 @@
-"""`cdc views`: the views of a lake, their rows now and at an older cut, their SQL. Needs no Spark, no Kafka."""
+"""`cdc views`: the views of a lake, their rows now and at an older cut, their SQL. Needs no Kafka."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cdc.cli.lakeplace import Place, grid, json_value, lake_option, place
 from cdc.cli.options import config_option, json_option
 from cdc.cli.statustext import duration
 from cdc.cli.viewchart import chart
+from cdc.cli.viewplans import check_command, explain_command, plan_command
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError, ViewRefused
 
@@ -32,7 +33,7 @@ where_option: Final = click.option("--where", default="", help="Only rows for wh
 
 @click.group("views")
 def group() -> None:
-    """Look at derived tables: which there are, their rows at a cut, their SQL; have another generation serve."""
+    """Look at derived tables: rows at a cut, SQL, how they are kept; have another generation serve."""
 
 
 group.add_command(chart)
@@ -93,6 +94,11 @@ def show_at(
 
     meant = parse_at(at)
     return _show(place(config_path, lake_path), name, meant, limit=limit, where=where, as_json=as_json)
+
+
+group.add_command(plan_command)
+group.add_command(explain_command)
+group.add_command(check_command)
 
 
 @group.command("sql")

@@ -221,6 +221,12 @@ class SinkMetrics:
             "WAL between the newest cut and the end of the log, as of the last look at the log",
             registry=registry,
         )
+        self.view_plans = Counter(
+            "cdc_sink_view_plans_total",
+            "Views computed, by plan: recompute, affected (keys) or delta",
+            ["plan"],
+            registry=registry,
+        )
         self.views_behind = Gauge(
             "cdc_sink_views_behind", "Views that are as of an older cut than the newest one", registry=registry
         )

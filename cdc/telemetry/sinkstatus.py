@@ -27,12 +27,14 @@ class PublishedCut:
     Attributes:
         published_us: microseconds since 1970.
         views_behind: view -> why it is as of an older cut.
+        plans: view that was computed for this cut -> recompute, affected or delta.
     """
 
     number: int
     end_lsn: Lsn
     published_us: int
     views_behind: Mapping[str, str] = field(default_factory=dict)
+    plans: Mapping[str, str] = field(default_factory=dict)
 
 
 class SinkStatus:
@@ -68,6 +70,8 @@ class SinkStatus:
         self._metrics.cuts.inc()
         self._metrics.records.inc(records)
         self._metrics.cut_seconds.observe(took_s)
+        for plan in cut.plans.values():
+            self._metrics.view_plans.labels(plan=plan).inc()
         with self._lock:
             self._cuts, self._records = self._cuts + 1, self._records + records
             self._last_records, self._last_seconds = records, took_s

@@ -17,6 +17,7 @@ and on an error or a crash makes a new one for `store.pending()` and does the sa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -24,7 +25,7 @@ from msgspec import structs
 from cdc.errors import InvariantError, LakeDamaged
 from sinks.warehouse import layout
 from sinks.warehouse.committer import Txn
-from sinks.warehouse.manifest import Manifest, TableState, ViewState
+from sinks.warehouse.manifest import Manifest, PlanRecord, TableState, ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,6 +44,36 @@ _COMPACT: Final = "tailrace.compact"
 _VIEW: Final = "tailrace.view"
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a table took in a cut.
+
+    Attributes:
+        rows: as `Committer.merge` takes them, or with an empty `key` as they were appended.
+        key: of a mirror.
+    """
+
+    rows: pa.Table
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A view that is kept by its sums.
+
+    Attributes:
+        keys: groups that changed, under the names of the view's columns; None when all is written anew.
+        state_keys: the same under the names of the state's columns.
+        state: sums and counts of these groups, or of all.
+        rows: of the view, of these groups or all.
+    """
+
+    keys: pa.Table | None
+    state_keys: pa.Table | None
+    state: pa.Table
+    rows: pa.Table
+
+
 class CutCommit:
     """The commits of one cut. Making one makes `pending` durable, so nothing can be written before that.
 
@@ -54,6 +85,7 @@ class CutCommit:
     """
 
     def __init__(self, store: ManifestStore, committer: Committer, pending: Pending) -> None:
+        self._is_repeated = store.pending() is not None
         store.begin(pending)
         self._store = store
         self._committer = committer
@@ -63,11 +95,18 @@ class CutCommit:
         self._views: dict[str, ViewState] = {} if self._previous is None else dict(self._previous.views)
         self._checked: set[str] = set()
         self._texts: Mapping[str, str] = {}
+        self._written: dict[str, Written] = {}
+        self._reshaped: set[str] = set()
 
     def begin_views(self, states: Mapping[str, ViewState], texts: Mapping[str, str]) -> None:
         """Say which generations the cut begins with, and by which texts it computes them (name -> sum)."""
         self._views = dict(states)
         self._texts = dict(texts)
+
+    @property
+    def written(self) -> dict[str, Written]:
+        """Lake tables that took rows in this cut -> these rows; those that were written anew are not in it."""
+        return dict(self._written)
 
     def version(self, table: str) -> int | None:
         """The version to read a table at: this cut's when it is written already, else the manifest's; None: no such."""
@@ -90,6 +129,7 @@ class CutCommit:
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.append(table, rows, base=base, txn=txn, partition_by=partition_by)
 
+        self._note(table, Written(rows), schema_id)
         return self._write(table, _ARCHIVE, schema_id, write)
 
     def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
@@ -98,6 +138,7 @@ class CutCommit:
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.merge(table, rows, key, base=base, txn=txn)
 
+        self._note(table, Written(rows, tuple(key)), schema_id)
         return self._write(table, _MIRROR, schema_id, write)
 
     def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
@@ -114,6 +155,7 @@ class CutCommit:
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.overwrite(table, rows, base=base, txn=txn)
 
+        self._reshaped.add(table)
         return self._write(table, _RESHAPE, schema_id, write)
 
     def compact(self, table: str, *, sort_by: Sequence[str] = ()) -> int:
@@ -132,10 +174,36 @@ class CutCommit:
     def view(self, name: str, rows: pa.Table, *, sql_sha: str, generation: int = 1, sort_by: Sequence[str] = ()) -> int:
         """Replace a view's rows."""
         table = layout.view(name, generation)
-        base = self._view_base(name, generation)
+        base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
         version = self._committer.overwrite(table, rows, base=base, txn=self._txn(_VIEW), sort_by=sort_by)
-        self._views[name] = self._view_state(version, generation, sql_sha)
+        self._views[name] = structs.replace(self._view_state(version, generation, sql_sha), sums=kept)
         return version
+
+    def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
+        """Replace a view's rows of these keys (`Committer.replace_keys`); it must have been computed before."""
+        table = layout.view(name, generation)
+        base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
+        version = self._committer.replace_keys(table, keys, rows, base=base, txn=self._txn(_VIEW))
+        self._views[name] = structs.replace(self._view_state(version, generation, sql_sha), sums=kept)
+        return version
+
+    def view_sums(self, name: str, sums: Sums, *, sql_sha: str, generation: int = 1) -> int:
+        """Write a view that is kept by its sums, and the sums: both whole, or of the same groups."""
+        state = self._views.get(name)
+        kept = state.sums if state is not None and state.generation == generation else None
+        base, table, txn = (None if kept is None else kept[0]), layout.view_state(name, generation), self._txn(_VIEW)
+        if sums.keys is None:
+            version = self._committer.overwrite(table, sums.state, base=base, txn=txn)
+            found = self.view(name, sums.rows, sql_sha=sql_sha, generation=generation)
+        else:
+            version = self._committer.replace_keys(table, sums.state_keys, sums.state, base=base, txn=txn)
+            found = self.view_keys(name, sums.keys, sums.rows, sql_sha=sql_sha, generation=generation)
+        self._views[name] = structs.replace(self._views[name], sums=(version, self._pending.cut))
+        return found
+
+    def planned(self, name: str, record: PlanRecord) -> None:
+        """Tell readers how a view was kept in this cut."""
+        self._views[name] = structs.replace(self._views[name], plan=record)
 
     def keep_view(self, name: str, reason: str) -> None:
         """Leave a view as of the cut it was computed at, and say why ("" when its inputs did not change).
@@ -148,9 +216,13 @@ class CutCommit:
         table = layout.view(name, state.generation)
         held = self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
         if held is not None:
-            self._views[name] = self._view_state(held, state.generation, state.sql_sha)
+            self._views[name] = structs.replace(
+                self._view_state(held, state.generation, state.sql_sha),
+                plan=state.plan,
+                sums=self._kept_sums(name, state.generation),
+            )
             return
-        self._views[name] = structs.replace(state, reason=reason)
+        self._views[name] = structs.replace(state, reason=reason, sums=self._kept_sums(name, state.generation))
 
     def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
         """Tell readers of a table what its columns do not tell (`TableState`); a table there is not is passed over."""
@@ -202,6 +274,12 @@ class CutCommit:
         self._checked.add(table)
         return version
 
+    def _note(self, table: str, written: Written, schema_id: str) -> None:
+        """Rows that a table takes; with another schema its columns may have changed under all its rows."""
+        before = self._tables.get(table)
+        if before is not None and before.schema_id == schema_id and table not in self._reshaped:
+            self._written[table] = written
+
     def _check_rows(self, table: str, state: TableState) -> None:
         """A log file that lost its end may read as a commit without rows; the manifest's count tells."""
         if table in self._checked or state.rows is None:
@@ -217,6 +295,19 @@ class CutCommit:
     def _view_base(self, name: str, generation: int) -> int | None:
         state = self._views.get(name)
         return state.version if state is not None and state.generation == generation else None
+
+    def _kept_sums(self, name: str, generation: int) -> tuple[int, int] | None:
+        """Where a view's sums are, of whatever cut: the next ones are written above them.
+
+        An interrupted attempt may have written them, and this one not: then they are as of no cut.
+        """
+        state = self._views.get(name)
+        kept = state.sums if state is not None and state.generation == generation else None
+        if not self._is_repeated:
+            return kept
+        base, table = (None if kept is None else kept[0]), layout.view_state(name, generation)
+        held = self._committer.held(table, base=base, txn=self._txn(_VIEW))
+        return kept if held is None else (held, 0)
 
     def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
         return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)

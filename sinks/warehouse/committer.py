@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatchReader"
 """All rows at once, or some at a time."""
+GONE: Final = "_gone"
+"""Column that tells keys to be taken away from rows to be added, within one merge. It is not stored."""
 DELETED: Final = "_deleted"
 """Column of `merge`'s rows: true when the key is gone. It is not stored."""
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -74,6 +76,13 @@ class Committer(Protocol):
 
     def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""
+
+    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
+        """Take every row with one of `keys` away and add `rows`.
+
+        The columns of `keys` are columns of the table; each key is there once, and a null in it is like another null.
+        `rows` has all columns of the table, and any number of rows a key.
+        """
 
     def close_and_append(
         self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn

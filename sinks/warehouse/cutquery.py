@@ -49,10 +49,11 @@ def query(lake: Lake, manifest: Manifest, sql: str, *, limit: int | None = None)
     builder = QueryBuilder()
     for name, (table, version) in _bound(found, manifest).items():
         builder = builder.register(name, pinned(lake.location, table, version))
-    if limit is not None:
-        found = exp.select("*").from_(found.subquery("q")).limit(limit)
+    if limit is not None and isinstance(found, exp.Select) and not found.args.get("limit"):
+        found = found.limit(limit)
     try:
-        return pa.table(builder.execute(found.sql("postgres", comments=False)))
+        rows = pa.table(builder.execute(found.sql("postgres", comments=False)))
+        return rows if limit is None else rows.slice(0, limit)
     except (DeltaError, pa.ArrowException, OSError) as error:
         if is_of_storage(error):
             raise unreached(str(lake.location), error) from error

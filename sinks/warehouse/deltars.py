@@ -25,7 +25,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from cdc.errors import InvariantError
-from sinks.warehouse.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Txn
+from sinks.warehouse.committer import DELETED, GONE, OPEN, VALID_TO, VALID_TO_LSN, Txn
 from sinks.warehouse.deltaerrors import translated
 from sinks.warehouse.deltaonce import commit_properties, foreign, held_version
 from sinks.warehouse.deltasql import (
@@ -34,6 +34,7 @@ from sinks.warehouse.deltasql import (
     in_source,
     in_target,
     key_match,
+    null_safe_match,
     plain,
     quoted,
     taken,
@@ -109,6 +110,10 @@ class DeltaRs:
     def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._merge, table, rows, tuple(key)))
+
+    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
+        """See `Committer`. One merge: keys match what goes, rows to add match nothing."""
+        return self._once(table, base, txn, partial(_replace, table, keys, rows))
 
     def close_and_append(
         self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
@@ -340,6 +345,31 @@ class DeltaRs:
             commit_properties=properties,
             post_commithook_properties=_HOOKS,
         ).when_matched_update(closed).when_not_matched_insert(columns, f"not {closing}").execute()
+
+
+def _replace(
+    table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties
+) -> None:
+    if opened is None:
+        raise InvariantError(f"rows of {table} are replaced, and it is not there")
+    keys, rows = plain(keys), plain(rows)
+    adds_columns(table, opened, rows)
+    if not keys.num_rows:
+        return
+    parts = [
+        part.append_column(GONE, pa.repeat(pa.scalar(gone), part.num_rows))
+        for part, gone in ((keys, True), (rows, False))
+    ]
+    merger = opened.merge(
+        pa.concat_tables(parts, promote_options="default").select([*rows.column_names, GONE]),
+        f"{in_source(GONE)} and {null_safe_match(keys)}",
+        source_alias=SOURCE,
+        target_alias=TARGET,
+        writer_properties=_MERGING,
+        commit_properties=properties,
+        post_commithook_properties=_HOOKS,
+    )
+    merger.when_matched_delete().when_not_matched_insert(taken(rows.column_names), f"not {in_source(GONE)}").execute()
 
 
 def _delete(storage: fs.FileSystem, name: str) -> bool:

@@ -51,6 +51,19 @@ def key_match(key: Sequence[str], rows: pa.Table) -> str:
     return " and ".join(parts)
 
 
+def null_safe_match(keys: pa.Table) -> str:
+    """Rows of the table with one of these keys, all columns of which count; a null is equal to a null."""
+    parts = []
+    for name in keys.column_names:
+        same = "is not distinct from" if keys.column(name).null_count else "="
+        # In parentheses: the parser takes what follows `distinct from` for one expression with it.
+        parts.append(f"({in_target(name)} {same} {in_source(name)})")
+        between = None if keys.column(name).null_count else _range(keys.column(name))
+        if between is not None:
+            parts += [f"{in_target(name)} >= {between[0]}", f"{in_target(name)} <= {between[1]}"]
+    return " and ".join(parts)
+
+
 def _range(values: pa.ChunkedArray) -> tuple[str, str] | None:
     if len(values) == 0 or not (pa.types.is_integer(values.type) or values.type in (pa.string(), pa.date32())):
         return None

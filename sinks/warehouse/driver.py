@@ -292,6 +292,7 @@ class LakeDriver:
             complete=dict(end.tables),
             serve=dict(decided.serve),
             texts=dict(decided.texts),
+            plans=self._views.plans(self._manifest, decided),
         )
 
     def _check_there(self, span: Span) -> None:

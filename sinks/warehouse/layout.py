@@ -80,6 +80,13 @@ def is_wish(file: str) -> bool:
     return file.startswith("wish-") and file.endswith(".json")
 
 
+def view_state(name: str, generation: int = 1) -> str:
+    """Sums and counts that a view is kept from, beside its result."""
+    name, mark, number = name.partition(BESIDE)
+    generation = int(number) if mark else generation
+    return f"views/{_folder(escape(name))}/s{generation}"
+
+
 def cut_file(cut: int) -> str:
     """The manifest of one cut, in the folder of cuts."""
     return f"{cut:012d}.json"

@@ -54,6 +54,28 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event_time: str = ""
 
 
+class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a view was kept at the cut it is as of, and what its plans took (`sinks.warehouse.planner.choose`).
+
+    Attributes:
+        plan: that was run: recompute, affected or delta.
+        reason: why this one.
+        seconds: it took, its commit included.
+        keys: that were affected; 0 where no keys were asked for.
+        rows: that were written.
+        costs: plan -> seconds of its last runs, the newest last.
+        since: computed cuts since another plan than the best was tried.
+    """
+
+    plan: str
+    reason: str
+    seconds: float = 0.0
+    keys: int = 0
+    rows: int = 0
+    costs: dict[str, tuple[float, ...]] = {}
+    since: int = 0
+
+
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     """A view at a cut.
 
@@ -64,6 +86,8 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         sql_sha: of the SQL it was computed with.
         text: sum of the text it was made by (`sinks.warehouse.generations`); "": an older release wrote it.
         newest: the highest number that a generation of the view ever had; 0: that of an older release.
+        plan: how it was kept; None where an older release wrote it.
+        sums: version of the table of its sums, and the cut that these are as of; None when it never had one.
     """
 
     version: _Count
@@ -73,6 +97,8 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     sql_sha: str
     text: str = ""
     newest: int = 0
+    plan: PlanRecord | None = None
+    sums: tuple[int, int] | None = None
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +314,8 @@ class ManifestStore:
                 versions.setdefault(table, set()).add(state.version)
             for name, view in manifest.views.items():
                 versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
+                if view.sums is not None:
+                    versions.setdefault(layout.view_state(name, view.generation), set()).add(view.sums[0])
         return versions
 
     def _load(self, cut: int) -> Manifest:

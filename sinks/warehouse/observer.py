@@ -44,6 +44,11 @@ def published_cut(manifest: Manifest, behind: Mapping[str, str]) -> PublishedCut
         number=manifest.cut,
         end_lsn=Lsn(manifest.end_lsn),
         published_us=manifest.committed_at_us,
+        plans={
+            name: state.plan.plan
+            for name, state in manifest.views.items()
+            if state.plan is not None and state.cut == manifest.cut
+        },
         views_behind=missing
         | {name: state.reason for name, state in manifest.views.items() if state.reason and not is_resting(state)},
     )

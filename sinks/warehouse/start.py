@@ -30,12 +30,13 @@ from sinks.warehouse.fence import Fence
 from sinks.warehouse.generations import TextStore
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
 from sinks.warehouse.location import Location
-from sinks.warehouse.look import Lake
+from sinks.warehouse.look import At, Lake
 from sinks.warehouse.manifest import Manifest, ManifestStore
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.session import SparkOptions, close_session, open_session
 from sinks.warehouse.sparkstorage import check_connector
 from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
+from sinks.warehouse.viewproof import ViewReport, check_views
 from sinks.warehouse.views import View, load_views
 from sinks.warehouse.viewtopics import ViewTopics
 from sinks.warehouse.warming import warm_up
@@ -122,6 +123,20 @@ def verify(
             types=settings.types,
         )
         return manifest, verify_mirrors(wanted, manifest, reader)
+    raise AssertionError("unreachable")
+
+
+def check(
+    location: Location, views: Sequence[View], names: Sequence[str], *, at: At, machine: Machine, progress: Progress
+) -> tuple[int, list[ViewReport]]:
+    """Compare views with their queries as of a cut; all of them for no names. Raises UsageError, SinkBehind."""
+    lake = Lake(location)
+    manifest = lake.manifest(at)
+    with ExitStack() as closing:
+        spark = open_session(SparkOptions(scratch=machine.cache / "spark"), machine=machine, progress=progress)
+        closing.callback(close_session, spark)
+        check_connector(spark, location)
+        return manifest.cut, check_views(spark, lake, manifest, views, names)
     raise AssertionError("unreachable")
 
 

@@ -2,6 +2,7 @@
 
     -- dialect: postgres        the query is PostgreSQL's SQL; spark without it
     -- late: correct            a row of a window that was published before is computed again
+    -- plan: affected           the view is kept by this plan: recompute, affected or delta; auto: what takes least
     -- key: order_id, line      columns that tell rows apart: unique and never null, or the view is left behind
     -- publish: topic           the view is a compacted topic too, ``<name>.views.<view>``; needs a key
     -- swap: manual             changed SQL is built beside the old, which serves until `cdc views swap`
@@ -18,10 +19,11 @@ from typing import Final, Literal
 
 from sinks.warehouse.viewcheck import Finding
 
-_LINE: Final = re.compile(r"--\s*(dialect|late|key|publish|swap)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_LINE: Final = re.compile(r"--\s*(dialect|late|plan|key|publish|swap)\s*:\s*(.*?)\s*", re.IGNORECASE)
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "dialect": ("spark", "postgres"),
     "late": ("correct",),
+    "plan": ("auto", "recompute", "affected", "delta"),
     "publish": ("topic",),
     "swap": ("auto", "manual"),
 }
@@ -41,6 +43,7 @@ class Header:
 
     dialect: str = "spark"
     late: str = "correct"
+    plan: str = "auto"
     key: tuple[str, ...] = ()
     publish: bool = False
     swap: Literal["auto", "manual"] = "auto"
@@ -70,6 +73,8 @@ def read_header(sql: str) -> Header | Finding:
             found, publish_line = replace(found, publish=True), number
         elif name == "swap":
             found = replace(found, swap="manual" if word == "manual" else "auto")
+        elif name == "plan":
+            found = replace(found, plan=word)
         elif name == "late":
             found = replace(found, late=word)
         else:

@@ -193,6 +193,25 @@ def check_key(view: str, rows: pa.Table, key: Sequence[str]) -> None:
         )
 
 
+def check_changed_key(view: str, keys: pa.Table, rows: pa.Table, key: Sequence[str], before: pa.Table | None) -> None:
+    """As `check_key`, of a view of which only the rows of some `keys` are written.
+
+    Args:
+        view: its name.
+        keys: whose rows are replaced, under names of the view's columns.
+        rows: the new ones.
+        key: of the view.
+        before: columns of both from all rows there were; not needed where `keys` are part of the key, because rows of
+            others have another key then.
+    """
+    check_key(view, rows, key)
+    names = key_columns(view, rows.schema, key)
+    if before is None or any(column.null_count for column in keys.columns):
+        return
+    left = before.join(keys, keys=keys.column_names, join_type="left anti").select(list(names))
+    check_key(view, pa.concat_tables([left, rows.select(list(names)).cast(left.schema)]), key)
+
+
 def _column(field: pa.Field) -> tuple[SchemaColumn, _Convert]:
     name, kind = field.name, field.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -77,6 +77,11 @@ class View:
     references: tuple[Reference, ...]
 
     @property
+    def plan(self) -> str:
+        """By which it is to be kept; ``auto`` leaves it to what its plans take."""
+        return self.header.plan
+
+    @property
     def dialect(self) -> str:
         """``spark`` or ``postgres``."""
         return self.header.dialect

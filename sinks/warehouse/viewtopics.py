@@ -28,7 +28,7 @@ from cdc.model.names import VIEWS, sink_group, view_cuts_topic, view_schema_topi
 from cdc.model.progress import SchemaKey
 from cdc.publish.ledger import roll
 from cdc.publish.topic_rules import data_want, view_log_wants
-from cdc.publish.topics import ensure_topics
+from cdc.publish.topics import TopicDirectory, ensure_topics
 from cdc.telemetry import log
 from sinks.warehouse import layout
 from sinks.warehouse.pinned import pinned
@@ -84,6 +84,8 @@ class ViewTopics:
         reader: reads what the last driver said.
         sender: holds the lake's transactional id.
         location: of the lake.
+        directory: describes and makes topics; Kafka's unless a test says otherwise.
+        records_max: of one Kafka transaction.
     """
 
     def __init__(
@@ -96,13 +98,16 @@ class ViewTopics:
         reader: MarkReader,
         sender: Sender,
         location: Location,
+        directory: TopicDirectory | None = None,
+        records_max: int = RECORDS_MAX,
     ) -> None:
         self._name = name
         self._cuts, self._schemas = view_cuts_topic(name, lake), view_schema_topic(name, lake)
         self._cut_key = _encode({"sink": sink_group(name, lake)})
         self._kafka = kafka
         self._row_bytes_max = row_bytes_max
-        self._admin = TopicAdmin(kafka, client_id=f"{sink_group(name, lake)}.topics")
+        self._directory = directory or TopicAdmin(kafka, client_id=f"{sink_group(name, lake)}.topics")
+        self._records_max = records_max
         self._reader = reader
         self._sender = sender
         self._location = location
@@ -150,7 +155,7 @@ class ViewTopics:
 
     def _were_published(self) -> bool:
         """Whether a driver before this one had views to publish: their versions are kept, their topics stay."""
-        return self._admin.describe([self._cuts])[self._cuts] is not None
+        return self._directory.describe([self._cuts])[self._cuts] is not None
 
     def _open(self) -> None:
         self._ensure(view_log_wants(self._cuts, self._schemas, self._kafka), {})
@@ -207,7 +212,8 @@ class ViewTopics:
         form, batch = versions.form(), self._batch
         envelope = Envelope(form, manifest)
         mark = structs.replace(mark, to_table=new.table, to_version=new.version, schema_id=form.record.schema_id)
-        staged = _Staged(view_topic(self._name, view), mark.partition_count, self._row_bytes_max, batch.ordinal)
+        limits = (self._row_bytes_max, self._records_max)
+        staged = _Staged(view_topic(self._name, view), mark.partition_count, limits, batch.ordinal)
         sent = mark.sent
         for difference in islice(versions.differences(), sent, None):
             staged.take(difference, envelope)
@@ -216,14 +222,14 @@ class ViewTopics:
                 if not mark.sent:
                     # Before a part of it is in the topic, all of it must be known to be writable.
                     for one in versions.differences():
-                        _Staged(staged.topic, 1, self._row_bytes_max, 0).take(one, envelope)
+                        _Staged(staged.topic, 1, limits, 0).take(one, envelope)
                 mark = structs.replace(mark, sent=sent)
                 batch.add(view, mark, staged, self._schema(manifest, form))
                 self._commit(manifest, None)
-                staged = _Staged(staged.topic, mark.partition_count, self._row_bytes_max, batch.ordinal)
+                staged = _Staged(staged.topic, mark.partition_count, limits, batch.ordinal)
         mark = arrived(mark)
         batch.add(view, mark, staged, self._schema(manifest, form) if sent else None)
-        if batch.count > RECORDS_MAX:
+        if batch.count > self._records_max:
             self._commit(manifest, None)
         if sent:
             log.get().info("view_published", view=view, cut=manifest.cut, changes=sent)
@@ -280,7 +286,7 @@ class ViewTopics:
 
     def _ensure(self, wants: Sequence[TopicWant], recorded: Mapping[str, Published]) -> dict[str, TopicFacts]:
         return ensure_topics(
-            self._admin,
+            self._directory,
             wants,
             kafka=self._kafka,
             create=self._kafka.create_topics,
@@ -303,18 +309,18 @@ def _refuse_schema(manifest: Manifest, wanted: Collection[str]) -> None:
 class _Staged:
     """Records of one view that are not taken in yet."""
 
-    def __init__(self, topic: str, partition_count: int, row_bytes_max: int, ordinal: int) -> None:
+    def __init__(self, topic: str, partition_count: int, limits: tuple[int, int], ordinal: int) -> None:
         self.topic = topic
         self.records: dict[Partition, list[Record]] = {}
         self.ordinal = ordinal
         self._partition_count = partition_count
-        self._row_bytes_max = row_bytes_max
+        self._row_bytes_max, self._records_max = limits
         self._count = 0
         self._bytes = 0
 
     @property
     def full(self) -> bool:
-        return self._count >= RECORDS_MAX or self._bytes >= BYTES_MAX
+        return self._count >= self._records_max or self._bytes >= BYTES_MAX
 
     def take(self, difference: Difference, envelope: Envelope) -> None:
         """Raises ViewRefused for a document that is too large."""

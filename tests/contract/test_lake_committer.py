@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -310,3 +311,35 @@ def test_key_behind_the_thirty_second_column_has_statistics(lake: Committer, loc
     table = DeltaTable(location.uri(T), storage_options=dict(location.options) or None)
     actions = pa.table(table.get_add_actions(flatten=True))
     assert actions.column("min.k").to_pylist() == [1]
+
+
+# ---- rows of keys --------------------------------------------------------------------------------------------------
+
+
+@everywhere
+def test_all_rows_of_the_keys_are_replaced_once_nulls_and_nested_values_included(lake: Committer) -> None:
+    item = pa.struct([("sku", pa.string()), ("qty", pa.int32())])
+    schema = pa.schema([("k", pa.int64()), ("region", pa.string()), ("items", pa.list_(item))])
+
+    def rows(*found: tuple[int | None, str | None, str]) -> pa.Table:
+        made = [{"k": k, "region": region, "items": [{"sku": sku, "qty": None}]} for k, region, sku in found]
+        return pa.Table.from_pylist(made, schema=schema)
+
+    def keys(*found: tuple[int | None, str | None]) -> pa.Table:
+        return pa.Table.from_pylist([{"k": k, "region": region} for k, region in found], schema=schema.remove(2))
+
+    first = rows((1, "N", "a"), (1, "N", "b"), (1, None, "c"), (None, None, "d"), (2, "S", "e"))
+    base = lake.overwrite(T, first, base=None, txn=txn(1))
+    gone = keys((1, "N"), (None, None), (3, None))
+    fresh = rows((1, "N", "f"), (1, "N", "f"), (3, None, "g"))
+    versions = {lake.replace_keys(T, gone, fresh, base=base, txn=txn(2)) for _ in range(2)}
+
+    assert len(versions) == 1
+    found = lake.read(T, versions.pop()).to_pylist()
+    shown = sorted((str(row["k"]), str(row["region"]), row["items"][0]["sku"]) for row in found)
+    assert shown == [("1", "N", "f"), ("1", "N", "f"), ("1", "None", "c"), ("2", "S", "e"), ("3", "None", "g")]
+
+
+def test_rows_are_not_replaced_in_a_table_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvariantError, match="is not there"):
+        DeltaRs(tmp_path).replace_keys(T, kv({1: "a"}).select(["k"]), kv({1: "a"}), base=None, txn=txn(1))

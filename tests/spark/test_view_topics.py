@@ -178,11 +178,11 @@ def test_many_changes_are_one_spread_cut_that_goes_on_where_a_crash_ended_it(
     lake: LakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = TopicLog(lake)
-    monkeypatch.setattr("sinks.warehouse.viewtopics.RECORDS_MAX", 2)
     daemon = _begun(lake)
     driver = lake.driver()
     topics = driver._parts.topics
     assert topics is not None
+    topics._records_max = 2
     send, calls = topics._sender.send, [0]
 
     class Dead(Exception):

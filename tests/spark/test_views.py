@@ -66,6 +66,7 @@ def run(
         if isinstance(step, Kept):
             shown[step.view.name] = step.reason
             continue
+        assert isinstance(step, Computed)
         rows = step.rows()
         lake.view(step.view.name, rows, sql_sha=step.view.sha)
         step.committed(lake.views[step.view.name].version)

@@ -17,7 +17,7 @@ from sinks.search.mapping import form_of
 from sinks.warehouse.location import Location
 from sinks.warehouse.viewcompare import compare
 from sinks.warehouse.viewdiff import Pin, Versions
-from sinks.warehouse.viewrows import check_key, row_form
+from sinks.warehouse.viewrows import check_changed_key, check_key, row_form
 
 
 def _row(column: pa.Array) -> Any:
@@ -157,3 +157,14 @@ def test_comparison_counts_keys_in_the_columns_that_both_have(tmp_path: Path) ->
     keyless = compare(lake, "v", old, new, ())
     assert (keyless.changed, keyless.gone, keyless.new) == (0, 2, 2)
     assert compare(lake, "v", old, old, ("id",)).same
+
+
+def test_key_of_changed_rows_is_held_against_the_rows_that_stay() -> None:
+    before = pa.table({"id": [1, 2, 3], "of": ["a", "a", "b"]})
+    keys = pa.table({"of": ["a"]})
+
+    check_changed_key("v", keys, pa.table({"id": [2, 4], "of": ["a", "a"]}), ("id",), before)
+    with pytest.raises(ViewRefused, match="3 rows have 2 keys"):
+        check_changed_key("v", keys, pa.table({"id": [3, 4], "of": ["a", "a"]}), ("id",), before)
+    with pytest.raises(ViewRefused, match="2 rows have 1 keys"):
+        check_changed_key("v", keys, pa.table({"id": [4, 4], "of": ["a", "a"]}), ("id",), None)

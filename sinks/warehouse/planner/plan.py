@@ -72,8 +72,11 @@ class ViewPlan:
 
     def rows_sql(self, relation: str) -> str:
         """The query of its rows as of this cut whose key is in `relation`, which has the columns `key`."""
-        node = self._query()
-        return rows_of(node, Side.NEW, restriction_of(node, quoted(relation), self.key))
+        node, keys = self._query(), quoted(relation)
+        found = rows_of(node, Side.NEW, restriction_of(node, keys, self.key))
+        # Once more by the columns that come out: where a UNION gives them another type, other values may be equal.
+        same = " and ".join(f"w.{quoted(name)} IS NOT DISTINCT FROM v.{quoted(name)}" for name in self.key)
+        return f"select * from ({found}) v where exists (select 1 from {keys} w where {same})"
 
     def whole_sql(self) -> str:
         """The query of all its rows in the form that the plans have, to be compared with the view's own text."""

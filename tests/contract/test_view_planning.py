@@ -1,0 +1,80 @@
+"""`cdc views plan` and `explain`, over a lake without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from msgspec import structs
+
+from cdc.cli.main import run
+from cdc.errors import EXIT_OK, EXIT_USAGE
+from sinks.warehouse.manifest import PlanRecord
+from tests.fixtures.lakes import SmallLake
+
+ORDERS, CUSTOMERS = "mirror/public.orders", "mirror/public.customers"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    """Two mirrors and a view `regions`, which was kept by keys."""
+    made = SmallLake(tmp_path / "lake")
+    made.write(ORDERS, pa.table({"id": [1], "Customer": [7], "cents": pa.array([5], pa.int32())}))
+    made.write(CUSTOMERS, pa.table({"id": [7], "region": ["N"]}))
+    for table in (ORDERS, CUSTOMERS):
+        made.tables[table] = structs.replace(made.tables[table], key=("id",))
+    made.view("regions", pa.table({"region": ["N"], "n": [1]}))
+    record = PlanRecord(
+        plan="affected", reason="takes 0.20 s", seconds=0.21, keys=3, rows=2, costs={"affected": (0.2, 0.21)}
+    )
+    made.views["regions"] = structs.replace(made.views["regions"], plan=record)
+    made.publish()
+    return made
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Path:
+    folder = tmp_path / "views"
+    folder.mkdir()
+    join = "from orders o left join customers c on c.id = o.customer"
+    (folder / "regions.sql").write_text(
+        f"-- plan: affected\nselect c.region, sum(o.cents) as n {join} group by c.region"
+    )
+    (folder / "total.sql").write_text("select count(*) as n from regions")
+    (folder / "sums.sql").write_text("select customer, sum(cents) as cents from orders group by customer")
+    return folder
+
+
+def test_a_plan_tells_key_reads_and_why_not(lake: SmallLake, views: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def planned(name: str) -> dict[str, object]:
+        assert run(["views", "plan", name, "--views", str(views), "--lake", str(lake.path), "--json"]) == EXIT_OK
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return found
+
+    regions = planned("regions")
+    assert (regions["key"], regions["wish"]) == (["region"], "affected")
+    assert regions["plans"] == {
+        "recompute": {"possible": True, "reason": None},
+        "affected": {"possible": True, "reason": None},
+        "delta": {"possible": False, "reason": "it joins by more than inner joins of tables"},
+    }
+    assert planned("total")["plans"] == {
+        "recompute": {"possible": True, "reason": None},
+        "affected": {"possible": False, "reason": "it is one row of all rows: every change falls on it"},
+        "delta": {"possible": False, "reason": "it has one row also when there is nothing to count"},
+    }
+    assert planned("sums")["plans"]["delta"] == {"possible": True, "reason": None}  # type: ignore[index]
+    assert run(["views", "plan", "other", "--views", str(views), "--lake", str(lake.path)]) == EXIT_USAGE
+    assert "there is regions, sums, total" in capsys.readouterr().err
+
+
+def test_explain_tells_the_last_plan_and_what_plans_took(lake: SmallLake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["views", "explain", "regions", "--lake", str(lake.path), "--json"]) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["plan"], found["keys"], found["rows"], found["seconds"]) == ("affected", 3, 2, 0.21)
+    assert found["costs"] == {"affected": [0.2, 0.21]}
+
+    assert run(["views", "explain", "regions", "--lake", str(lake.path)]) == EXIT_OK
+    assert "last kept by affected in 0.21 s: 3 keys, 2 rows; takes 0.20 s" in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""A view's topic folds to the view at every cut, each change once, wherever drivers die; against a dumb model."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cdc.config.settings import Kafka
+from cdc.kafka.facts import TopicFacts, TopicSpec
+from cdc.model.event import Record
+from cdc.model.names import view_cuts_topic, view_schema_topic, view_topic
+from sinks.warehouse.manifest import Manifest
+from sinks.warehouse.viewmarks import ViewCut, decoded
+from sinks.warehouse.views import parse_view
+from sinks.warehouse.viewtopics import ViewTopics
+from tests.fixtures.lakes import SmallLake
+
+_TOPIC: Final = view_topic("shop", "v")
+_CUTS: Final = view_cuts_topic("shop", "lake")
+_VIEW: Final = parse_view(Path("v.sql"), "-- key: id\n-- publish: topic\nselect id, n from orders")
+_ROWS: Final = st.dictionaries(st.integers(0, 7), st.sampled_from(["a", "b"]), max_size=8)
+
+
+class Died(Exception):
+    """The driver is no more."""
+
+
+class Broker:
+    """Topics in memory: a transaction is there as a whole, or not at all."""
+
+    def __init__(self) -> None:
+        self.log: dict[tuple[str, int], list[Record]] = {}
+        self.topics: dict[str, TopicSpec] = {}
+        self.dies: str = ""
+
+    def describe(self, topics: Iterable[str]) -> Mapping[str, TopicFacts | None]:
+        return {
+            name: TopicFacts(
+                topic=name,
+                topic_id=f"id-{name}",
+                partition_count=self.topics[name].partition_count,
+                replication_factor=1,
+                configs=self.topics[name].configs,
+            )
+            if name in self.topics
+            else None
+            for name in topics
+        }
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        self.topics |= {spec.topic: spec for spec in specs}
+
+    def last_records(self, topic: str) -> dict[bytes, tuple[int, bytes]]:
+        found = enumerate(self.log.get((topic, 0), []))
+        return {key or b"": (offset, value or b"") for offset, (key, value, _) in found}
+
+    def send(
+        self,
+        records: Mapping[tuple[str, int], Sequence[Record]],
+        closing: Callable[[Mapping[tuple[str, int], int]], tuple[str, Record]],
+    ) -> None:
+        ends = {at: len(self.log.get(at, [])) + len(some) - 1 for at, some in records.items()}
+        topic, last = closing(ends)
+        dies, self.dies = self.dies, ""
+        if dies == "before":
+            raise Died
+        for at, some in [*records.items(), ((topic, 0), [last])]:
+            self.log.setdefault(at, []).extend(some)
+        if dies == "behind":
+            raise Died
+
+    def events(self) -> list[tuple[int, int, bytes, dict[str, Any] | None]]:
+        """Partition, offset, key and value of all records of the view's topic."""
+        return [
+            (partition, offset, key or b"", None if value is None else json.loads(value))
+            for (topic, partition), records in sorted(self.log.items())
+            if topic == _TOPIC
+            for offset, (key, value, _) in enumerate(records)
+        ]
+
+    def cuts(self) -> list[ViewCut]:
+        return [decoded(value or b"", _CUTS) for _, value, _ in self.log.get((_CUTS, 0), [])]
+
+
+class Publishing(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.lake = SmallLake(Path(self.folder.name))
+        self.broker = Broker()
+        self.rows: dict[int, str] = {}
+        self.manifest: Manifest | None = None
+        self.driver = self._driver()
+        self.is_settled = False
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+    @rule(rows=_ROWS, computed=st.booleans())
+    def cut(self, rows: dict[int, str], computed: bool) -> None:
+        """A cut with another version of the view, or one at which nothing was computed."""
+        if computed or self.manifest is None:
+            self.rows = rows
+            ids = pa.array(list(rows), pa.int64())
+            self.lake.view("v", pa.table({"id": ids, "n": pa.array(list(rows.values()), pa.string())}))
+        self.manifest = self.lake.publish()
+        self.is_settled = False
+
+    @rule()
+    def publish(self) -> None:
+        if self.manifest is not None:
+            assert self.driver.publish(self.manifest, [_VIEW]) == {}
+            self.is_settled = True
+
+    @rule(when=st.sampled_from(["before", "behind"]), after=st.integers(0, 2), again=st.booleans())
+    def die(self, when: str, after: int, again: bool) -> None:
+        """In some transaction of a publishing; another driver follows, maybe at the same cut."""
+        if self.manifest is None:
+            return
+        send, left = self.broker.send, [after]
+
+        def some(*arguments: Any) -> None:
+            self.broker.dies = "" if left[0] else when
+            left[0] -= 1
+            send(*arguments)
+
+        self.broker.send = some  # type: ignore[method-assign, assignment]
+        try:
+            with suppress(Died):
+                self.driver.publish(self.manifest, [_VIEW])
+        finally:
+            self.broker.send = send  # type: ignore[method-assign]
+        self.driver, self.is_settled = self._driver(), False
+        if again:
+            self.publish()
+
+    @invariant()
+    def topic_is_what_the_mark_says(self) -> None:
+        if not hasattr(self, "broker"):
+            return
+        events = self.broker.events()
+        held: dict[bytes, Any] = {}
+        positions = set()
+        for at, (partition, _, key, value) in enumerate(events):
+            if value is None:
+                assert (events[at - 1][0], events[at - 1][2]) == (partition, key), "a tombstone is behind its delete"
+                continue
+            place = (value["source"]["commit_lsn"], value["source"]["ordinal"])
+            assert place not in positions, "two events have one position"
+            positions.add(place)
+            assert value["op"] == ("d" if value["after"] is None else "u" if key in held else "c")
+            assert held.get(key) != value["after"], "a row that did not change was sent"
+            if value["after"] is None:
+                del held[key]
+            else:
+                held[key] = value["after"]
+        cuts = self.broker.cuts()
+        if cuts:
+            assert sum(count for _, count, _ in cuts[-1].changed.values()) == len(events)
+            assert all(old.end_lsn <= new.end_lsn for old, new in pairwise(cuts))
+        if self.is_settled and self.manifest is not None:
+            assert held == {b'{"id":%d}' % id_: {"id": id_, "n": n} for id_, n in self.rows.items()}
+            assert (cuts[-1].end_lsn, cuts[-1].next_ordinal) == (self.manifest.end_lsn, 0)
+            assert self.driver.needed()["views/v/g1"] == {self.manifest.views["v"].version}
+            schemas = self.broker.log.get((view_schema_topic("shop", "lake"), 0), [])
+            assert not events or schemas
+
+    def _driver(self) -> ViewTopics:
+        return ViewTopics(
+            "shop",
+            "lake",
+            Kafka(bootstrap="", partitions=2, replication_factor=1, allow_unreplicated=True),
+            row_bytes_max=1000,
+            reader=self.broker,
+            sender=self.broker,
+            location=self.lake.location,
+            directory=self.broker,
+            records_max=2,
+        )
+
+
+TestPublishing = Publishing.TestCase
+TestPublishing.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)

@@ -1,0 +1,147 @@
+"""Views that are kept by their plans on Spark: equal to their query at every cut, once, and by a plan that is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pytest
+
+from sinks.warehouse import layout
+from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.manifest import Manifest
+from tests.fixtures.keptviews import KeptLake
+from tests.property.viewworld import COLUMNS, KEYS, Shop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ARROW: Final = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+TABLES: Final = ("customers", "orders", "lines", "follows")
+SCHEMAS: Final = {name: pa.schema([(one, _ARROW[kind]) for one, kind in COLUMNS[name].items()]) for name in TABLES}
+
+VIEWS: Final = {
+    "document": "select o.id, o.status, c.region, sort_array(collect_list(struct(l.id, l.sku, l.qty)) "
+    "filter (where l.id is not null)) as items from orders o left join lines l on l.order_id = o.id "
+    "left join customers c on c.id = o.customer_id group by o.id, o.status, c.region",
+    "regions": "select c.region, o.status, count(*) as n, sum(o.cents) as cents from orders o "
+    "left join customers c on o.customer_id = c.id group by c.region, o.status",
+    "best": "select customer_id, id, cents, r from (select o.*, row_number() over (partition by customer_id "
+    "order by cents desc, id) as r from orders o) x where r <= 2",
+    "without": "select c.id, c.region from customers c where not exists "
+    "(select 1 from orders o where o.customer_id = c.id and o.status = 'paid')",
+    "pairs": "select o.id as oid, c.id as cid, o.status from orders o full join customers c on o.customer_id = c.id",
+    "friends": "select a.follower, b.followee, count(*) as n from follows a join follows b "
+    "on a.followee = b.follower group by a.follower, b.followee",
+    "sketched": "select o.customer_id, hll_sketch_estimate(hll_sketch_agg(l.sku)) as skus, "
+    "approx_percentile(l.qty, 0.5) as middle from orders o join lines l on l.order_id = o.id group by o.customer_id",
+    "above": "select d.id, d.items, b.r from document d left join best b on b.id = d.id",
+    "counted": "select region, count(*) as n, sum(n) as orders from regions group by region",
+}
+
+
+def lake_of(spark: SparkSession, folder: Path, views: dict[str, str]) -> KeptLake:
+    return KeptLake(spark, folder, views, SCHEMAS, {name: KEYS[name] for name in TABLES})
+
+
+def changes(before: list[dict[str, Any]], after: list[dict[str, Any]], key: tuple[str, ...]) -> tuple[Any, Any]:
+    """What to put and what to take away to get from one to the other."""
+    places = {tuple(row[one] for one in key) for row in after}
+    return [row for row in after if row not in before], [
+        row for row in before if tuple(row[one] for one in key) not in places
+    ]
+
+
+def bag(rows: pa.Table) -> Counter[str]:
+    return Counter(repr(sorted(row.items())) for row in rows.to_pylist())
+
+
+def assert_right(lake: KeptLake) -> None:
+    for view in lake.texts:
+        assert bag(lake.rows(view)) == bag(lake.recomputed(view)), view
+
+
+def plans(manifest: Manifest) -> dict[str, str]:
+    return {name: state.plan.plan for name, state in manifest.views.items() if state.plan is not None}
+
+
+def test_every_view_is_what_its_query_gives_after_each_cut(spark: SparkSession, tmp_path: Path) -> None:
+    lake, shop = lake_of(spark, tmp_path, VIEWS), Shop(7)
+    lake.cut({name: (shop.rows[name], []) for name in TABLES})
+    used: Counter[tuple[str, str]] = Counter()
+
+    for _ in range(3):
+        cut = shop.cut()
+        manifest = lake.cut(
+            {name: changes(*cut[name], KEYS[name]) for name in TABLES if cut[name][0] != cut[name][1]},
+            **dict.fromkeys(VIEWS, "affected"),
+        )
+        assert_right(lake)
+        used.update((name, plan) for name, plan in plans(manifest).items() if manifest.views[name].cut == manifest.cut)
+
+    assert {name for name, plan in used if plan == "affected"} == set(VIEWS)
+    assert spark.catalog.listTables() == []
+
+
+SUMS: Final = {
+    "regions": "select c.region, count(*) as n, sum(o.cents) as cents, avg(o.cents) as middle from orders o "
+    "join customers c on o.customer_id = c.id group by c.region",
+    "above": "select n, count(*) as regions from regions group by n",
+}
+
+
+class DiesBehind:
+    """A committer that is killed right behind the first commit to a table."""
+
+    def __init__(self, inner: DeltaRs, table: str) -> None:
+        self._inner = inner
+        self._table = table
+
+    def replace_keys(self, table: str, *given: Any, **named: Any) -> int:
+        version = self._inner.replace_keys(table, *given, **named)
+        if table == self._table:
+            raise KilledError
+        return version
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("second", ["delta", "recompute"])
+def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
+    second: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, shop = lake_of(spark, tmp_path, SUMS), Shop(3)
+    by_delta = dict.fromkeys(SUMS, "delta")
+    lake.cut({name: (shop.rows[name], []) for name in TABLES}, **by_delta)
+    orders = sorted(shop.rows["orders"], key=lambda row: str(row["id"]))
+    steps: list[dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]] = [
+        {"orders": ([{**row, "cents": 5, "customer_id": 1}], [])} for row in orders[:4]
+    ]
+    steps[1]["customers"] = ([{"id": 1, "region": None, "tier": 1}], [])
+
+    first = lake.cut(steps[0], **by_delta)
+    assert_right(lake)
+    lake.committer = DiesBehind(DeltaRs(tmp_path), layout.view_state("regions"))  # type: ignore[assignment]
+    with pytest.raises(KilledError):
+        lake.cut(steps[1], **by_delta)
+    lake.restart()
+    commit = lake.begin()
+    lake.plans = dict.fromkeys(SUMS, second)
+    for name, (put, gone) in steps[1].items():
+        lake.write(commit, name, put, gone)
+    repeated = lake.finish(commit)
+    assert_right(lake)
+    last = lake.cut(steps[2], **by_delta)
+    assert_right(lake)
+
+    assert plans(first)["regions"] == plans(lake.cut(steps[3], **by_delta))["regions"] == "delta"
+    assert plans(repeated)["regions"] == second
+    assert plans(last)["regions"] == ("delta" if second == "delta" else "recompute")
+    assert_right(lake)
