@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sinks.warehouse.viewrun import CutTables, Kept, run_views
-from sinks.warehouse.views import bind
+from cdc.clock import SystemClock
+from sinks.warehouse.viewkeeper import ViewKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,15 +21,13 @@ class Keeping:
     """`keep` it in each cut."""
 
     def __init__(self, spark: SparkSession, location: Location, view: View) -> None:
-        self._spark, self._location, self._view = spark, location, view
+        self._name = view.name
+        self._keeper = ViewKeeper(spark, location, (view,), SystemClock())
 
     def keep(self, commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> str:
         """Bring it to the cut that is open; returns the plan that ran."""
-        versions = {table: state.version for table, state in commit.tables.items()}
-        previous = {} if manifest is None else manifest.views
-        cut = CutTables(versions=versions, complete=complete, previous=previous, changed=set(versions))
-        for step in run_views(self._spark, bind((self._view,), list(versions)), self._location, cut):
-            if isinstance(step, Kept):
-                raise SystemExit(f"bench: {self._view.name} is left behind: {step.reason}")
-            step.committed(commit.view(self._view.name, step.rows(), sql_sha=step.view.sha))
-        return "recompute"
+        self._keeper.keep(commit, manifest, complete=complete, plans=self._keeper.plans(manifest))
+        state = commit.views[self._name]
+        if state.reason:
+            raise SystemExit(f"bench: {self._name} is left behind: {state.reason}")
+        return "recompute" if state.plan is None else state.plan.plan
