@@ -98,7 +98,7 @@ class Outbox(Section, frozen=True):
         float, Meta(gt=0, le=3600, description="seconds between looks for what can be pruned")
     ] = 5.0
     prune_rows: Annotated[
-        int, Meta(ge=1, le=100_000, description="rows that are deleted in one statement, at most; ten are one transaction")
+        int, Meta(ge=1, le=100_000, description="rows that one statement deletes at most; ten are one transaction")
     ] = 5000
     partitions_ahead: Annotated[
         int,
