@@ -87,7 +87,7 @@ class PreparedPlans:
             if found is None:
                 self._made += 1
                 file = Path(self._folder.name) / f"{self._made}.arrow"
-                # Its kind is told by the annotations; to name it would be warned of, to leave it out the stubs do not know.
+                # Its annotations tell its kind: to name it is warned of, to leave it out is not in the stubs.
                 taken = arrow_udf(_handing_over(str(file)), _RAW_DDL)  # type: ignore[call-overload]
                 # Who evaluates a function of Python's forgets that there is one partition.
                 raw = self._spark.range(0, 1, 1, 1).select(fn.inline(taken("id"))).coalesce(1)
