@@ -16,6 +16,7 @@ from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.viewinputs import Replacement, ViewInputs
 from sinks.warehouse.views import BoundView
+from sinks.warehouse.viewsame import same_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,11 +61,10 @@ class PlanBook:
         """Whether the view, as it was planned last, can be kept by its sums."""
         return name in self._plans and self._plans[name][1].delta is not None
 
-    def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, schema: StructType) -> bool:
-        """Whether Spark gives the planner's form of the query the very columns of the view's own text."""
+    def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, frame: DataFrame) -> bool:
+        """Whether Spark reads the planner's form of the query as it reads the view's own text, which `frame` is of."""
         if view.name not in self._same:
-            found = spark.sql(plan.whole_sql()).schema
-            self._same[view.name] = _columns(found) == _columns(schema)
+            self._same[view.name] = same_query(frame, spark.sql(plan.whole_sql()))
         return self._same[view.name]
 
 
@@ -180,10 +180,6 @@ def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: 
 def _named(frame: DataFrame, schema: StructType) -> DataFrame:
     """The same rows under the names that the view's own text gives its columns."""
     return frame.toDF(*(column.name for column in schema.fields))
-
-
-def _columns(schema: StructType) -> list[tuple[str, str]]:
-    return [(column.name.lower(), column.dataType.simpleString()) for column in schema.fields]
 
 
 def _quoted(name: str) -> str:

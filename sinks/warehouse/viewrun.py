@@ -284,7 +284,7 @@ class _Run:
         plan = self._book.plan(view, relations)
         if plan.reason and plan.delta is None:
             raise Unplannable(plan.reason)
-        if not self._book.agrees(self._spark, view, plan, frame.schema):
+        if not self._book.agrees(self._spark, view, plan, frame):
             raise Unplannable("the planner reads its SQL in another way than Spark does")
         return plan
 

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.look import Lake
 from sinks.warehouse.manifest import Manifest
+from sinks.warehouse.planner.plan import plan_view
+from sinks.warehouse.viewproof import check_views
+from sinks.warehouse.viewsame import same_query
 from tests.fixtures.keptviews import KeptLake
-from tests.property.viewworld import COLUMNS, KEYS, Shop
+from tests.property.viewshapes import BY_KEYS
+from tests.property.viewworld import COLUMNS, KEYS, Shop, relations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,7 +147,46 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
     last = lake.cut(steps[2], **by_delta)
     assert_right(lake)
 
+    reports = check_views(spark, Lake(tmp_path), last, lake.parsed, [])
+    assert [(report.name, report.ok) for report in reports] == [("above", True), ("regions", True)]
+    older = structs.replace(last.views["regions"], version=first.views["regions"].version)
+    wrong = structs.replace(last, views={**last.views, "regions": older})
+    (report,) = check_views(spark, Lake(tmp_path), wrong, lake.parsed, ["regions"])
+    assert not report.ok
+    assert report.missing > 0
+    assert report.extra > 0
     assert plans(first)["regions"] == plans(lake.cut(steps[3], **by_delta))["regions"] == "delta"
     assert plans(repeated)["regions"] == second
     assert plans(last)["regions"] == ("delta" if second == "delta" else "recompute")
     assert_right(lake)
+
+
+SAME: Final = ("comma", "exists_or", "top_k_joined", "window_of_groups", "full", "with", "union_joined", "document")
+OTHERS: Final = (
+    ("select id, cents + 1 as x from orders", "select id, cents - 1 as x from orders"),
+    ("select id from orders where cents > 1", "select id from orders where cents > 2"),
+    ("select id, cast(cents as bigint) as x from orders", "select id, cents as x from orders"),
+    (
+        "select id, rank() over (partition by status order by id) as r from orders",
+        "select id, rank() over (partition by status order by id desc) as r from orders",
+    ),
+    (
+        "select o.id from orders o left join customers c on o.customer_id = c.id where c.tier = 1 or c.id is null",
+        "select o.id from orders o join customers c on o.customer_id = c.id where c.tier = 1 or c.id is null",
+    ),
+)
+
+
+def test_spark_tells_whether_the_planner_reads_a_query_as_it_does(spark: SparkSession, tmp_path: Path) -> None:
+    for name, columns in COLUMNS.items():
+        place = str(tmp_path / name)
+        spark.createDataFrame([], ", ".join(f"{one} {kind}" for one, kind in columns.items())).write.parquet(place)
+        spark.read.parquet(place).createOrReplaceTempView(name)
+
+    for shape in SAME:
+        whole = plan_view(shape, BY_KEYS[shape], relations()).whole_sql()
+        assert same_query(spark.sql(BY_KEYS[shape]), spark.sql(whole)), shape
+    for one, other in OTHERS:
+        assert not same_query(spark.sql(one), spark.sql(other)), one
+    for name in COLUMNS:
+        spark.catalog.dropTempView(name)

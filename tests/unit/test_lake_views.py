@@ -423,3 +423,10 @@ def test_shipped_views_are_taken_and_shown_in_the_guide() -> None:
     assert shown[0] == views[0].sql
     assert parse_view(Path("v.sql"), shown[1]).dialect == "postgres"
     assert bind([parse_view(Path("v.sql"), shown[1])], TABLES)
+
+
+def test_a_comment_says_by_which_plan_a_view_is_kept() -> None:
+    assert view("select id from orders").plan == "auto"
+    assert view("-- dialect: postgres\n-- plan: delta\nselect id from orders").plan == "delta"
+    with pytest.raises(ViewRefused, match="line 1: plan: quick is not known"):
+        view("-- plan: quick\nselect id from orders")

@@ -46,21 +46,33 @@ def view_key(node: Block | Sets) -> tuple[str, ...]:
 
 
 def unique_key(node: Node) -> tuple[str, ...]:
-    """Columns that no two rows share and that are never null; empty when none are known."""
+    """Columns that no two rows share, a null being like a null; empty when none are known."""
     if isinstance(node, Base):
         return node.key
     if isinstance(node, Sets):
         return ()
-    if node.group is not None or node.distinct:
-        values = node.group if node.group is not None and not node.distinct else tuple(node.outputs.values())
-        place = _places(node)
-        return _of_table(node, [place[ref] for one in values if (ref := _ref(one)) in place])
+    if node.distinct:
+        return tuple(node.outputs)
+    if node.group is not None:
+        return _group_key(node, node.group)
     owners = _undetermined(_own_tables(node.source), node.source)
     mandatory = {leaf.alias for leaf in required(node.source)}
     if any(leaf.alias not in mandatory for leaf in owners):
         return ()
     parts = [_placed_key(node, leaf) for leaf in owners]
     return tuple(name for part in parts for name in part) if all(parts) else ()
+
+
+def _group_key(block: Block, group: tuple[exp.Expr, ...]) -> tuple[str, ...]:
+    """The columns grouped by; of tables whose key is among them only that key."""
+    found = {one: name for name, one in block.outputs.items() if one in group}
+    if not group or any(one not in found for one in group):
+        return ()
+    keyed = {leaf.alias: key for leaf in required(block.source) if (key := _placed_key(block, leaf))}
+    keyed = {alias: key for alias, key in keyed.items() if set(key) <= set(found.values())}
+    spared = {name for one, name in found.items() if (ref := _ref(one)) and ref[0] in keyed}
+    rest = [name for name in found.values() if name not in spared]
+    return tuple(dict.fromkeys([*(name for key in keyed.values() for name in key), *rest]))
 
 
 def _key(node: Block | Sets) -> tuple[str, ...]:

@@ -37,10 +37,17 @@ def over_pieces(expression: exp.Expr, gone: frozenset[str] = frozenset()) -> str
     return str(expression.copy().transform(placed).sql("spark"))
 
 
-def columns(refs: Iterable[Ref], gone: frozenset[str] = frozenset()) -> str:
-    """The select list of a piece over other pieces."""
-    chosen = [f"null as {quoted(flat(ref))}" if ref[0] in gone else quoted(flat(ref)) for ref in ordered(refs)]
-    return ", ".join(chosen) or ONE
+def columns(refs: Iterable[Ref], gone: frozenset[str] = frozenset(), *, equal: Mapping[Ref, Ref] | None = None) -> str:
+    """The select list of a piece over other pieces; `equal`: column -> another one that has its values."""
+
+    def chosen(ref: Ref) -> str:
+        if ref[0] in gone:
+            return f"null as {quoted(flat(ref))}"
+        if equal and ref in equal:
+            return f"{quoted(flat(equal[ref]))} as {quoted(flat(ref))}"
+        return quoted(flat(ref))
+
+    return ", ".join(map(chosen, ordered(refs))) or ONE
 
 
 def renamed(alias: str, refs: Iterable[Ref]) -> str:

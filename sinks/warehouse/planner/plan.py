@@ -38,7 +38,7 @@ class ViewPlan:
         inputs: relations it reads.
         reason: why it is recomputed whatever changed; "" when it can be kept by keys.
         key: columns it is kept by; empty with a reason.
-        unique: columns that no two rows share and that are never null; empty when none are known.
+        unique: columns that no two rows share, a null being like a null; empty when none are known.
         columns: the view's, in order, in lower case.
         obstacles: input -> why a change of it makes the view be recomputed.
         delta: its sums and counts by the product rule; None when `delta_reason` says why not.

@@ -25,7 +25,7 @@ class Relation:
     Attributes:
         name: in the SQL; a plain identifier in lower case.
         columns: name -> Spark's type as DDL, or "" where it is not known.
-        key: columns that no two rows share and that are never null; empty when none are known.
+        key: columns that no two rows share, a null being like a null; empty when none are known.
     """
 
     name: str

@@ -182,7 +182,8 @@ class Changes:
         self, first: From, branch: str, rest: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs
     ) -> str:
         """`branch` (a piece of `first`) joined to those of the rest that lead to the columns wanted."""
-        way = _way(first, rest, conditions, wanted)
+        equal = _equal(first, rest, conditions, wanted)
+        way = _way(first, rest, conditions, wanted - equal.keys())
         known = frozenset().union(*map(aliases, [first, *way]))
         held = [one for one in conditions if tables_of(one) <= known]
         text, seen, left = f"({branch}) p0", aliases(first), list(held)
@@ -190,11 +191,11 @@ class Changes:
             seen |= aliases(member)
             now = [one for one in left if tables_of(one) <= seen]
             left = [one for one in left if not tables_of(one) <= seen]
-            piece = f"({self.around_source(member, self._read(member, wanted, held))}) p{number}"
+            piece = f"({self.around_source(member, self._read(member, wanted - equal.keys(), held))}) p{number}"
             on = " and ".join(f"({pieces.over_pieces(one)})" for one in now)
             text += f" join {piece} on {on}" if on else f" cross join {piece}"
         where = " and ".join(f"({pieces.over_pieces(one)})" for one in left)
-        return f"select {pieces.columns(wanted)} from {text}" + (f" where {where}" if where else "")
+        return f"select {pieces.columns(wanted, equal=equal)} from {text}" + (f" where {where}" if where else "")
 
     def _outputs(self, block: Block, wanted: Sequence[str]) -> list[str]:
         read = refs(block.outputs[name] for name in wanted)
@@ -301,6 +302,25 @@ def _cheap(conditions: Iterable[exp.Expr], members: Sequence[From]) -> list[exp.
         return any(alias in blocks and not traced(blocks[alias], name) for alias, name in refs([condition]))
 
     return [one for one in conditions if not is_costly(one)]
+
+
+def _equal(first: From, rest: Sequence[From], conditions: Iterable[exp.Expr], wanted: Refs) -> dict[Ref, Ref]:
+    """Columns wanted that a column of `first` is equal to, where that spares a join: the key of an order in its lines.
+
+    Without the join there are values of rows that do not exist: more keys, never less.
+    """
+    same: dict[Ref, Ref] = {}
+    for one in conditions:
+        if isinstance(one, exp.EQ) and isinstance(one.left, exp.Column) and isinstance(one.right, exp.Column):
+            for mine, its in ((one.left, one.right), (one.right, one.left)):
+                if mine.table in aliases(first):
+                    same[(its.table, its.name)] = (mine.table, mine.name)
+    found: dict[Ref, Ref] = {}
+    for member in rest:
+        own = _of(wanted, member)
+        if own and own <= same.keys():
+            found |= {ref: same[ref] for ref in own}
+    return found
 
 
 def _way(first: From, rest: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[From]:
