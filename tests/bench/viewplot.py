@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from tests.bench.viewdata import KINDS
 from tests.bench.views import AUTO, PLANS, Measured, figures, read_csv
@@ -52,6 +53,8 @@ def _dress(axes: Axes, name: str) -> None:
     axes.set_title(name)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("lines in the base")
     axes.grid(visible=True, which="both", alpha=0.25)
 

@@ -254,7 +254,7 @@ def write_csv(found: Sequence[Measured], file: Path) -> None:
     names = [field.name for field in fields(Measured)]
     is_new = not file.exists()
     with file.open("a", newline="") as out:
-        writer = csv.DictWriter(out, names)
+        writer = csv.DictWriter(out, names, lineterminator="\n")
         if is_new:
             writer.writeheader()
         writer.writerows(asdict(one) for one in found)
