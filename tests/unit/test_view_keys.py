@@ -18,6 +18,7 @@ JOINED = "from orders o join lines l on l.order_id = o.id join customers c on c.
         (f"select c.region, l.sku {JOINED}", ["region", "sku"], []),
         (f"select o.id, o.status, count(*) as n {JOINED} group by o.id, o.status", ["id"], ["id"]),
         (f"select o.id, l.sku, count(*) as n {JOINED} group by o.id, l.sku", ["id"], ["id", "sku"]),
+        (f"select o.id, c.region, count(*) as n {JOINED} group by o.id, c.region", ["id"], ["id"]),
         (f"select c.region, count(*) as n {JOINED} group by c.region", ["region"], ["region"]),
         (f"select c.region, count(*) as n {JOINED} group by c.region, l.sku", ["region"], []),
         (f"select distinct c.region, l.sku {JOINED}", ["region", "sku"], ["region", "sku"]),

@@ -70,7 +70,14 @@ def _group_key(block: Block, group: tuple[exp.Expr, ...]) -> tuple[str, ...]:
         return ()
     keyed = {leaf.alias: key for leaf in required(block.source) if (key := _placed_key(block, leaf))}
     keyed = {alias: key for alias, key in keyed.items() if set(key) <= set(found.values())}
-    spared = {name for one, name in found.items() if (ref := _ref(one)) and ref[0] in keyed}
+    # A table that one of these looks up by its key has one row for it, too.
+    told = set(keyed)
+    for leaf in _own_tables(block.source):
+        pairs = _equal_columns(block.source)
+        equal = {one.name for one, other in pairs if one.table == leaf.alias and other.table in keyed}
+        if (key := unique_key(leaf.node)) and set(key) <= equal:
+            told.add(leaf.alias)
+    spared = {name for one, name in found.items() if (ref := _ref(one)) and ref[0] in told}
     rest = [name for name in found.values() if name not in spared]
     return tuple(dict.fromkeys([*(name for key in keyed.values() for name in key), *rest]))
 
