@@ -35,7 +35,10 @@ EVENT_BYTES_MAX: Final = 1_000_000  # a broker's default max.message.bytes is 1,
 NAME_BYTES_MAX: Final = 200  # of types: part of a topic's name and of headers; a topic's name has 249 characters
 KEY_BYTES_MAX: Final = 2_000  # of ids and keys: an entry of a PostgreSQL index takes about 2,700 bytes
 HEADER_COUNT_MAX: Final = 100
+RESERVED_HEADERS: Final = frozenset({"id", "type", "version", "content-type"})
+"""Headers that a record has from the event itself, so that no other can take their names."""
 VERSION_MAX: Final = (1 << 31) - 1
+_DIGITS_MAX: Final = 20
 
 _FIELDS: Final = (
     "id", "aggregate_type", "aggregate_id", "type", "version", "payload", "payload_bytes", "content_type", "headers",
@@ -170,6 +173,8 @@ def read_message(text: str | bytes) -> Event:
     if missing:
         raise MessageInvalid(f"an outbox message has no {', '.join(missing)}")
     arguments: dict[str, object] = {**found, "id": _uuid(found["id"])}
+    if isinstance(headers := found.get("headers"), dict):
+        arguments["headers"] = {name: value for name, value in headers.items() if name not in RESERVED_HEADERS}
     if "payload" in spans and not ("payload_bytes" in found and spans["payload"][0] is None):
         arguments["payload"] = spans["payload"][1]
     if "payload_bytes" in found:
@@ -184,7 +189,7 @@ def read_message(text: str | bytes) -> Event:
 
 def _members(text: str) -> dict[str, tuple[object, str]]:
     """Field -> its value and the text that it was written as."""
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    decoder = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole)
     found: dict[str, tuple[object, str]] = {}
     try:
         at = _behind(text, 0, "{")
@@ -274,6 +279,8 @@ def _check_headers(headers: object) -> None:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str) or not name:
             raise EventRefused("headers of an event are text to text", hint="turn numbers into text")
+        if name in RESERVED_HEADERS:
+            raise EventRefused(f"a record has a header {name!r} of its own", hint="give yours another name")
         _utf8("a header", name)
         _utf8("a header", value)
 
@@ -291,13 +298,18 @@ def _check_payload(event: Event) -> None:
         raise PayloadInvalid("payload of an event has a zero byte")
     try:
         event.payload.encode()
-        json.loads(event.payload, parse_constant=_no_constant)
+        json.loads(event.payload, parse_constant=_no_constant, parse_int=str)  # of any number of digits
     except JSONDecodeError as error:
         raise PayloadInvalid(
             f"payload of {event.type} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
     except (ValueError, RecursionError) as error:
         raise PayloadInvalid(f"payload of {event.type} is not JSON: {_reason(error)}") from None
+
+
+def _whole(digits: str) -> int | str:
+    """Python takes no number of more than 4,300 digits; JSON does, and only `version` is read as one."""
+    return int(digits) if len(digits) <= _DIGITS_MAX else digits
 
 
 def _no_constant(_: str) -> NoReturn:

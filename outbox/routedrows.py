@@ -20,14 +20,13 @@ from cdc.model.event import Headers, Stamp, Truncation
 from cdc.wire import copytext, pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 from outbox.copied import CopiedOutbox
+from outbox.event import RESERVED_HEADERS
 from outbox.rowform import Extra, RowForm
 
 if TYPE_CHECKING:
     from outbox.router import Router
 
 NO_KEY: Final = "no_key"
-RESERVED: Final = frozenset({"id", "type", "version", "content-type"})
-"""Headers that an event cannot set itself."""
 _LENGTH: Final = struct.Struct(">I").unpack_from
 _TRUE: Final = {b"t": b"true", b"f": b"false"}
 _NO_HEADERS: Final = frozenset({None, b"{}", b"null", b""})
@@ -225,7 +224,7 @@ def _bytes(text: bytes) -> bytes:
 def _add_headers(headers: Headers, text: bytes) -> bool:
     """Add the event's own; False when they are no object. Text is itself, null is left out, others are their JSON."""
     try:
-        headers += [(name, value.encode()) for name, value in _texts_of(text).items() if name not in RESERVED]
+        headers += [(name, value.encode()) for name, value in _texts_of(text).items() if name not in RESERVED_HEADERS]
     except msgspec.DecodeError:
         return _add_others(headers, text)
     return True
@@ -239,7 +238,7 @@ def _add_others(headers: Headers, text: bytes) -> bool:
         return False
     for name, raw in given.items():
         value = bytes(raw)
-        if name not in RESERVED and value != b"null":
+        if name not in RESERVED_HEADERS and value != b"null":
             headers.append((name, _text_of(value).encode() if value[:1] == b'"' else value))
     return True
 

@@ -32,7 +32,7 @@ from outbox.copied import CopiedOutbox
 from outbox.errors import MessageInvalid
 from outbox.event import Event, read_message
 from outbox.eventtopics import EventTopics
-from outbox.routedrows import NO_KEY, RESERVED, Refused, RoutedRows
+from outbox.routedrows import NO_KEY, Refused, RoutedRows
 from outbox.rowform import row_form
 
 REASON: Final = "refused-reason"
@@ -233,7 +233,7 @@ class Router:
             ("version", b"%d" % event.version),
             ("content-type", event.content_type.encode()),
         ]
-        headers += [(name, text.encode()) for name, text in event.headers.items() if name not in RESERVED]
+        headers += [(name, text.encode()) for name, text in event.headers.items()]
         told: list[tuple[str, bytes | None]] = [("aggregate-type", event.aggregate_type.encode()), *headers]
         if not transactional:
             return Refused("not_transactional", key, value, told)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.errors import MessageInvalid
-from outbox.event import Event, json_text, read_message, to_message
+from outbox.event import RESERVED_HEADERS, Event, json_text, read_message, to_message
 from outbox.ids import IdSource
 
 _CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
@@ -35,7 +35,7 @@ EVENTS = st.builds(
     type=_TEXT,
     version=st.integers(1, 2**31 - 1),
     id=st.uuids(),
-    headers=st.dictionaries(_TEXT, st.text(_CHARACTERS)),
+    headers=st.dictionaries(_TEXT.filter(lambda name: name not in RESERVED_HEADERS), st.text(_CHARACTERS)),
     ordering_key=st.none() | _TEXT,
     created_at=st.none() | st.datetimes(timezones=st.just(UTC)),
 )

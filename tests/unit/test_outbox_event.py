@@ -117,6 +117,21 @@ def test_message_with_a_field_of_another_kind_is_refused(field: dict[str, object
         read_message(json_text(fields))
 
 
+def test_numbers_of_any_length_are_json_and_published_as_written() -> None:
+    digits = "1" * 5000
+    event = an_event(payload=f'{{"n":{digits}}}')
+
+    assert read_message(to_message(event)).payload == f'{{"n":{digits}}}'
+
+
+def test_headers_that_a_record_has_of_its_own_are_left_out_of_a_message_written_by_hand() -> None:
+    fields = {"id": str(uuid.uuid4()), "aggregate_type": "a", "aggregate_id": "1", "type": "t"}
+
+    event = read_message(json_text({**fields, "headers": {"type": "mine", "trace": "x"}}))
+
+    assert event.headers == {"trace": "x"}
+
+
 @pytest.mark.parametrize(
     ("fields", "refusal"),
     [
@@ -131,6 +146,7 @@ def test_message_with_a_field_of_another_kind_is_refused(field: dict[str, object
         ({"created_at": datetime(2026, 1, 1)}, EventRefused),  # noqa: DTZ001 - that is the point
         ({"headers": {"n": 1}}, EventRefused),
         ({"headers": {"n": "a\0"}}, EventRefused),
+        ({"headers": {"type": "mine"}}, EventRefused),
         ({"payload": "{", "payload_bytes": None}, PayloadInvalid),
         ({"payload": "NaN"}, PayloadInvalid),
         ({"payload": '"\ud800"'}, PayloadInvalid),
