@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,8 +31,7 @@ from sinks.warehouse.patch import Match, among, inserted, is_keyable, match, pat
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    from pyarrow import fs
+    from contextlib import AbstractContextManager
 
 ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
 _AT_ONCE: Final = 2  # files; each is some ten MB of rows
@@ -43,6 +42,16 @@ _FILE_ROWS_MAX: Final = 262_144  # of narrow rows fewer bytes a file: a few chan
 _ROW_BYTES: Final = 100.0  # of a table that has no file to tell
 _PLAIN: Final = "NONE"
 _COMPRESSED: Final = "SNAPPY"  # every reader has it
+
+
+class Files(Protocol):
+    """A table's folder; a local `pyarrow.fs.FileSystem` is one, and `sinks.warehouse.objectfiles.ObjectFiles`."""
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """A file to read. Raises OSError."""
+
+    def open_output_stream(self, path: str) -> AbstractContextManager[pa.NativeFile]:
+        """A new file, there when the block has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +67,7 @@ class Target:
         indexed: how many columns have statistics.
     """
 
-    storage: fs.FileSystem
+    storage: Files
     schema: pa.Schema
     files: Sequence[FileRange]
     key: tuple[str, ...]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-_DATA_FAULTS: Final = ("22", "42")  # classes of SQLSTATE: data exception; syntax error or access rule violation
+_DATA_FAULTS: Final = ("22", "42", "P0")  # classes of SQLSTATE: data exception; syntax or access; raise_error
 _STORED: Final = frozenset(
     {
         "tinyint",

@@ -40,12 +40,14 @@ def test_rows_are_deleted_when_kafka_has_them_and_partitions_dropped_and_made(ca
     until(lambda: capture.query("select to_regclass(%s)", gone) == [(None,)], "the detached day is dropped")
     assert numbers(capture.settled(daemon), capture) == [1, 2]
     daemon.stop()
+    # One, or two: the old day may have been dropped before its row came, which then went into the default partition.
+    ((left,),) = capture.query("select count(*) from outbox.outbox")
     daemon = capture.running(_NOW)
     capture.sql(event(3).insert())
     until(lambda: capture.query("select count(*) from outbox.outbox") == [(0,)], "rows are deleted")
 
     assert numbers(capture.settled(daemon), capture) == [1, 2, 3]
-    until(lambda: (daemon.status()["outbox"] or {}).get("pruned_rows") == 2, "that is told")
+    until(lambda: (daemon.status()["outbox"] or {}).get("pruned_rows") == left + 1, "that is told")
 
 
 def test_nothing_goes_that_kafka_does_not_have(capture: CaptureSite) -> None:

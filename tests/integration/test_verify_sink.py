@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import closing
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -46,10 +47,18 @@ LOAD: Final = (
 
 
 def level(site: CaptureSite, config: Config, target: MemoryTarget) -> None:
-    """Wait until the store has as many rows as the table."""
+    """Wait until the store has as many rows as the table, and the sink has committed that."""
     (count,) = site.query("select count(*) from t")[0]
     topic = site.topic("t")
     until(lambda: sum(one.row is not None for one in stored(target, topic).values()) == count, "the store is level")
+    newest = {(topic, one.partition): one.offset for one in sorted(stored(target, topic).values(), key=itemgetter(2))}
+    groups, group = GroupAdmin(config.kafka), sink_group(config.name, SINK)
+
+    def committed() -> bool:
+        found = groups.committed(group)
+        return all(at in found and found[at].offset > offset for at, offset in newest.items())
+
+    until(committed, "the sink has committed it")
 
 
 def of_store(config: Config, target: Target, *, repair: bool = False, sample: Sample | None = None) -> TableFindings:
