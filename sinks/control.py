@@ -96,8 +96,10 @@ class Control:
         """This worker applies nothing, and what it applied is committed."""
         pause = pause_of(self._wish)
         if pause is not None:
-            self._said = paused_key(member)
-            self._state.put([(self._said, pause_value(pause))])
+            said, before = paused_key(member), self._said
+            forgotten = [(before, None)] if before not in {None, said} else []
+            self._said = said
+            self._state.put([*forgotten, (said, pause_value(pause))])
 
     def say_running(self) -> None:
         """It goes on, or ends."""

@@ -72,7 +72,7 @@ class SinkRunner:
         self._away: _Away | None = None
         self._failures = 0
         self._pause: str | None = None
-        self._said: str | None = None
+        self._said: tuple[str, str] | None = None  # which pause, and as which member
         self._stopped: set[Place] = set()
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
@@ -428,12 +428,15 @@ class SinkRunner:
             control.say_running()
             self._said = None
             observer.goes_on()
-        elif self._pause is not None and self._said != self._pause and not self._pool.busy:
+        elif self._pause is not None and not self._pool.busy:
+            said = self._pause, self._joined().member  # who has joined anew has another name
+            if said == self._said:
+                return
             self._commit(only=set(self._partitions))
             if not uncommitted(self._partitions, self._commit_s, again_s=COMMIT_AGAIN_S):
                 observer.waits("paused", None)
-                control.say_paused(self._joined().member)
-                self._said = self._pause
+                control.say_paused(said[1])
+                self._said = said
 
     def _throttle(self) -> None:
         places = set(self._partitions)

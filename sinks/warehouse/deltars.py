@@ -52,7 +52,7 @@ from sinks.warehouse.location import Location, Where
 from sinks.warehouse.objectfiles import files_of
 from sinks.warehouse.patch import check_once
 from sinks.warehouse.readahead import read_ahead
-from sinks.warehouse.rewrite import ROW_GROUP_ROWS_MAX, Target, can_rewrite, rewrite
+from sinks.warehouse.rewrite import ROW_GROUP_ROWS_MAX, Target, can_rewrite, is_packed, rewrite
 from sinks.warehouse.settle import settle
 
 if TYPE_CHECKING:
@@ -447,6 +447,8 @@ def _closing_batch(closes: pa.Table, rows: pa.Table) -> pa.Table:
 def _compact(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties) -> None:
     if opened is None:
         raise InvariantError("a table that is not there is to be compacted")
+    if sort_by and is_packed(opened, sort_by):
+        return
     if sort_by:
         # Along one column, Z order is plain order.
         opened.optimize.z_order(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _PATH: Final = "path"
 _SIZE: Final = "size_bytes"
 _ROWS: Final = "num_records"
+_SMALL_MAX: Final = 2  # the last one, which takes new rows, and one that was left small
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,14 @@ def ranges_of(opened: DeltaTable, column: str) -> list[FileRange]:
     ]
     known = [file for file in files if file.low is not None]
     return sorted(known, key=lambda file: (file.low, file.high)) + [file for file in files if file.low is None]
+
+
+def in_order(files: Sequence[FileRange], *, small_bytes: int) -> bool:
+    """Whether files of `ranges_of` follow each other without overlap, and at most two of them are small."""
+    if any(file.low is None for file in files):
+        return False
+    apart = all(before.high <= after.low for before, after in pairwise(files))
+    return apart and sum(file.size < small_bytes for file in files) <= _SMALL_MAX
 
 
 def sorted_keys(values: pa.ChunkedArray | pa.Array) -> list[Any] | None:

@@ -25,13 +25,16 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
 from sinks.warehouse.committer import DELETED
+from sinks.warehouse.deltatable import columns_of
 from sinks.warehouse.filestats import stats_json
-from sinks.warehouse.keyranges import FileRange, between, sorted_keys
+from sinks.warehouse.keyranges import FileRange, between, in_order, ranges_of, sorted_keys
 from sinks.warehouse.patch import Match, among, inserted, is_keyable, match, patched
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
+
+    from deltalake import DeltaTable
 
 ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
 _AT_ONCE: Final = 2  # files; each is some ten MB of rows
@@ -98,6 +101,13 @@ def can_rewrite(schema: pa.Schema, key: Sequence[str]) -> bool:
     """Whether a merge into a table of these columns can be done here."""
     kinds = [schema.field(name).type for name in key]
     return is_keyable(kinds) and not any(pa.types.is_nested(one.type) for one in schema)
+
+
+def is_packed(opened: DeltaTable, key: Sequence[str]) -> bool:
+    """Whether to write all of it again would change nothing that matters: `rewrite` leaves ranges as they were."""
+    if opened.metadata().partition_columns or not can_rewrite(columns_of(opened), key):
+        return False
+    return in_order(ranges_of(opened, key[0]), small_bytes=_SMALL_BYTES)
 
 
 def rewrite(target: Target, changes: pa.Table) -> list[AddAction | RemoveAction]:

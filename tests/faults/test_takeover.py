@@ -42,7 +42,11 @@ def test_two_daemons_started_at_once_are_one_that_captures_and_one_that_waits(ca
     capture.sql("create table t (id int primary key)")
     pair = [capture.daemon(), capture.daemon()]
 
-    until(lambda: sorted(daemon.state() for daemon in pair) == ["RUNNING", "WAITING"], "one captures, one waits")
+    until(
+        lambda: sorted(daemon.state() for daemon in pair) == ["RUNNING", "WAITING"],
+        "one captures, one waits",
+        within_s=90,
+    )
     oracle = capture.oracle()
     capture.sql("insert into t select generate_series(1, 100)")
     captures = next(daemon for daemon in pair if daemon.state() == "RUNNING")

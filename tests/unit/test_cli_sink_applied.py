@@ -80,6 +80,19 @@ def test_pause_is_known_to_those_who_come_later_and_answered_by_name() -> None:
     assert heard(state.load().items(), "p1") == set()
 
 
+def test_worker_that_joined_anew_is_paused_under_its_new_name_only() -> None:
+    state = MemoryState()
+    worker = Control(state, ManualClock())
+    state.put([(PAUSE_KEY, pause_value("p1"))])
+    worker.look()
+
+    worker.say_paused("member-1")
+    worker.say_paused("member-2")
+    assert heard(state.load().items(), "p1") == {"member-2"}
+    worker.say_running()
+    assert heard(state.load().items(), "p1") == set()
+
+
 def test_pause_for_a_time_is_over_by_itself_unless_it_is_renewed() -> None:
     state, clock = MemoryState(), ManualClock()
     worker = Control(state, clock)
