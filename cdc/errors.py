@@ -132,7 +132,7 @@ class SourceUnreachable(SourceError):
 
 
 class SlotHeld(SourceError):
-    """Another process streams from our slot (55006). The slot is the lock, so we wait."""
+    """Another process streams from our slot (55006), or makes it. The slot is the lock, so we wait."""
 
     retry = "timed"
     exit_code = EXIT_FAILED

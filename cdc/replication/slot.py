@@ -93,6 +93,11 @@ class SlotFacts:
     inactive_s: float | None = None
 
     @property
+    def being_made(self) -> bool:
+        """Whether a session still waits for its consistent point; it has neither plugin nor position for certain."""
+        return self.exists and self.slot_type == "logical" and self.confirmed_flush_lsn is None
+
+    @property
     def usable(self) -> bool:
         """Whether it exists and can be read from."""
         return self.exists and not self.invalidation
@@ -179,7 +184,15 @@ def drop_slot(connection: Connection, name: str) -> None:
 
 
 def held(facts: SlotFacts) -> SlotHeld:
-    """The error for a slot that another process reads from."""
+    """The error for a slot that another process reads from, or makes."""
+    if facts.being_made:
+        return SlotHeld(
+            f"slot {facts.name!r} is being made by the process with pid {facts.active_pid} on the server",
+            hint="it waits for open write transactions; this start waits for it",
+            command="cdc slot list",
+            slot=facts.name,
+            pid=facts.active_pid,
+        )
     return SlotHeld(
         f"slot {facts.name!r} is in use by the process with pid {facts.active_pid} on the server",
         hint="stop that reader first; a daemon stops at SIGTERM",

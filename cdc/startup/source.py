@@ -20,7 +20,7 @@ from cdc.replication.catalog import SourceIdentity
 from cdc.replication.connect import Connection, connect_replication
 from cdc.replication.publication import PublicationFacts, publishable
 from cdc.replication.session import ServerIdentity
-from cdc.replication.slot import SlotFacts, creation
+from cdc.replication.slot import SlotFacts, creation, held
 from cdc.replication.table import SourceTable
 from cdc.startup.promoted import REPAIR, follow_promotion
 from cdc.startup.server import SourceServer
@@ -168,6 +168,8 @@ def find_or_make_slot(config: Config, source: Source, server: SourceServer, rest
     facts = server.slot()
     if facts.exists and (facts.invalidation or not facts.usable):
         raise _gap(config, restored, server, f"is lost ({facts.invalidation or facts.wal_status})")
+    if facts.being_made:
+        raise held(facts)
     if facts.exists:
         if facts.plugin != "pgoutput" or facts.database != source.identity.database:
             raise SourceRefused(
