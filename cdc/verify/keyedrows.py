@@ -50,7 +50,7 @@ class KeyedRows:
         while True:
             condition = self._above() if after is not None else sql.SQL("true")
             query = sql.SQL("{} order by {} limit {}").format(
-                self._select(condition), self._key_columns(), sql.Literal(PAGE_ROWS)
+                self._select(condition), self._order(), sql.Literal(PAGE_ROWS)
             )
             found = self._rows(query, list(after or ()))
             yield self._by_key(found)
@@ -95,6 +95,11 @@ class KeyedRows:
 
     def _key_columns(self) -> sql.Composed:
         return sql.SQL(", ").join(map(sql.Identifier, self._table.key))
+
+    def _order(self) -> sql.Composable:
+        """By the key, by its index. A bare name would mean a column of the result, which has the key as text."""
+        place = (self._table.namespace, self._table.name)
+        return sql.SQL(", ").join(sql.Identifier(*place, name) for name in self._table.key)
 
     def _above(self) -> sql.Composed:
         """Behind a key whose columns are the parameters."""
