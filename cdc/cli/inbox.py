@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cdc.cli import output
-from cdc.cli.options import config_option, configuration, json_option
+from cdc.cli.options import configuration, of_outbox
 
 if TYPE_CHECKING:
     from outbox.deadletters import DeadLetters, Rows, Wish
@@ -19,20 +19,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _SHOWN_MAX: Final = 20
 
 
-def _placing(command: _F) -> _F:
-    for option in (
-        json_option,
-        config_option,
-        click.option("--schema", default="outbox", show_default=True, help="The schema of the tables."),
-        click.option(
-            "--dsn",
-            envvar="TAILRACE_INBOX_DSN",
-            show_envvar=True,
-            help="The consumer's database  [default: source.dsn].",
-        ),
-    ):
-        command = option(command)
-    return command
+_placing: Final = of_outbox("TAILRACE_INBOX_DSN", "The consumer's database  [default: source.dsn].")
 
 
 def _choosing(command: _F) -> _F:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cdc.cli import output
-from cdc.cli.options import config_option, configuration, json_option
+from cdc.cli.options import configuration, of_outbox
 
 if TYPE_CHECKING:
     from cdc.config.secret import Secret
@@ -20,21 +20,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _APPLICATION: Final = "cdc-migrate"
 
 
-def _placing(command: _F) -> _F:
-    """The options that say where: database and schema."""
-    for option in (
-        json_option,
-        config_option,
-        click.option("--schema", default="outbox", show_default=True, help="The schema of the tables."),
-        click.option(
-            "--dsn",
-            envvar="TAILRACE_MIGRATE_DSN",
-            show_envvar=True,
-            help="Of the role that owns the tables  [default: source.dsn].",
-        ),
-    ):
-        command = option(command)
-    return command
+_placing: Final = of_outbox("TAILRACE_MIGRATE_DSN", "Of the role that owns the tables  [default: source.dsn].")
 
 
 def _deploying(command: _F) -> _F:

@@ -28,6 +28,22 @@ json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print
 """``--json``: one document on stdout; errors are JSON on stderr."""
 
 
+def of_outbox(dsn_variable: str, dsn_help: str) -> Callable[[F], F]:
+    """The options of commands that work in the outbox's schema: where it is, ``-c`` and ``--json``."""
+
+    def add(command: F) -> F:
+        for option in (
+            json_option,
+            config_option,
+            click.option("--schema", default="outbox", show_default=True, help="The schema of the tables."),
+            click.option("--dsn", envvar=dsn_variable, show_envvar=True, help=dsn_help),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
 def configuration(config_path: Path | None) -> Config:
     """The configuration of this call: after the command, before it, or ./cdc.toml. Raises ConfigError."""
     return load(config_file(config_path), os.environ)

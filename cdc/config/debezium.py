@@ -83,7 +83,7 @@ def translated(encode: Mapping[str, object], where: str) -> dict[str, object]:
     Raises:
         ConfigError: a value is refused or unknown, or says something else than an option of ours beside it.
     """
-    found = dict(_flat("", encode))
+    found = dict(flat("", encode))
     for name, choice in CHOICES.items():
         if name not in found:
             continue
@@ -111,12 +111,12 @@ def _ours(name: str, choice: Choice, value: object, where: str) -> str:
     raise ConfigError(f"{where}: encode.{name} is {_quoted(value)}; Debezium has {known}")
 
 
-def _flat(prefix: str, table: Mapping[str, object]) -> list[tuple[str, object]]:
+def flat(prefix: str, table: Mapping[str, object]) -> list[tuple[str, object]]:
     """Pairs of dotted name and value: TOML reads ``a.b = 1`` as a table in a table."""
     pairs: list[tuple[str, object]] = []
     for key, value in table.items():
         name = f"{prefix}{key}"
-        pairs += _flat(f"{name}.", value) if isinstance(value, dict) else [(name, value)]
+        pairs += flat(f"{name}.", value) if isinstance(value, dict) else [(name, value)]
     return pairs
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cdc.config.debezium import flat
 from cdc.config.outbox import AGGREGATE
 from cdc.errors import ConfigError
 
@@ -70,7 +71,7 @@ def translated(outbox: Mapping[str, Any], where: str) -> dict[str, Any]:
         return dict(outbox)
     found: dict[str, Any] = {key: value for key, value in outbox.items() if key != "debezium"}
     found["columns"], found["extra"] = dict(found.get("columns", {})), dict(found.get("extra", {}))
-    for option, value in _flat("", given):
+    for option, value in flat("", given):
         name = option.removeprefix("transforms.outbox.")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         _put(found, name, text, f"{where}: outbox.debezium.{option}")
@@ -129,12 +130,3 @@ def _placements(value: str, said: str) -> list[tuple[str, str]]:
             raise ConfigError(f"{said} has {part!r}; it takes column:header:alias or column:envelope:alias", hint=_HINT)
         found.append((column, f"{where}:{alias}" if alias else where))
     return found
-
-
-def _flat(prefix: str, table: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Pairs of dotted name and value: TOML reads ``a.b = 1`` as a table in a table."""
-    pairs: list[tuple[str, object]] = []
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        pairs += _flat(f"{name}.", value) if isinstance(value, dict) else [(name, value)]
-    return pairs

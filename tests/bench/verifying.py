@@ -46,7 +46,7 @@ def measure_verify(stack: Stack, search: Stack, folder: Path, keys: int) -> dict
         sql.execute(_ROWS.format(keys).encode())
         sql.execute(f"vacuum analyze {_TABLE}".encode())
         with BenchDaemon(path) as daemon, Waiter(path) as waiter:
-            daemon.wait_for(lambda status: all(one["state"] == "complete" for one in status["snapshots"]), _FILL_S)
+            daemon.wait_for(_is_copied, _FILL_S)
             with SinkProcess(path, "cache"), SinkProcess(path, "find"):
                 for sink in ("cache", "find"):
                     waiter.wait(sink, written_lsn(sql), timeout_s=_FILL_S)
@@ -60,6 +60,10 @@ def measure_verify(stack: Stack, search: Stack, folder: Path, keys: int) -> dict
                     "search": _cost(path, ("find", "--no-source"), servers, lambda: _of_opensearch(url)),
                     "source": _cost(path, ("--topics",), servers, lambda: _of_postgres(sql)),
                 }
+
+
+def _is_copied(status: dict[str, Any]) -> bool:
+    return bool(status["snapshots"]) and all(one["state"] == "complete" for one in status["snapshots"])
 
 
 def _cost(path: Path, arguments: tuple[str, ...], servers: Mapping[str, int], asked: Any) -> dict[str, object]:

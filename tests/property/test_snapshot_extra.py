@@ -14,11 +14,10 @@ from cdc.lsn import Lsn
 from snapshot.chunk import Chunk, Rows, Spec
 from snapshot.merger import Merger
 from snapshot.place import Place
-from snapshot.sweeps import Sweeps
 from snapshot.tablestate import Wanted
-from snapshot.window import Touch, Verdict, Window
+from snapshot.window import Verdict, Window
 from tests.property import snapshot_mutants as mutants
-from tests.property.snapshot_gap import Swept
+from tests.property.snapshot_gap import StreamIgnored, Swept
 from tests.property.snapshot_history import TABLE, fold
 from tests.property.snapshot_server import KEYS
 
@@ -94,22 +93,6 @@ class Planted(Swept):
             self._say((key, None))
             self.seen["deleted"] += 1
         return len(absent)
-
-
-class _StreamIgnored(Sweeps):
-    def streamed(self, name: str, touch: Touch) -> None:
-        pass
-
-    def judge(self, chunk: Chunk, verdict: Verdict, place: Place) -> tuple[int, int]:
-        return super().judge(chunk, Verdict(), place)
-
-
-class StreamIgnored(Merger):
-    """Whatever was streamed while the topic was read, a key that the table did not have is deleted."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.sweeps = _StreamIgnored(self._tables, self.counts, self._note)
 
 
 class NotMissed(Merger):
