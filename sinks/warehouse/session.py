@@ -8,6 +8,7 @@ a session of our own in it, and `close_session` leaves it alone.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -265,6 +266,7 @@ def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _O
     except LocalError as error:
         raise LakeUnready(error.message, hint=error.hint, command=error.command, **error.facts) from error
     progress.step("starting Spark")
+    logging.getLogger().addFilter(without_py4j)
     folder = RunFolder.make(options.scratch)
     properties = spark_properties(options, jars=jars, folder=folder.path, cores=len(os.sched_getaffinity(0)))
     jvm = Jvm.start(java, Path(pyspark.__file__).parent, folder, properties)
@@ -274,6 +276,14 @@ def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _O
         jvm.end()
         _forget()
         raise
+
+
+def without_py4j(record: logging.LogRecord) -> bool:
+    """Of what is logged by no name: everything but py4j's tracebacks when a JVM has ended, which callers are told of.
+
+    It would be printed beside our own words, for a command that we cut off ourselves.
+    """
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _connect(jvm: Jvm, *, local: bool) -> SparkSession:

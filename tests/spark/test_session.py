@@ -134,8 +134,7 @@ def test_closing_ends_the_jvm_though_it_is_busy_or_dead(tmp_path: Path) -> None:
     assert first["signals_kept"]
     assert first["took_s"] < 60
     assert second["took_s"] < 60
-    # On a loaded machine the command may be cut off before it was cancelled, and py4j says so.
-    assert printed == "" or printed.startswith("ERROR:root:Exception while sending command")
+    assert printed == ""
     assert list((tmp_path / "scratch").glob("run-*")) == []
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -13,7 +14,14 @@ from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
 from cdc.errors import LakeUnready, SinkUnfit
 from sinks.warehouse.jvm import COLLECTOR, RunFolder, render_command, render_properties
-from sinks.warehouse.session import SparkOptions, check_version, java_program, open_session, spark_properties
+from sinks.warehouse.session import (
+    SparkOptions,
+    check_version,
+    java_program,
+    open_session,
+    spark_properties,
+    without_py4j,
+)
 
 JAVA = Java(Path("/java/bin/java"), "17.0.15")
 SCRATCH = Path("/scratch")
@@ -33,6 +41,18 @@ def fake_java(folder: Path, version: str) -> Path:
     program.chmod(0o755)
     (program.parents[1] / "release").write_text(f'JAVA_VERSION="{version}"\n')
     return program
+
+
+def test_what_py4j_says_of_a_jvm_that_ended_is_left_out_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    root = logging.getLogger()
+    root.addFilter(without_py4j)
+    try:
+        for path in ("/site-packages/py4j/java_gateway.py", "/site-packages/other/program.py"):
+            root.handle(root.makeRecord("root", logging.ERROR, path, 1, path, (), None))
+    finally:
+        root.removeFilter(without_py4j)
+
+    assert [record.pathname for record in caplog.records] == ["/site-packages/other/program.py"]
 
 
 def test_the_lock_file_is_part_of_the_package_and_pins_the_kafka_source() -> None:
