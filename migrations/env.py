@@ -10,7 +10,7 @@ from typing import Any
 
 from alembic import context
 
-from outbox.migrate import VERSION_TABLE, Settings
+from outbox.revisions import VERSION_TABLE, Settings
 
 _config = context.config
 _settings: Settings = _config.attributes["settings"]

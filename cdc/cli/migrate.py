@@ -14,7 +14,8 @@ from cdc.cli.options import configuration, of_outbox
 
 if TYPE_CHECKING:
     from cdc.config.secret import Secret
-    from outbox.migrate import Migrator, Phase, Revision, Settings
+    from outbox.migrate import Migrator
+    from outbox.revisions import Phase, Revision, Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _APPLICATION: Final = "cdc-migrate"
@@ -126,7 +127,7 @@ def status_command(dsn: str | None, schema: str, config_path: Path | None, as_js
 @click.option("--schema", default="outbox", show_default=True, help="The schema of the tables.")
 def sql_command(phase: Phase | None, partitioned: bool, publication: str, since: str, schema: str) -> None:
     """Print the statements of `cdc migrate up` for a DBA. Asks no database."""
-    from outbox.migrate import script
+    from outbox.revisions import script
 
     with _translated():
         output.show_script(script(_settings(schema, partitioned or None, publication), since=since, phase=phase))
@@ -179,8 +180,8 @@ def _settings(
     attempts: int = 60,
 ) -> Settings:
     with _translated():
-        from outbox.migrate import Settings
         from outbox.names import Names
+        from outbox.revisions import Settings
 
         return Settings(Names(schema=schema), partitioned, publication, lock_timeout_ms, attempts)
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from outbox.migrate import settings_of
+from outbox.revisions import settings_of
 
 revision = "0004"
 down_revision = "0003"

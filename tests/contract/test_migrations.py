@@ -18,8 +18,9 @@ from cdc.local.pgprograms import OLDER_MAJORS
 from cdc.replication.connect import connect
 from outbox.errors import MigrationRefused
 from outbox.event import Event
-from outbox.migrate import Migrator, Settings, revisions
+from outbox.migrate import Migrator
 from outbox.names import Names
+from outbox.revisions import Settings, revisions
 from tests.fixtures.servers import MAJOR, Database, MakeStack, fresh_database
 from tests.fixtures.waiting import until
 

@@ -19,7 +19,8 @@ from cdc.replication.connect import connect
 from cdc.wire.pgoutput import Insert, LogicalMessage, decode
 from outbox.errors import PayloadTooLarge
 from outbox.event import Event, read_message
-from outbox.migrate import Migrator, Settings
+from outbox.migrate import Migrator
+from outbox.revisions import Settings
 from outbox.session import SessionWriter
 from outbox.writer import Writer
 from tests.fixtures.servers import Database

@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from outbox.migrate import Revision, Settings, due, folder, revisions, script
 from outbox.names import Names
 from outbox.partitions import create_day, day_of, days_ahead, default_name, partition_name
+from outbox.revisions import Revision, Settings, due, folder, revisions, script
 
 
 def a_revision(number: int, phase: str) -> Revision:
