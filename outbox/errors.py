@@ -7,6 +7,7 @@
     |  |- ContractUnknown         no contract for this type and version
     |  `- ContractBroken          the payload breaks its contract; `path` says where
     |- ContractInvalid            a contract's file cannot be used
+    |- ContractsUnreachable       the registry of contracts does not answer, or not to us
     |- MessageInvalid             a logical message that is not an event
     |- ConcurrencyConflict        an aggregate is not at the version a command has seen
     |- EventMissing               an aggregate's history has a hole, or a type that nobody can fold
@@ -64,6 +65,10 @@ class ContractBroken(EventRefused):
 
 class ContractInvalid(OutboxError):
     """A contract cannot be used: no JSON Schema, a wrong file name, an upcaster that does not fit."""
+
+
+class ContractsUnreachable(OutboxError):
+    """The schema registry that has the contracts does not answer, or does not let us in."""
 
 
 class MessageInvalid(OutboxError):

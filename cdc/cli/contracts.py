@@ -17,6 +17,8 @@ from cdc.cli.options import json_option
 if TYPE_CHECKING:
     from outbox.compatibility import Mode
     from outbox.contractcheck import Finding
+    from outbox.contracts import ContractId
+    from outbox.jsonschema import Schema
     from outbox.upcast import Upcasters
 
 _FOLDER: Final = click.argument(
@@ -32,11 +34,15 @@ _MODE: Final = click.option(
 _UPCASTERS: Final = click.option(
     "--upcasters", "upcasters_name", metavar="MODULE:NAME", help="The application's outbox.upcast.Upcasters."
 )
+_REGISTRY: Final = click.option(
+    "--registry", metavar="URL", envvar="TAILRACE_CONTRACTS_REGISTRY", show_envvar=True,
+    help="A schema registry in place of the record in the folder.",
+)  # fmt: skip
 
 
 @click.group("contracts")
 def group() -> None:
-    """Event contracts: JSON Schemas in a folder, one for each type and version."""
+    """Event contracts: JSON Schemas in a folder or registry, one for each type and version."""
 
 
 @group.command("check")
@@ -47,9 +53,12 @@ def group() -> None:
     type=click.Path(path_type=Path, exists=True),
     help="A folder or record to compare with  [default: FOLDER/contracts.lock.json].",
 )
+@_REGISTRY
 @_UPCASTERS
 @json_option
-def check_command(folder: Path, mode: Mode, against: Path | None, upcasters_name: str | None, as_json: bool) -> int:
+def check_command(
+    folder: Path, mode: Mode, against: Path | None, registry: str | None, upcasters_name: str | None, as_json: bool
+) -> int:
     """Refuse contracts in FOLDER that break what is recorded, or an older version. Exit code 1 when some do.
 
     What is recorded must still be there, and may change only as --mode allows; so does each version after the one
@@ -57,7 +66,7 @@ def check_command(folder: Path, mode: Mode, against: Path | None, upcasters_name
     """
     from cdc.errors import EXIT_FAILED, EXIT_OK
 
-    count, found = _check(folder, mode, against, upcasters_name)
+    count, found = _check(folder, mode, against or registry, upcasters_name)
     if as_json:
         output.show_json({"contracts": count, "mode": mode, "findings": [one._asdict() for one in found]})
     else:
@@ -68,18 +77,30 @@ def check_command(folder: Path, mode: Mode, against: Path | None, upcasters_name
 @group.command("record")
 @_FOLDER
 @_MODE
+@_REGISTRY
 @_UPCASTERS
 @click.option("--accept-breaking", is_flag=True, help="Record what breaks, too: nobody reads the old events any more.")
-def record_command(folder: Path, mode: Mode, upcasters_name: str | None, accept_breaking: bool) -> int:
-    """Write FOLDER/contracts.lock.json: what later checks compare with. Refused while `check` refuses."""
+def record_command(
+    folder: Path, mode: Mode, registry: str | None, upcasters_name: str | None, accept_breaking: bool
+) -> int:
+    """Write FOLDER/contracts.lock.json, or into a registry: what later checks compare with.
+
+    Refused while `check` refuses. A registry holds changes against its own compatibility level, too.
+    """
     from cdc.errors import EXIT_FAILED, EXIT_OK
     from outbox.contracts import LOCK, lock_text, read_folder
 
-    count, found = _check(folder, mode, None, upcasters_name)
+    count, found = _check(folder, mode, registry, upcasters_name)
     if found and not accept_breaking:
         _say(count, found)
         return EXIT_FAILED
     with _translated():
+        if registry is not None:
+            from outbox.contractregistry import ContractRegistry
+
+            written = ContractRegistry(registry).write(read_folder(folder))
+            output.done(f"released {len(written)} of {count} contracts; the others are there as they are")
+            return EXIT_OK
         (folder / LOCK).write_text(lock_text(read_folder(folder)), encoding="utf-8")
     output.done(f"recorded {count} contracts in {folder / LOCK}")
     return EXIT_OK
@@ -87,15 +108,16 @@ def record_command(folder: Path, mode: Mode, upcasters_name: str | None, accept_
 
 @group.command("docs")
 @_FOLDER
+@_REGISTRY
 @click.option("--title", default="Events", show_default=True, help="Of the page.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the page into a file.")
-def docs_command(folder: Path, title: str, out: Path | None) -> None:
+def docs_command(folder: Path, registry: str | None, title: str, out: Path | None) -> None:
     """Print a page of all events in Markdown: fields, types, examples."""
     with _translated():
         from outbox.contractpage import page
         from outbox.contracts import Contracts
 
-        text = page(Contracts.load(folder), title)
+        text = page(Contracts(_released(registry)) if registry is not None else Contracts.load(folder), title)
     if out is None:
         output.show_script(text)
     else:
@@ -103,14 +125,25 @@ def docs_command(folder: Path, title: str, out: Path | None) -> None:
         output.done(f"wrote {out}")
 
 
-def _check(folder: Path, mode: Mode, against: Path | None, upcasters_name: str | None) -> tuple[int, list[Finding]]:
+def _released(registry: str) -> dict[ContractId, Schema]:
+    from outbox.contractregistry import ContractRegistry
+
+    return ContractRegistry(registry).read()
+
+
+def _check(
+    folder: Path, mode: Mode, against: Path | str | None, upcasters_name: str | None
+) -> tuple[int, list[Finding]]:
     with _translated():
         from outbox.contractcheck import check
         from outbox.contracts import LOCK, Contracts, read_folder, read_lock
 
         now = Contracts.load(folder)
         place = against or folder / LOCK
-        if place.is_dir():
+        if isinstance(place, str):
+            ours = {of.aggregate_type for of in now.schemas}
+            recorded = {of: schema for of, schema in _released(place).items() if of.aggregate_type in ours}
+        elif place.is_dir():
             recorded = read_folder(place)
         elif place.is_file():
             recorded = read_lock(place)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cdc.cli import output
-from cdc.cli.options import configuration, of_outbox
+from cdc.cli.options import configuration, of_outbox, outbox_names
 
 if TYPE_CHECKING:
     from outbox.deadletters import DeadLetters, Rows, Wish
@@ -40,7 +40,7 @@ def group() -> None:
 @group.command("list")
 @click.argument("consumer", required=False, default="")
 @_placing
-def list_command(consumer: str, dsn: str | None, schema: str, config_path: Path | None, as_json: bool) -> None:
+def list_command(consumer: str, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> None:
     """Count dead letters by consumer, topic and error: of CONSUMER, or of all."""
     with _letters(consumer, dsn, schema, config_path) as (letters, cursor):
         counts = letters.counts(cursor)
@@ -62,7 +62,7 @@ def list_command(consumer: str, dsn: str | None, schema: str, config_path: Path 
 @click.option("--limit", type=click.IntRange(1), default=_SHOWN_MAX, show_default=True, help="Letters to show.")
 @_placing
 def show_command(
-    consumer: str, limit: int, dsn: str | None, schema: str, config_path: Path | None, as_json: bool
+    consumer: str, limit: int, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool
 ) -> None:
     """Show the oldest dead letters of CONSUMER: where they come from and why. Payloads are in the table only."""
     with _letters(consumer, dsn, schema, config_path) as (letters, cursor):
@@ -95,8 +95,8 @@ def show_command(
 @_choosing
 @_placing
 def retry_command(
-    consumer: str, topic: str, error: str, key: str | None, dsn: str | None, schema: str, config_path: Path | None,
-    as_json: bool,
+    consumer: str, topic: str, error: str, key: str | None, dsn: str | None, schema: str | None,
+    config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Have CONSUMER try dead letters again, in the order of their key; it does so within about a second."""
     _ask("retry", consumer, topic, error, key, (dsn, schema, config_path), as_json=as_json)
@@ -108,7 +108,7 @@ def retry_command(
 @_choosing
 @_placing
 def skip_command(
-    consumer: str, yes: bool, topic: str, error: str, key: str | None, dsn: str | None, schema: str,
+    consumer: str, yes: bool, topic: str, error: str, key: str | None, dsn: str | None, schema: str | None,
     config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Have CONSUMER pass over the first dead letter of each key, and try those behind it.
@@ -123,8 +123,8 @@ def skip_command(
 
 
 def _ask(
-    wish: Wish, consumer: str, topic: str, error: str, key: str | None, place: tuple[str | None, str, Path | None], *,
-    as_json: bool,
+    wish: Wish, consumer: str, topic: str, error: str, key: str | None,
+    place: tuple[str | None, str | None, Path | None], *, as_json: bool,
 ) -> None:  # fmt: skip
     with _letters(consumer, *place) as (letters, cursor):
         count = letters.ask(cursor, wish, topic=topic, error=error, key=None if key is None else key.encode())
@@ -136,7 +136,7 @@ def _ask(
 
 @contextmanager
 def _letters(
-    consumer: str, dsn: str | None, schema: str, config_path: Path | None
+    consumer: str, dsn: str | None, schema: str | None, config_path: Path | None
 ) -> Iterator[tuple[DeadLetters, Rows]]:
     """The letters and a cursor on their database, in one transaction."""
     import psycopg
@@ -146,17 +146,19 @@ def _letters(
     from cdc.replication.connect import connect, translate
     from outbox.deadletters import DeadLetters
     from outbox.errors import OutboxError
-    from outbox.names import Names
 
+    names = outbox_names(schema, config_path)
     connection = connect(Secret(dsn) if dsn else configuration(config_path).source.dsn, application_name="cdc-inbox")
     try:
         with connection, connection.transaction():
-            yield DeadLetters(consumer, Names(schema=schema)), connection.cursor()
+            yield DeadLetters(consumer, names), connection.cursor()
     except OutboxError as error:
         raise ConfigError(error.message, hint=error.hint) from error
     except psycopg.errors.UndefinedTable as error:
         raise ConfigError(
-            f"schema {schema} of this database has no dead letters", command="cdc migrate up", hint="deploy the tables"
+            f"schema {names.schema} of this database has no dead letters",
+            command="cdc migrate up",
+            hint="deploy the tables",
         ) from error
     except psycopg.Error as error:
         raise translate(error, "read dead letters") from error

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+import pg8000.dbapi
 import psycopg
+import psycopg2
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -41,9 +44,9 @@ class Transaction(Protocol):
 
 
 class WithCursor:
-    """By psycopg."""
+    """By a driver with DB-API cursors."""
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], writer: Writer) -> None:
+    def __init__(self, connection: Any, writer: Writer) -> None:
         self.cursor, self.writer = connection.cursor(), writer
 
     def business(self) -> None:
@@ -89,6 +92,28 @@ def by_cursor(dsn: str, engine: Engine, writer: Writer) -> Iterator[Transaction]
 
 
 @contextmanager
+def by_psycopg2(dsn: str, engine: Engine, writer: Writer) -> Iterator[Transaction]:
+    with closing(psycopg2.connect(dsn)) as connection, connection:
+        yield WithCursor(connection, writer)
+
+
+@contextmanager
+def by_pg8000(dsn: str, engine: Engine, writer: Writer) -> Iterator[Transaction]:
+    place = conninfo_to_dict(dsn)
+    connection = pg8000.dbapi.connect(
+        str(place["user"]), host=str(place["host"]), port=int(str(place["port"])), database=str(place["dbname"]),
+        password=place.get("password"),
+    )  # fmt: skip
+    with closing(connection):
+        try:
+            yield WithCursor(connection, writer)
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+
+
+@contextmanager
 def by_core(dsn: str, engine: Engine, writer: Writer) -> Iterator[Transaction]:
     with Session(engine) as session, session.begin():
         yield WithCore(session, writer)
@@ -100,7 +125,7 @@ def by_session(dsn: str, engine: Engine, writer: Writer) -> Iterator[Transaction
         yield WithSession(session, writer)
 
 
-WAYS: list[Begin] = [by_cursor, by_core, by_session]
+WAYS: list[Begin] = [by_cursor, by_psycopg2, by_pg8000, by_core, by_session]
 
 
 def deploy(dsn: str, *, partitioned: bool = False) -> None:
@@ -254,7 +279,7 @@ def test_given_time_is_kept_and_the_rest_have_the_database_s(database: Database,
             transaction.write(an_event(1, created_at=given), an_event(2))
 
     found = rows(database.dsn)
-    assert [event.created_at == given for event in found] == [True, False] * 3
+    assert [event.created_at == given for event in found] == [True, False] * len(WAYS)
 
 
 def test_id_that_is_there_already_fails_its_transaction(database: Database, engine: Engine) -> None:
