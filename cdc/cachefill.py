@@ -14,6 +14,8 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import sink_group
+from cdc.sinkclaim import claimed
+from cdc.sinkpause import paused
 from sinks.cache.start import target
 from sinks.contract import Topic
 from sinks.readplaces import forget
@@ -24,8 +26,21 @@ def empty_cache(config: Config, sink: str, settings: Cache, clock: Clock) -> lis
     """Take away every row and mark of the sink's tables, its offsets and its positions; the tables.
 
     Readers miss until the rows come again. Killed at any moment it can be done again. Raises SinkUnfit while workers
-    run, and what Kafka and the store say.
+    run, SinkBusy while somebody else is at it, and what Kafka and the store say.
     """
+    with claimed(config, sink, "rebuild", clock):
+        _refuse_workers(config, sink)
+        topics = _topics(config, settings, clock)
+        if not topics:
+            raise UsageError(f"sink {sink!r} keeps no table yet", hint="there is nothing to take away")
+        # A worker that comes meanwhile does nothing before this has ended; one that came before is seen now.
+        with paused(config, sink, clock):
+            _refuse_workers(config, sink)
+            _empty(config, sink, settings, topics)
+    return [topic.table for topic in topics]
+
+
+def _refuse_workers(config: Config, sink: str) -> None:
     workers = len(GroupAdmin(config.kafka).members(sink_group(config.name, sink)))
     if workers:
         raise SinkUnfit(
@@ -34,9 +49,9 @@ def empty_cache(config: Config, sink: str, settings: Cache, clock: Clock) -> lis
             command=f"cdc sink status {sink}",
             sink=sink,
         )
-    topics = _topics(config, settings, clock)
-    if not topics:
-        raise UsageError(f"sink {sink!r} keeps no table yet", hint="there is nothing to take away")
+
+
+def _empty(config: Config, sink: str, settings: Cache, topics: Sequence[Topic]) -> None:
     # The offsets go first: whoever is killed in between begins anew over rows that are older or the same.
     forget(config, sink)
     store = target(config, sink, settings)
@@ -44,7 +59,6 @@ def empty_cache(config: Config, sink: str, settings: Cache, clock: Clock) -> lis
         store.forget(topics)
     finally:
         store.close()
-    return [topic.table for topic in topics]
 
 
 def _topics(config: Config, settings: Cache, clock: Clock) -> Sequence[Topic]:

@@ -16,7 +16,7 @@ import msgspec
 
 from cdc.config.settings import Config, Search
 from cdc.config.sinks import sink_of, view_lakes
-from cdc.errors import SinkBehind, SinkUnfit, TopicMismatch, UsageError
+from cdc.errors import SinkUnfit, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.group import Committed
@@ -24,15 +24,13 @@ from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import schema_topic, sink_group, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
-from cdc.sinkpause import pause_sink, renew_pause, resume_sink
-from cdc.telemetry import log
+from cdc.sinkclaim import claimed
+from cdc.sinkpause import paused
 from sinks.contract import Topic
-from sinks.control import PAUSE_KEY, holds, until_ms
 from sinks.fold import by_key, change_of
 from sinks.marks import metadata, window_of
 from sinks.readplaces import ReadPlaces
 from sinks.schemabook import SchemaBook
-from sinks.search.closing import lease_ms, renewing
 from sinks.search.mapping import PLAIN, form_of, source_of
 from sinks.search.matches import MatchTopic
 from sinks.search.placebook import PlaceBook
@@ -44,8 +42,6 @@ from sinks.statetopic import StateTopic
 if TYPE_CHECKING:
     from cdc.clock import Clock
 
-PAUSE_S: Final = 30.0
-"""For workers to stand still. Those that do not find the index closed and ask in vain, which is as safe."""
 _HEARD_S: Final = 1.0
 """For a request under way that was sent before a worker looked."""
 _SLACK: Final = 0.8
@@ -74,8 +70,8 @@ def search_of(config: Config, sink: str) -> Search:
 
 
 def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
-    """Fill a new index for each table, one after the other."""
-    with opened_shop(what, clock) as (shop, tables):
+    """Fill a new index for each table, one after the other. Raises SinkBusy while somebody else is at it."""
+    with claimed(what.config, what.sink, "rebuild", clock), opened_shop(what, clock) as (shop, tables):
         for topic, _ in tables:
             swapped = rebuild(shop, topic)
             _settle(what, topic, swapped, clock)
@@ -83,8 +79,8 @@ def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
 
 
 def roll_back_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
-    """Bring back the index before, for each table."""
-    with opened_shop(what, clock) as (shop, tables):
+    """Bring back the index before, for each table. Raises SinkBusy while somebody else is at it."""
+    with claimed(what.config, what.sink, "rollback", clock), opened_shop(what, clock) as (shop, tables):
         for topic, remembers_ms in tables:
             yield roll_back(shop, topic, remembers_ms=remembers_ms)
 
@@ -152,7 +148,7 @@ def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[t
                 schemas=_Schemas(
                     other, [schema_topic(config.name), *(view_schema_topic(config.name, one) for one in lakes)]
                 ),
-                paused=lambda: _paused(config, what.sink, clock),
+                paused=lambda: paused(config, what.sink, clock),
                 clock=clock,
                 accept_refused=what.accept_refused,
                 parallel=settings.parallel,
@@ -182,31 +178,6 @@ def _tables(what: Swapping, settings: Search, book: SchemaBook) -> list[tuple[To
         place = Topic(topic, facts.topic_id, facts.partition_count, record.table, record.key)
         found.append((place, remembers_ms))
     return found
-
-
-@contextmanager
-def _paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
-    """Workers stand still, and go on afterwards unless somebody had paused them before."""
-    try:
-        with renewing(lambda: renew_pause(config, sink, lease_ms(clock))):
-            try:
-                pause_sink(config, sink, clock, timeout_s=PAUSE_S, lease_ms=lease_ms(clock))
-            except SinkBehind as error:
-                log.get().warning("search_workers_not_paused", sink=sink, reason=str(error))
-            yield
-    finally:
-        if not _paused_for_good(config, sink, clock):
-            resume_sink(config, sink)
-
-
-def _paused_for_good(config: Config, sink: str, clock: Clock) -> bool:
-    """Whether somebody paused it until somebody resumes it."""
-    state = StateTopic(config, sink)
-    try:
-        there = state.load().get(PAUSE_KEY)
-    finally:
-        state.close()
-    return holds(there, clock) is not None and not until_ms(there)
 
 
 class _Schemas:

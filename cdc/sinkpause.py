@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from cdc.clock import Clock
@@ -11,9 +13,14 @@ from cdc.config.settings import Config
 from cdc.errors import SinkBehind
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import sink_group
+from cdc.telemetry import log
 from sinks.control import PAUSE_KEY, heard, holds, pause_of, pause_value, until_ms
+from sinks.lease import lease_ms as held_ms
+from sinks.lease import renewing
 from sinks.statetopic import StateTopic
 
+PAUSE_S: Final = 30.0
+"""For workers to stand still. Whoever fills a sink has another guard against those that do not."""
 _LOOK_S: Final = 0.2
 
 
@@ -70,3 +77,31 @@ def resume_sink(config: Config, sink: str) -> bool:
         return True
     finally:
         state.close()
+
+
+@contextmanager
+def paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
+    """Workers stand still, and go on afterwards unless somebody had paused them before.
+
+    Those that do not hear of it in time are logged: nobody relies on it alone.
+    """
+    try:
+        with renewing(lambda: renew_pause(config, sink, held_ms(clock))):
+            try:
+                pause_sink(config, sink, clock, timeout_s=PAUSE_S, lease_ms=held_ms(clock))
+            except SinkBehind as error:
+                log.get().warning("sink_workers_not_paused", sink=sink, reason=str(error))
+            yield
+    finally:
+        if not _paused_for_good(config, sink, clock):
+            resume_sink(config, sink)
+
+
+def _paused_for_good(config: Config, sink: str, clock: Clock) -> bool:
+    """Whether somebody paused it until somebody resumes it."""
+    state = StateTopic(config, sink)
+    try:
+        there = state.load().get(PAUSE_KEY)
+    finally:
+        state.close()
+    return holds(there, clock) is not None and not until_ms(there)

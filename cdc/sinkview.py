@@ -15,8 +15,9 @@ from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupAdmin, GroupOffsets
 from cdc.lsn import Lsn
 from cdc.model.names import sink_group, sink_state_topic
+from sinks.claim import busy_with
 from sinks.contract import Place
-from sinks.control import PAUSE_KEY, holds
+from sinks.control import PAUSE_KEY, holds, is_control
 from sinks.reach import SinkReach
 from sinks.schemabook import SchemaBook
 
@@ -33,6 +34,7 @@ class AppliedView:
         lag_records: offsets to the ends, control records among them; partitions never committed from their beginning.
         lag_seconds: age of the oldest record that is not applied; None while nothing is committed.
         lsn: everything that committed before it is applied; None: unknown, or nothing yet.
+        busy: what is done to it as a whole, by whom and since when, as a rebuild; empty: nothing.
     """
 
     members: int
@@ -41,6 +43,7 @@ class AppliedView:
     lag_seconds: float | None
     lsn: Lsn | None
     paused: bool
+    busy: str = ""
 
     @property
     def state(self) -> str:
@@ -61,6 +64,7 @@ class AppliedView:
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 1),
             "lsn": None if self.lsn is None else str(self.lsn),
             "paused": self.paused,
+            "busy": self.busy,
         }
 
 
@@ -91,14 +95,20 @@ class SinkViewer:
         committed = {place: one.offset for place, one in self._groups.committed(group).items() if place in ends}
         at = {place: committed.get(place, low) for place, (low, _) in ends.items()}
         behind = {place: offset for place, offset in at.items() if offset < ends[place][1]}
+        control = self._control(name)
         return AppliedView(
             members=len(self._groups.members(group)),
             positions=committed,
             lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
             lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
             lsn=self._lsn(group, settings, lakes) if committed else None,
-            paused=self._paused(name),
+            paused=holds(control.get(PAUSE_KEY), self._clock) is not None,
+            busy=busy_with(control.items(), self._clock.wall_s() * 1000),
         )
+
+    def busy(self, name: str) -> str:
+        """See `AppliedView.busy`."""
+        return busy_with(self._control(name).items(), self._clock.wall_s() * 1000)
 
     def _age_s(self, behind: Mapping[Place, int], ends: Mapping[Place, tuple[int, int]]) -> float:
         """Of the oldest record that is not applied, among those that are most behind."""
@@ -134,13 +144,19 @@ class SinkViewer:
             reach.close()
         return None if found is None else found.end_lsn
 
-    def _paused(self, name: str) -> bool:
+    def _control(self, name: str) -> dict[bytes, bytes]:
+        """What its state topic says of the sink as a whole, without the keys that are blocked, which may be many."""
         topic = sink_state_topic(self._config.name, name)
-        try:
-            found = self._reader.last_records(topic, keys=[PAUSE_KEY])
-        except TopicMismatch:
-            return False
-        return PAUSE_KEY in found and holds(found[PAUSE_KEY][1], self._clock) is not None
+        found: dict[bytes, bytes] = {}
+        with contextlib.suppress(TopicMismatch):
+            place = (topic, 0)
+            low, high = self._reader.end_offsets([topic])[place]
+            for batch in self._reader.read({place: low}, {place: high}):
+                for record in batch:
+                    key, value = record[4], record[5]
+                    if key is not None and is_control(key):
+                        found[key] = value or b""
+        return {key: value for key, value in found.items() if value}
 
 
 def looked(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:

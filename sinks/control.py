@@ -30,6 +30,11 @@ class StateEntries(Protocol):
         """Write entries durably."""
 
 
+def is_control(key: bytes) -> bool:
+    """Whether a record is of the sink as a whole, and not of one of its keys."""
+    return key.startswith(b'{"control":')
+
+
 def paused_key(member: str) -> bytes:
     """Key of what a worker says."""
     return json.dumps({"control": "paused", "member": member}, separators=(",", ":")).encode()

@@ -54,6 +54,11 @@ class Why(NamedTuple):
         """What to try."""
         return f"cdc sink rebuild {self.sink}"
 
+    @property
+    def repair(self) -> str:
+        """What to try where the topic itself may lack something."""
+        return f"cdc verify {self.sink} --repair"
+
 
 def metadata(topic_id: str, at_s: float) -> str:
     """The text of a Mark."""
@@ -103,8 +108,9 @@ def start_offset(
         raise SinkGap(
             f"{topic}-{partition} begins at offset {begin.low}, and group {why.group} has read it up to "
             f"{committed.offset}",
-            hint="records are gone that the sink has not read; build it anew, or repair it",
-            command=why.command,
+            hint="records are gone that the sink has not read, and the topic lacks what they said: a sink that is "
+            "built anew would, too; repair both against the source",
+            command=why.repair,
             topic=topic,
             partition=partition,
         )

@@ -74,7 +74,8 @@ class TopicAdmin:
     def operations(self, topics: Sequence[str], *, timeout_s: float = 30.0) -> dict[str, frozenset[str]]:
         """What our user may do with those that are there, as ``WRITE``; without those of which nothing is said.
 
-        Raises BrokerUnreachable, BrokerRefused.
+        Nothing at all is an empty set: whether such a topic is there, the broker does not tell. Raises
+        BrokerUnreachable, BrokerRefused.
         """
         doing = "ask for rights on topics"
         asked = self._call(
@@ -83,12 +84,17 @@ class TopicAdmin:
                 TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout_s
             ),
         )
-        found = {name: self._result(doing, future, timeout_s, topic=name) for name, future in asked.items()}
-        return {
-            name: frozenset(operation.name for operation in one.authorized_operations)
-            for name, one in found.items()
-            if one is not None and one.authorized_operations is not None
-        }
+        found: dict[str, frozenset[str]] = {}
+        for name, future in asked.items():
+            _, error = attempt(lambda: self._await(doing, future, timeout_s + ANSWER_GRACE_S))  # noqa: B023 - now
+            refused = of(error)
+            if refused is not None and refused.name() == "TOPIC_AUTHORIZATION_FAILED":
+                found[name] = frozenset()
+                continue
+            one = self._result(doing, future, timeout_s, topic=name)
+            if one is not None and one.authorized_operations is not None:
+                found[name] = frozenset(operation.name for operation in one.authorized_operations)
+        return found
 
     def broker_facts(self, *, timeout_s: float = 30.0) -> BrokerFacts:
         """The cluster's id, its number of brokers, and the limits of one broker if we may read them."""

@@ -297,7 +297,7 @@ class GroupConsumer:
         if name in TRUNCATED:
             raise SinkGap(
                 f"{topic}-{partition} does not have the offset that group {self._group} must read next",
-                hint="records are gone that the sink has not read; build it anew, or repair it",
+                hint="records are gone that the sink has not read: repair topic and sink by `cdc verify SINK --repair`",
                 topic=topic,
                 partition=partition,
             )

@@ -85,15 +85,21 @@ class GroupAdmin:
         return set() if found is None else {member.member_id for member in found.members}
 
     def operations(self, group: str) -> frozenset[str] | None:
-        """What our user may do with a group, as ``READ``; None when the broker does not say."""
-        found = self._result(
-            f"ask for rights on group {group}",
-            lambda: self._client.describe_consumer_groups(
-                [group], include_authorized_operations=True, request_timeout=ASK_S
-            )[group].result(ASK_S),
-        )
-        told = None if found is None else found.authorized_operations
-        return None if told is None else frozenset(operation.name for operation in told)
+        """What our user may do with a group, as ``READ``; nothing: an empty set. None: the broker does not say."""
+        found = self._result(f"ask for rights on group {group}", lambda: self._allowed(group))
+        return found if found is None else frozenset(found)
+
+    def _allowed(self, group: str) -> set[str] | None:
+        """Raises what the client does, but for a group that we may not even ask about."""
+        asked = self._client.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=ASK_S
+        )[group]
+        answer, error = attempt(lambda: asked.result(ASK_S))
+        refused = of(error)
+        if refused is not None and refused.name() == "GROUP_AUTHORIZATION_FAILED":
+            return set()
+        told = answer.authorized_operations if answer is not None else asked.result(0).authorized_operations
+        return None if told is None else {operation.name for operation in told}
 
     def _result(self, doing: str, ask: Any) -> Any:
         """The answer; None when there is no such group."""

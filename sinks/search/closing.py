@@ -7,46 +7,14 @@ the index once more behind the swap, and by applying what came between (`sinks.s
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from cdc.clock import Clock
-from cdc.errors import TailraceError
 from cdc.telemetry import log
 from sinks.contract import Topic
+from sinks.lease import lease_ms, renewing
 from sinks.search.indices import Index, Indices
-
-LEASE_S: Final = 30.0
-"""Clocks of machines may differ by the half of it; a swap takes a second or two where nothing is in its way."""
-RENEW_S: Final = 5.0
-
-
-def lease_ms(clock: Clock) -> int:
-    """Until when something that is done now holds, in ms since 1970."""
-    return int((clock.wall_s() + LEASE_S) * 1000)
-
-
-@contextmanager
-def renewing(renew: Callable[[], None]) -> Iterator[None]:
-    """Call it again and again, in a thread. One that fails is called again."""
-    stop = threading.Event()
-
-    def work() -> None:
-        while not stop.wait(RENEW_S):
-            try:
-                renew()
-            except TailraceError as error:
-                log.get().warning("search_swap_not_renewed", **log.error_fields(error))
-
-    thread = threading.Thread(target=work, name="swap-lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 @contextmanager

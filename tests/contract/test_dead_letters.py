@@ -22,6 +22,7 @@ from cdc.errors import RowRefused, SinkUnfit
 from cdc.model.names import dead_letters_topic
 from sinks.letters import BEHIND
 from tests.contract.kafka_clients import WAIT_S, Broker
+from tests.fixtures.beside import beside
 from tests.fixtures.parkingsite import SINK, opened, park_all, refused_log, write_config
 from tests.fixtures.parkingworker import PLACE, ParkingWorker
 from tests.fixtures.sinklogs import LogBook, live
@@ -51,19 +52,13 @@ def log() -> LogBook:
 @contextmanager
 def working(worker: ParkingWorker) -> Iterator[None]:
     """Obeys what is wished, as a runner does between its batches."""
-    over = threading.Event()
 
-    def loop() -> None:
+    def loop(over: threading.Event) -> None:
         while not over.wait(0.05):
             worker.retry()
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
+    with beside(loop):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:

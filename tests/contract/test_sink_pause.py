@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.config.load import parse
 from cdc.config.settings import Config
-from cdc.errors import SinkBehind
+from cdc.errors import SinkBehind, SinkBusy
 from cdc.model.names import sink_group
+from cdc.sinkclaim import claimed
 from cdc.sinkpause import pause_sink, resume_sink
+from cdc.sinkview import SinkViewer
 from sinks.control import Control
 from sinks.memory import MemoryTarget
 from sinks.statetopic import StateTopic
@@ -85,3 +88,18 @@ def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is
         rig.until_level()
         with pytest.raises(SinkBehind, match="1 of 1 workers"):
             pause_sink(config, "s", SystemClock(), timeout_s=0.5)
+
+
+def test_two_rebuilds_of_a_sink_exclude_each_other_and_everybody_sees_who_is_at_it(config: Config) -> None:
+    clock = SystemClock()
+    viewer = SinkViewer(config, clock)
+    with claimed(config, "s", "rebuild", clock):
+        who = f"rebuild of sink 's' is under way: process {os.getpid()} on "
+        with pytest.raises(SinkBusy, match=who), claimed(config, "s", "rollback", clock):
+            pytest.fail("both are at it")
+        assert viewer.busy("s").startswith(f"rebuild: process {os.getpid()} on ")
+    assert viewer.busy("s") == ""
+    viewer.close()
+
+    with claimed(config, "s", "rollback", clock):
+        pass

@@ -366,15 +366,22 @@ def test_full_store_asks_for_patience_and_takes_deletes_all_the_same(make_valkey
     target, book = opened(server), LogBook()
     for key in range(120):
         book.put(key, {"id": key, "big": "x" * 50_000})
-    verdicts = [target.apply(changes([record]))[0].verdict for record in book.records]
-    full = verdicts.index(Verdict.LATER)
-    assert set(verdicts[full:]) == {Verdict.LATER}
-    assert live(target.held(TABLE.topic)) == {key: book.rows[key] for key in list(book.rows)[:full]}
 
-    for key in range(full // 2):
-        book.delete(key)
-    deleted = target.apply(changes(book.records[120:]))
-    later = target.apply(changes(book.records[full : full + 5]))
+    def verdict(record: Any) -> Verdict:
+        return target.apply(changes([record]))[0].verdict
+
+    full = next(number for number, record in enumerate(book.records) if verdict(record) is Verdict.LATER)
+    with client_of(server) as other:
+        # Buffers of connections count, too, and what they give back could be room for one more.
+        other.config_set("maxmemory", "4mb")
+        assert {verdict(record) for record in book.records[full:]} == {Verdict.LATER}
+        assert live(target.held(TABLE.topic)) == {key: book.rows[key] for key in list(book.rows)[:full]}
+
+        for key in range(full // 2):
+            book.delete(key)
+        deleted = target.apply(changes(book.records[120:]))
+        other.config_set("maxmemory", "5mb")
+        later = target.apply(changes(book.records[full : full + 5]))
 
     assert {one.verdict for one in (*deleted, *later)} == {Verdict.DONE}
     target.close()

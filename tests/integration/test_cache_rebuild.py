@@ -20,9 +20,10 @@ from cdc.model.names import sink_group
 from sinks.cache.naming import mark
 from sinks.marks import metadata
 from sinks.observer import Unobserved
+from tests.fixtures.beside import beside
 from tests.fixtures.caches import client_of
 from tests.fixtures.commands import cdc
-from tests.fixtures.sinkrig import SinkRig
+from tests.fixtures.sinkrig import HEAD, SinkRig
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -32,31 +33,19 @@ if TYPE_CHECKING:
     from cdc.local.valkey import Valkey
     from tests.fixtures.servers import KafkaServer
 
-CONFIG = """
-name = "{name}"
-[source]
-dsn = "postgresql://nobody@localhost:1/none"
-[kafka]
-bootstrap = "{bootstrap}"
-replication_factor = 1
-allow_unreplicated = true
-[sinks.cache]
+CONFIG = (
+    HEAD
+    + """[sinks.cache]
 kind = "cache"
 url = "{url}"
 """
+)
 
 
 @contextmanager
 def worker(config: Config) -> Iterator[None]:
-    stop = threading.Event()
-    with closing(start_applied(config, "cache", SystemClock(), observer=Unobserved())) as runner:
-        thread = threading.Thread(target=runner.run, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    with closing(start_applied(config, "cache", SystemClock(), observer=Unobserved())) as runner, beside(runner.run):
+        yield
 
 
 def test_cache_that_is_stale_is_emptied_and_filled_anew(

@@ -23,28 +23,24 @@ from cdc.model.names import sink_group
 from cdc.searchindex import Swapping, rebuild_indices, roll_back_indices
 from sinks.marks import metadata
 from sinks.observer import Unobserved
+from tests.fixtures.beside import beside
 from tests.fixtures.commands import cdc, command
 from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.search import OpenSearchServer
 from tests.fixtures.searching import ask, documents
 from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinkrig import SinkRig
+from tests.fixtures.sinkrig import HEAD, SinkRig
 from tests.fixtures.waiting import until
 
-CONFIG = """
-name = "{name}"
-[source]
-dsn = "postgresql://nobody@localhost:1/none"
-[kafka]
-bootstrap = "{bootstrap}"
-replication_factor = 1
-allow_unreplicated = true
-[sinks.search]
+CONFIG = (
+    HEAD
+    + """[sinks.search]
 kind = "search"
 url = "{url}"
 [sinks.search.index]
 number_of_replicas = 0
 """
+)
 
 
 @pytest.fixture
@@ -96,22 +92,15 @@ def worker(config: Config, clock: Clock | None = None) -> Iterator[threading.Thr
 
 @contextmanager
 def load_on(rig: SinkRig) -> Iterator[None]:
-    stop = threading.Event()
-
-    def write() -> None:
+    def write(stop: threading.Event) -> None:
         begin = 1000
         while not stop.wait(0.02):
             rig.write([(begin % 40, None)] if begin % 3 else [])
             rig.fill(20, keys=80, begin=begin)
             begin += 20
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def level(rig: SinkRig, group: str) -> bool:
@@ -197,12 +186,12 @@ def test_index_that_was_left_closed_by_one_that_was_killed_is_opened_by_the_next
         until(lambda: level(rig, group), "the sink is level again", within_s=120)
     assert (behind(), rows()) == (first, rig.rows)
 
-    (swapped,) = rebuild_indices(Swapping(config, "search"), SystemClock())
+    (swapped,) = rebuild_indices(Swapping(config, "search"), Ahead())
     assert behind() == [swapped.now] != first
     killed_before_the_swap("rollback", config_path, opensearch.url)
     assert behind() == [swapped.now]
     rig.fill(30, begin=2000)
-    (back,) = roll_back_indices(Swapping(config, "search"), SystemClock())
+    (back,) = roll_back_indices(Swapping(config, "search"), Ahead())
     assert ([back.now], back.before) == (first, swapped.now)
     with worker(config):
         rig.fill(30, begin=3000)
