@@ -35,6 +35,7 @@
     |  |- SinkUnfit               a value or a setting does not fit what is kept: MISCONFIGURED
     |  |- SinkUnreachable        its store does not answer, or has no room now: wait and retry
     |  |- SinkBehind              it does not reach an LSN in time               exit 1
+    |  |- SinkBusy                somebody else rebuilds or repairs it           exit 1
     |  |- KeyBlocked              a record of a key was refused, so its newest is not there
     |  |- ViewRefused             a view's SQL cannot be run as a view: MISCONFIGURED
     |  |- LakeDamaged             files of the lake are not as we left them: MISCONFIGURED
@@ -328,6 +329,13 @@ class SinkUnreachable(SinkError):
 
 class SinkBehind(SinkError):
     """The sink does not reach an LSN in time."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+
+
+class SinkBusy(SinkError):
+    """Somebody else rebuilds, rolls back or repairs the sink."""
 
     retry = "timed"
     exit_code = EXIT_FAILED

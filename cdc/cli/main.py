@@ -19,6 +19,7 @@ import click
 from cdc import __version__
 from cdc.cli import output
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InvariantError, TailraceError, UsageError
+from cdc.extras import missing_extra
 
 COMMANDS: Final[dict[str, str]] = {
     "init": "Write cdc.toml from the database it finds.",
@@ -105,6 +106,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, InvariantError):
             raise
         return error.exit_code
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        output.show_error(missing, as_json="--json" in given)
+        return missing.exit_code
     except BrokenPipeError:
         # Whoever read our output has enough (`cdc tail | head`); nothing more may be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cdc.cli import output
-from cdc.cli.options import configuration, of_outbox
+from cdc.cli.options import config_option, configuration, of_outbox, outbox_names, schema_option
 
 if TYPE_CHECKING:
     from cdc.config.secret import Secret
     from outbox.migrate import Migrator
+    from outbox.names import Names
     from outbox.revisions import Phase, Revision, Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -60,14 +61,15 @@ def group() -> None:
 @_placing
 def up_command(
     phase: Phase | None, partitioned: bool, publication: str, lock_timeout_ms: int, attempts: int, dsn: str | None,
-    schema: str, config_path: Path | None, as_json: bool,
+    schema: str | None, config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply what is pending, a transaction each; safe beside applications that write.
 
     Run it with --phase pre before the release that needs it is deployed, and with --phase post when no process of the
     one before runs any more; without --phase everything is applied.
     """
-    settings = _settings(schema, partitioned or None, publication, lock_timeout_ms, attempts)
+    names = outbox_names(schema, config_path)
+    settings = _settings(names, partitioned or None, publication, lock_timeout_ms, attempts)
     with _migrator(dsn, config_path, settings) as migrator:
         applied = migrator.up(phase)
     _say(applied, "applied", as_json=as_json, nothing="nothing was pending")
@@ -81,15 +83,16 @@ def up_command(
 @_attempts_option
 @_placing
 def down_command(
-    target: str, with_data: bool, yes: bool, lock_timeout_ms: int, attempts: int, dsn: str | None, schema: str,
+    target: str, with_data: bool, yes: bool, lock_timeout_ms: int, attempts: int, dsn: str | None, schema: str | None,
     config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Undo migrations down to a revision. Refused for tables that have rows, unless --with-data."""
     from cdc.errors import UsageError
 
-    if not output.confirm(f"Undo the migrations of schema {schema} down to {target}?", yes=yes):
+    names = outbox_names(schema, config_path)
+    if not output.confirm(f"Undo the migrations of schema {names.schema} down to {target}?", yes=yes):
         raise UsageError("nothing was undone", hint="answer y, or say --yes")
-    settings = _settings(schema, None, "", lock_timeout_ms, attempts)
+    settings = _settings(names, None, "", lock_timeout_ms, attempts)
     with _migrator(dsn, config_path, settings) as migrator:
         undone = migrator.down(target, with_data=with_data)
     _say(undone, "undone", as_json=as_json, nothing="nothing was to be undone")
@@ -97,14 +100,15 @@ def down_command(
 
 @group.command("status")
 @_placing
-def status_command(dsn: str | None, schema: str, config_path: Path | None, as_json: bool) -> None:
+def status_command(dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> None:
     """Show which migrations are applied and which are pending."""
-    with _migrator(dsn, config_path, _settings(schema)) as migrator:
+    names = outbox_names(schema, config_path)
+    with _migrator(dsn, config_path, _settings(names)) as migrator:
         state = migrator.state()
     if as_json:
         output.show_json(
             {
-                "schema": schema,
+                "schema": names.schema,
                 "current": state.current,
                 "partitioned": state.partitioned,
                 "applied": [_document(one) for one in state.applied],
@@ -124,27 +128,32 @@ def status_command(dsn: str | None, schema: str, config_path: Path | None, as_js
 @group.command("sql")
 @_deploying
 @click.option("--since", default="base", show_default=True, help="The revision the database is at.")
-@click.option("--schema", default="outbox", show_default=True, help="The schema of the tables.")
-def sql_command(phase: Phase | None, partitioned: bool, publication: str, since: str, schema: str) -> None:
+@schema_option
+@config_option
+def sql_command(
+    phase: Phase | None, partitioned: bool, publication: str, since: str, schema: str | None, config_path: Path | None
+) -> None:
     """Print the statements of `cdc migrate up` for a DBA. Asks no database."""
     from outbox.revisions import script
 
+    names = outbox_names(schema, config_path)
     with _translated():
-        output.show_script(script(_settings(schema, partitioned or None, publication), since=since, phase=phase))
+        output.show_script(script(_settings(names, partitioned or None, publication), since=since, phase=phase))
 
 
 @group.command("check")
 @_placing
-def check_command(dsn: str | None, schema: str, config_path: Path | None, as_json: bool) -> int:
+def check_command(dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> int:
     """Compare the tables with the models of this release. Exit code 1 when they differ."""
     from cdc.errors import EXIT_FAILED, EXIT_OK
 
-    with _migrator(dsn, config_path, _settings(schema)) as migrator:
+    names = outbox_names(schema, config_path)
+    with _migrator(dsn, config_path, _settings(names)) as migrator:
         found = migrator.check()
     if as_json:
-        output.show_json({"schema": schema, "differences": found})
+        output.show_json({"schema": names.schema, "differences": found})
     elif not found:
-        output.done(f"schema {schema} is what the models say")
+        output.done(f"schema {names.schema} is what the models say")
     else:
         for sentence in found:
             output.refused(sentence)
@@ -156,34 +165,36 @@ def check_command(dsn: str | None, schema: str, config_path: Path | None, as_jso
 @_attempts_option
 @_placing
 def partition_command(
-    lock_timeout_ms: int, attempts: int, dsn: str | None, schema: str, config_path: Path | None, as_json: bool
+    lock_timeout_ms: int, attempts: int, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool
 ) -> None:
     """Exchange an outbox of one table for one that is partitioned by day, while applications write.
 
     Nothing is copied: rows of before are in the WAL, and stay in the old table under another name. Drop that when
     capture is past them.
     """
-    settings = _settings(schema, None, "", lock_timeout_ms, attempts)
+    names = outbox_names(schema, config_path)
+    settings = _settings(names, None, "", lock_timeout_ms, attempts)
     with _migrator(dsn, config_path, settings) as migrator:
         before = migrator.partition()
     if as_json:
-        output.show_json({"schema": schema, "before": before})
+        output.show_json({"schema": names.schema, "before": before})
     else:
-        output.done(f"{schema}.{settings.names.outbox} is partitioned by day; the table of before is {schema}.{before}")
+        output.done(
+            f"{names.schema}.{names.outbox} is partitioned by day; the table of before is {names.schema}.{before}"
+        )
 
 
 def _settings(
-    schema: str,
+    names: Names,
     partitioned: bool | None = None,
     publication: str = "",
     lock_timeout_ms: int = 2_000,
     attempts: int = 60,
 ) -> Settings:
     with _translated():
-        from outbox.names import Names
         from outbox.revisions import Settings
 
-        return Settings(Names(schema=schema), partitioned, publication, lock_timeout_ms, attempts)
+        return Settings(names, partitioned, publication, lock_timeout_ms, attempts)
 
 
 @contextmanager

@@ -49,6 +49,9 @@ def status_command(name: str | None, config_path: Path | None, as_json: bool) ->
         output.show_json({"sinks": found} if name is None else found[0])
     elif found:
         output.show_table(sink_table(found))
+        for one in found:
+            if one.get("busy"):
+                output.note(f"{one['name']}: {one['busy']}")
     else:
         output.note("the configuration has no sinks; add a table [sinks.NAME]")
 

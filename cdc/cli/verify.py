@@ -73,13 +73,16 @@ def _rows(
     from cdc.clock import SystemClock
     from cdc.config.sinks import applied_of
     from cdc.errors import EXIT_FAILED, EXIT_OK
+    from cdc.sinkclaim import claimed
     from cdc.verify.stores import verify_store
     from cdc.verify.topics import verify_source
 
     clock = SystemClock()
     of_source: list[TableFindings] = []
     of_sink: list[TableFindings] = []
-    with _telling() as told:
+    with contextlib.ExitStack() as held, _telling() as told:
+        if sink is not None and repair:
+            held.enter_context(claimed(config, sink, "verify --repair", clock))
         if source:
             kept = [*tables] or (list(_tables_of(config, sink)) if sink is not None else [])
             of_source = verify_source(config, kept, clock=clock, sample=sample, repair=repair, told=told)

@@ -69,7 +69,7 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
     lake = Lake(place(config_path, lake_path).location)
     manifest = lake.manifest()
     look, record = view_look(lake, manifest, name), plan_record(lake, manifest, name)
-    costs = dict(record.costs) if record is not None else {}
+    known = dict(record.runs) if record is not None else {}
     document: dict[str, Any] = {
         "name": name,
         "cut": look.cut,
@@ -79,7 +79,7 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
         "seconds": record.seconds if record else None,
         "keys": record.keys if record else None,
         "rows": record.rows if record else None,
-        "costs": {plan: list(runs) for plan, runs in costs.items()},
+        "runs": {plan: [run._asdict() for run in runs] for plan, runs in known.items()},
     }
     if as_json:
         output.show_json(document)
@@ -87,9 +87,10 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
     if record is None:
         output.note(f"{name} was computed by a release that did not plan; its next change is planned")
         return EXIT_OK
-    shown = output.table("plan wished for", "last runs, seconds", right=("last runs, seconds",))
-    for plan, runs in costs.items():
-        shown.add_row(plan, "  ".join(f"{seconds:.2f}" for seconds in runs))
+    heading = "last runs: seconds (records that came)"
+    shown = output.table("plan wished for", heading, right=(heading,))
+    for plan, runs in known.items():
+        shown.add_row(plan, "  ".join(f"{run.seconds:.2f} ({run.changes:,})" for run in runs))
     output.show_table(shown)
     keys = f"{record.keys:,} keys, " if record.keys else ""
     output.note(f"last kept by {record.plan} in {record.seconds:.2f} s: {keys}{record.rows:,} rows; {record.reason}")
@@ -118,6 +119,9 @@ def check_command(
 ) -> int:
     """Compare a view with what its query gives over the same cut, row for row. Starts Spark.
 
+    Rows are near that are others only in floats, by a billionth, or in estimates of sketches: the order of rows shows
+    in both, and they are no fault.
+
     Exit code 1 when a view differs or could not be compared; rows themselves are not shown.
     """
     from cdc.app import check_lake_views
@@ -145,16 +149,18 @@ def check_command(
                 "rows": report.rows,
                 "missing": report.missing,
                 "extra": report.extra,
+                "near": report.near,
                 "problem": report.problem or None,
             }
             for report in reports
         ]
         output.show_json({"ok": ok, "cut": cut, "views": rows})
         return EXIT_OK if ok else EXIT_FAILED
-    shown = output.table("view", "cut", "rows", "missing", "extra", "", right=("cut", "rows", "missing", "extra"))
+    numbers = ("cut", "rows", "missing", "extra", "near")
+    shown = output.table("view", *numbers, "", right=numbers)
     for report in reports:
         mark = Text("✓", style="bold green") if report.ok else Text("✗", style="bold red")
-        counts = (report.cut, report.rows, report.missing, report.extra)
+        counts = (report.cut, report.rows, report.missing, report.extra, report.near)
         shown.add_row(output.plain(report.name), *(f"{count:,}" for count in counts), mark)
     output.show_table(shown)
     for report in reports:

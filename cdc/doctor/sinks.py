@@ -6,21 +6,22 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
-from cdc.config.settings import Applied, Cache, Config, Search
+from cdc.config.settings import Applied, Cache, Config, Search, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
+from cdc.doctor.sinkrights import Lacking, lacking_group, lacking_lake, lacking_topics
 from cdc.errors import ConfigError, TailraceError
+from cdc.extras import missing_extra
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.groupoffsets import GroupAdmin
 from cdc.model.names import dead_letters_topic, sink_group, sink_state_topic
 from cdc.publish.topic_rules import check, create_command, dead_letters_want, sink_state_want
 
 _KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.checkup", Cache: "sinks.cache.checkup"}
-_READ: Final = "READ"
-_BOTH: Final = frozenset({"READ", "WRITE"})
+_LAKE: Final = "sinks.warehouse.checkup"
 
 
 def examine_sinks(config: Config, timeout_s: float | None) -> list[Finding]:
-    """What is to be said of each of them; a lake is looked at by its own commands. Raises ConfigError.
+    """What is to be said of each of them. Raises ConfigError.
 
     `timeout_s` is for answers of Kafka; None: it does not answer, which was said already.
     """
@@ -29,8 +30,22 @@ def examine_sinks(config: Config, timeout_s: float | None) -> list[Finding]:
         if isinstance(settings, Applied):
             found += _told(_store(config, name, settings), name)
             if timeout_s is not None:
-                found += _told(_log(config, name, timeout_s), name)
+                found += _told(_log(config, name, settings, timeout_s), name)
+        elif isinstance(settings, Warehouse):
+            found += _told(_lake(config, name, settings, timeout_s), name)
     return found
+
+
+def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | None) -> Iterator[Finding]:
+    lake = import_module(_LAKE)
+    for level, what, message, command in lake.checkup(config, settings):
+        yield _of(name, Level(level), what, message, command)
+    if timeout_s is None:
+        return
+    admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
+    views = lake.published(settings)
+    for lacking in lacking_lake(config, name, settings, views, admin, timeout_s=timeout_s):
+        yield _refused(name, lacking)
 
 
 def _told(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
@@ -39,6 +54,11 @@ def _told(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
         yield from findings
     except ConfigError:
         raise
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        yield _of(name, Level.ERROR, "sink", f"{missing.message}; {missing.hint}", missing.command)
     except TailraceError as error:
         hint = f"; {error.hint}" if error.hint else ""
         yield _of(name, Level.ERROR, "sink", f"{error.message}{hint}", error.command)
@@ -49,25 +69,23 @@ def _store(config: Config, name: str, settings: Applied) -> Iterator[Finding]:
         yield _of(name, Level(level), what, message, command)
 
 
-def _log(config: Config, name: str, timeout_s: float) -> Iterator[Finding]:
-    group, kafka = sink_group(config.name, name), config.kafka
-    groups = GroupAdmin(kafka, client_id="cdc-doctor")
-    allowed = groups.operations(group)
-    if allowed is not None and _READ not in allowed:
-        text = f"our user may not READ the consumer group {group}"
-        yield _of(name, Level.ERROR, "sink_group", text, f"kafka-acls.sh --add --operation Read --group {group} ...")
-    else:
+def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iterator[Finding]:
+    kafka, group = config.kafka, sink_group(config.name, name)
+    groups, admin = GroupAdmin(kafka, client_id="cdc-doctor"), TopicAdmin(kafka, client_id="cdc-doctor")
+    refused = [*lacking_group(config, name, groups)]
+    if not refused:
         count = len(groups.members(group))
         yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} now")
-    admin = TopicAdmin(kafka, client_id="cdc-doctor")
+    refused += lacking_topics(config, name, settings, admin, timeout_s=timeout_s)
+    for lacking in refused:
+        yield _refused(name, lacking)
+    if refused:
+        return  # what cannot be described cannot be judged
     wants = (
         sink_state_want(sink_state_topic(config.name, name), kafka),
-        dead_letters_want(
-            dead_letters_topic(config.name, name), kafka, row_bytes_max=config.capture.row_bytes_max
-        ),
-    )  # fmt: skip
-    topics = [want.spec.topic for want in wants]
-    facts, operations = admin.describe(topics, timeout_s=timeout_s), admin.operations(topics, timeout_s=timeout_s)
+        dead_letters_want(dead_letters_topic(config.name, name), kafka, row_bytes_max=config.capture.row_bytes_max),
+    )
+    facts = admin.describe([want.spec.topic for want in wants], timeout_s=timeout_s)
     for want in wants:
         topic, there = want.spec.topic, facts[want.spec.topic]
         if there is None:
@@ -78,11 +96,12 @@ def _log(config: Config, name: str, timeout_s: float) -> Iterator[Finding]:
         for problem in check(want, there, kafka=kafka):
             level = Level.ERROR if problem.refused else Level.WARNING
             yield _of(name, level, "sink_topic", str(problem), problem.command)
-        missing = sorted(_BOTH - operations.get(topic, _BOTH))
-        if missing:
-            text = f"our user may not {' and '.join(missing)} topic {topic!r}"
-            command = f"kafka-acls.sh --add {' '.join(f'--operation {one.title()}' for one in missing)} --topic {topic}"
-            yield _of(name, Level.ERROR, "sink_topic", text, command)
+
+
+def _refused(name: str, lacking: Lacking) -> Finding:
+    check_name = "sink_group" if lacking.what.startswith("group") else "sink_topic"
+    text = f"our user may not {' and '.join(lacking.operations)} {lacking.what}"
+    return _of(name, Level.ERROR, check_name, text, lacking.command)
 
 
 def _of(name: str, level: Level, what: str, message: str, command: str = "") -> Finding:

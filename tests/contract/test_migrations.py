@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -265,6 +266,23 @@ def test_script_for_a_dba_is_what_up_does(database: Database, partitioned: bool)
     assert deployed.up() == []
     assert "0004" in deployed.sql(since="0003")
     assert "0003_" not in deployed.sql(since="0003")
+
+
+def test_commands_deploy_the_outbox_that_the_configuration_routes(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cdc.toml"
+    path.write_text(
+        f'name = "shop"\n[source]\ndsn = "{database.dsn}"\ntables = ["public.t"]\n'
+        '[kafka]\nbootstrap = "localhost:1"\n[outbox]\ntable = "app.events"\n'
+    )
+    codes = [run(["migrate", *words, "-c", str(path)]) for words in (("up",), ("check",), ("sql", "--since", "0003"))]
+
+    assert codes == [0, 0, 0], capsys.readouterr()
+    found = ask(database.dsn, "select tablename from pg_tables where schemaname = 'app' and tablename = 'events'")
+    assert found == [("events",)]
+    assert ask(database.dsn, "select 1 from pg_namespace where nspname = 'outbox'") == []
+    assert run(["inbox", "list", "-c", str(path)]) == 0
 
 
 def test_commands_deploy_show_and_check(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
