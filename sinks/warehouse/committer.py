@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatchReader"
 """All rows at once, or some at a time."""
-GONE: Final = "_gone"
-"""Column that tells keys to be taken away from rows to be added, within one merge. It is not stored."""
 DELETED: Final = "_deleted"
 """Column of `merge`'s rows: true when the key is gone. It is not stored."""
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -119,3 +117,6 @@ class Committer(Protocol):
 
     def vacuum(self, table: str, keep_versions: Collection[int]) -> int:
         """Delete files that none of these versions needs, nor the newest one; returns how many. Makes no commit."""
+
+    def drop(self, table: str) -> None:
+        """Delete a table that nobody will read any more, with its log; nothing when it is not there."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.commit import CutCommit
     from sinks.warehouse.driver import LakeParts
     from sinks.warehouse.manifest import Manifest
+    from sinks.warehouse.span import Account
 
 
 class CutViews:
@@ -35,13 +36,13 @@ class CutViews:
         """View -> why it is as of an older cut; "" when it is not."""
         return self._keeper.behind
 
-    def plans(self, manifest: Manifest | None, decided: Decided) -> dict[str, str]:
-        """By which plan each view of the next cut is to be kept."""
+    def plans(self, manifest: Manifest | None, decided: Decided, accounts: Mapping[str, Account]) -> dict[str, str]:
+        """By which plan each view of the next cut, which ends at `accounts`, is to be kept."""
         if manifest is None or not self._parts.views:
             return {}
         states = swapped(manifest.views, decided, self._parts.views)
         views = runs(self._parts.views, decided, self._parts.texts)
-        return self._keeper.plans(structs.replace(manifest, views=states), views)
+        return self._keeper.plans(structs.replace(manifest, views=states), accounts, views)
 
     def decided(self, manifest: Manifest | None) -> Decided:
         """What the next cut does with generations; the texts it needs are in the lake when this returns."""
@@ -79,7 +80,7 @@ class CutViews:
         self._grant(manifest)
         if parts.topics is None:
             return
-        behind = parts.topics.publish(manifest, parts.views)
+        behind = parts.topics.publish(manifest, parts.views, self._keeper.moved)
         for view, reason in behind.items():
             if self._unpublished.get(view) != reason:
                 log.get().warning("view_topic_left_behind", view=view, reason=reason)

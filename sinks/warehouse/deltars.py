@@ -7,17 +7,16 @@ commit without rows.
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import (
-    ColumnProperties,
     CommitProperties,
     DeltaTable,
-    PostCommitHookProperties,
-    WriterProperties,
     write_deltalake,
 )
 from deltalake.exceptions import TableNotFoundError
@@ -25,7 +24,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from cdc.errors import InvariantError
-from sinks.warehouse.committer import DELETED, GONE, OPEN, VALID_TO, VALID_TO_LSN, Txn
+from sinks.warehouse.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Txn
 from sinks.warehouse.deltaerrors import translated
 from sinks.warehouse.deltaonce import commit_properties, foreign, held_version
 from sinks.warehouse.deltasql import (
@@ -34,7 +33,6 @@ from sinks.warehouse.deltasql import (
     in_source,
     in_target,
     key_match,
-    null_safe_match,
     plain,
     quoted,
     taken,
@@ -49,11 +47,15 @@ from sinks.warehouse.deltatable import (
 )
 from sinks.warehouse.keyranges import ranges_of
 from sinks.warehouse.location import Location, Where
+from sinks.warehouse.objectdisk import ObjectDisk
 from sinks.warehouse.objectfiles import files_of
+from sinks.warehouse.packing import HOOKS, MERGING, WRITER, packed
 from sinks.warehouse.patch import check_once
 from sinks.warehouse.readahead import read_ahead
-from sinks.warehouse.rewrite import ROW_GROUP_ROWS_MAX, Target, can_rewrite, is_packed, rewrite
+from sinks.warehouse.replace import replace
+from sinks.warehouse.rewrite import can_rewrite, rewrite
 from sinks.warehouse.settle import settle
+from sinks.warehouse.tablefiles import Action, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -62,14 +64,6 @@ if TYPE_CHECKING:
 
 _CLOSES: Final = "_closes"  # tells rows of `closes` from rows to add, in the batch of one merge
 _PART_ROWS: Final = 65_536  # of a table that is written anew; 10 MB of rows of 150 bytes
-_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-_WRITER: Final = WriterProperties(max_row_group_size=ROW_GROUP_ROWS_MAX)
-# A merge writes whole files again, most of them unchanged: without dictionaries and statistics of pages in 0.60 s
-# instead of 0.95 (1 million rows, 3,000 updates, 2026-11-22), a fifth larger until they are compacted.
-_MERGING: Final = WriterProperties(
-    max_row_group_size=ROW_GROUP_ROWS_MAX,
-    default_column_properties=ColumnProperties(dictionary_enabled=False, statistics_enabled="CHUNK"),
-)
 
 
 class DeltaRs:
@@ -127,8 +121,8 @@ class DeltaRs:
         return self._once(table, base, txn, partial(self._merge, table, rows, tuple(key)))
 
     def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
-        """See `Committer`. One merge: keys match what goes, rows to add match nothing."""
-        return self._once(table, base, txn, partial(_replace, table, keys, rows))
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._replace, table, keys, rows))
 
     def close_and_append(
         self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
@@ -138,7 +132,7 @@ class DeltaRs:
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
-        return self._once(table, base, txn, partial(_compact, tuple(sort_by)))
+        return self._once(table, base, txn, partial(packed, tuple(sort_by)))
 
     def read(
         self,
@@ -188,6 +182,15 @@ class DeltaRs:
             # Cleaning from an old version on keeps the checkpoint that version is read from.
             self._at(table, min(keep_versions, default=opened.version())).cleanup_metadata()
             return deleted
+
+    def drop(self, table: str) -> None:
+        """See `Committer`."""
+        with translated(table):
+            if self._location.folder is None:
+                ObjectDisk(self._location, table).clear()
+                return
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self._location.folder / table)
 
     def _uri(self, table: str) -> str:
         return self._location.uri(table)
@@ -268,10 +271,10 @@ class DeltaRs:
             partition_by=list(partition_by) or None,
             configuration=configuration(rows.column_names, key),
             storage_options=self._options or None,
-            writer_properties=_WRITER,
+            writer_properties=WRITER,
             target_file_size=TARGET_FILE_BYTES,
             commit_properties=properties,
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         )
 
     def _overwrite(
@@ -294,10 +297,10 @@ class DeltaRs:
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=partitions or None,
-            writer_properties=_WRITER,
+            writer_properties=WRITER,
             target_file_size=TARGET_FILE_BYTES,
             commit_properties=properties,
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         )
 
     def _merge(
@@ -329,9 +332,9 @@ class DeltaRs:
             source_alias=SOURCE,
             target_alias=TARGET,
             merge_schema=added,
-            writer_properties=_MERGING,
+            writer_properties=MERGING,
             commit_properties=properties,
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         )
         if live.num_rows < rows.num_rows:
             merger = merger.when_matched_delete(in_source(DELETED))
@@ -348,7 +351,23 @@ class DeltaRs:
         properties: CommitProperties,
     ) -> None:
         check_once(table, rows, key)
-        target = Target(
+        _commit(opened, rewrite(self._target(table, opened, key), rows), properties)
+
+    def _replace(
+        self, table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties
+    ) -> None:
+        if opened is None:
+            raise InvariantError(f"rows of {table} are replaced, and it is not there")
+        keys, rows = plain(keys), plain(rows)
+        adds_columns(table, opened, rows)
+        if not keys.num_rows:
+            return
+        target = self._target(table, opened, tuple(keys.column_names))
+        rows = rows.select(target.schema.names).cast(target.schema)
+        _commit(opened, replace(target, keys, rows), properties)
+
+    def _target(self, table: str, opened: DeltaTable, key: tuple[str, ...]) -> Target:
+        return Target(
             storage=files_of(self._location, table),
             schema=columns_of(opened),
             files=ranges_of(opened, key[0]),
@@ -356,15 +375,6 @@ class DeltaRs:
             file_bytes=TARGET_FILE_BYTES,
             indexed=indexed_columns(opened),
         )
-        actions = rewrite(target, rows)
-        if actions:
-            opened.create_write_transaction(
-                actions,
-                mode="append",
-                schema=opened.schema(),
-                commit_properties=properties,
-                post_commithook_properties=_HOOKS,
-            )
 
     def _storage(self, table: str) -> fs.FileSystem:
         return fs.PyFileSystem(DeltaStorageHandler(self._uri(table), self._options))
@@ -396,35 +406,21 @@ class DeltaRs:
             source_alias=SOURCE,
             target_alias=TARGET,
             merge_schema=added,
-            writer_properties=_MERGING,
+            writer_properties=MERGING,
             commit_properties=properties,
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         ).when_matched_update(closed).when_not_matched_insert(columns, f"not {closing}").execute()
 
 
-def _replace(
-    table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties
-) -> None:
-    if opened is None:
-        raise InvariantError(f"rows of {table} are replaced, and it is not there")
-    keys, rows = plain(keys), plain(rows)
-    adds_columns(table, opened, rows)
-    if not keys.num_rows:
-        return
-    parts = [
-        part.append_column(GONE, pa.repeat(pa.scalar(gone), part.num_rows))
-        for part, gone in ((keys, True), (rows, False))
-    ]
-    merger = opened.merge(
-        pa.concat_tables(parts, promote_options="default").select([*rows.column_names, GONE]),
-        f"{in_source(GONE)} and {null_safe_match(keys)}",
-        source_alias=SOURCE,
-        target_alias=TARGET,
-        writer_properties=_MERGING,
-        commit_properties=properties,
-        post_commithook_properties=_HOOKS,
-    )
-    merger.when_matched_delete().when_not_matched_insert(taken(rows.column_names), f"not {in_source(GONE)}").execute()
+def _commit(opened: DeltaTable, actions: list[Action], properties: CommitProperties) -> None:
+    if actions:
+        opened.create_write_transaction(
+            actions,
+            mode="append",
+            schema=opened.schema(),
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
 
 
 def _delete(storage: fs.FileSystem, name: str) -> bool:
@@ -444,40 +440,16 @@ def _closing_batch(closes: pa.Table, rows: pa.Table) -> pa.Table:
     return pa.concat_tables(tagged, promote_options="default")
 
 
-def _compact(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties) -> None:
-    if opened is None:
-        raise InvariantError("a table that is not there is to be compacted")
-    if sort_by and is_packed(opened, sort_by):
-        return
-    if sort_by:
-        # Along one column, Z order is plain order.
-        opened.optimize.z_order(
-            list(sort_by),
-            partition_filters=[(OPEN, "=", "true")] if OPEN in opened.metadata().partition_columns else None,
-            target_size=TARGET_FILE_BYTES,
-            writer_properties=_WRITER,
-            commit_properties=properties,
-            post_commithook_properties=_HOOKS,
-        )
-        return
-    opened.optimize.compact(
-        target_size=TARGET_FILE_BYTES,
-        writer_properties=_WRITER,
-        commit_properties=properties,
-        post_commithook_properties=_HOOKS,
-    )
-
-
 def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
     write_deltalake(
         opened,
         rows,
         mode="append",
         schema_mode="merge",  # also where columns are missing: without it their number must be the same
-        writer_properties=_WRITER,
+        writer_properties=WRITER,
         target_file_size=TARGET_FILE_BYTES,
         commit_properties=properties,
-        post_commithook_properties=_HOOKS,
+        post_commithook_properties=HOOKS,
     )
 
 

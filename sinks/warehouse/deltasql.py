@@ -51,19 +51,6 @@ def key_match(key: Sequence[str], rows: pa.Table) -> str:
     return " and ".join(parts)
 
 
-def null_safe_match(keys: pa.Table) -> str:
-    """Rows of the table with one of these keys, all columns of which count; a null is equal to a null."""
-    parts = []
-    for name in keys.column_names:
-        same = "is not distinct from" if keys.column(name).null_count else "="
-        # In parentheses: the parser takes what follows `distinct from` for one expression with it.
-        parts.append(f"({in_target(name)} {same} {in_source(name)})")
-        between = None if keys.column(name).null_count else _range(keys.column(name))
-        if between is not None:
-            parts += [f"{in_target(name)} >= {between[0]}", f"{in_target(name)} <= {between[1]}"]
-    return " and ".join(parts)
-
-
 def _range(values: pa.ChunkedArray) -> tuple[str, str] | None:
     if len(values) == 0 or not (pa.types.is_integer(values.type) or values.type in (pa.string(), pa.date32())):
         return None
@@ -87,7 +74,7 @@ def _literal(value: object) -> str:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """The same rows in the types a table stores, each column nullable and without metadata.
+    """The same rows in the types a table stores, each column and part of one nullable and without metadata.
 
     Raises SinkUnfit when a value would lose something (times finer than a microsecond).
     """
@@ -112,4 +99,10 @@ def _stored(kind: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    if pa.types.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _stored(part.type)) for part in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _stored(kind.value_type)))
     return kind

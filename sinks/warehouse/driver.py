@@ -29,7 +29,7 @@ from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
-from sinks.warehouse import sides
+from sinks.warehouse import layout, sides
 from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.commit import CutCommit
@@ -89,6 +89,7 @@ class LakeDriver:
         self._parts = parts
         self._manifest = parts.store.current()
         self._passed: Span | None = None
+        self._left: frozenset[str] = frozenset()  # views' tables that no kept cut names, and a topic is still as of
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._views = CutViews(parts)
@@ -280,6 +281,7 @@ class LakeDriver:
     def _pending(self, span: Span) -> Pending:
         cut = self._manifest.cut if self._manifest else 0
         end, decided = span.end, self._views.decided(self._manifest)
+        accounts = {f"{topic}-{index}": account for (topic, index), account in end.accounts.items()}
         return Pending(
             cut=cut + 1,
             start_cut=cut,
@@ -288,11 +290,11 @@ class LakeDriver:
             commit_lsn=end.commit_lsn,
             cuts_offset=end.cuts_offset,
             since_lsn=end.since_lsn,
-            accounts={f"{topic}-{index}": account for (topic, index), account in end.accounts.items()},
+            accounts=accounts,
             complete=dict(end.tables),
             serve=dict(decided.serve),
             texts=dict(decided.texts),
-            plans=self._views.plans(self._manifest, decided),
+            plans=self._views.plans(self._manifest, decided, accounts),
         )
 
     def _check_there(self, span: Span) -> None:
@@ -346,10 +348,17 @@ class LakeDriver:
         store, committer = self._parts.store, self._parts.committer
         settings = self._parts.settings
         since_us = int((self._parts.clock.wall_s() - settings.keep_hours * 3600) * 1e6) if settings.keep_hours else None
-        if store.prune(settings.keep_cuts, since_us=since_us):
-            published = {} if self._parts.topics is None else self._parts.topics.needed()
-            for table, versions in store.needed().items():
-                committer.vacuum(table, versions | published.get(table, set()))
+        pruned = store.prune(settings.keep_cuts, since_us=since_us)
+        if not pruned.cuts:
+            return
+        published = {} if self._parts.topics is None else self._parts.topics.needed()
+        needed = store.needed()
+        for table, versions in needed.items():
+            committer.vacuum(table, versions | published.get(table, set()))
+        left = {table for table in pruned.tables | self._left if layout.is_view(table)} - needed.keys()
+        self._left = frozenset(left & published.keys())
+        for table in sorted(left - self._left):
+            committer.drop(table)
 
 
 def _offsets(name: str, span: Span) -> dict[Partition, int]:

@@ -9,22 +9,41 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow.parquet as pq
 
 _TEXT_LENGTH_MAX: Final = 64  # of a bound; the log is read whenever the table is opened
 _LAST_LETTER: Final = "\U0010ffff"
 
 
-def stats_json(footer: pq.FileMetaData, indexed: int) -> str:
-    """Rows, and of the first `indexed` columns bounds and how many are null. No column may be nested."""
+def leaves(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Every column of a Parquet file of this schema, by its path there, and the column of the table it is a part of."""
+    for column in schema:
+        for path in _leaves(column.name, column.type):
+            yield path, column.name
+
+
+def stats_json(footer: pq.FileMetaData, schema: pa.Schema, indexed: int) -> str:
+    """Rows, and of the first `indexed` columns bounds and how many are null; of nested ones, nothing.
+
+    Args:
+        footer: of the file.
+        schema: of the rows that were written into it.
+        indexed: deltalake counts columns of the file.
+    """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for index in range(min(indexed, footer.num_columns)):
-        name = footer.schema.column(index).name
+    for index, (_, name) in enumerate(islice(leaves(schema), indexed)):
+        if pa.types.is_nested(schema.field(name).type):
+            continue
         found = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
         counts = [None if one is None or not one.has_null_count else one.null_count for one in found]
         known = [count for count in counts if count is not None]
@@ -44,6 +63,19 @@ def stats_json(footer: pq.FileMetaData, indexed: int) -> str:
         if low is not None and high is not None:
             lows[name], highs[name] = low, high
     return json.dumps({"numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls})
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for part in kind:
+            yield from _leaves(f"{path}.{part.name}", part.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_nested(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
 
 
 def _low(value: Any) -> Any:

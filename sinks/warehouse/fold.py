@@ -28,6 +28,7 @@ from sinks.warehouse.columns import (
     evolve,
 )
 from sinks.warehouse.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.heldrows import frame_of_rows
 from sinks.warehouse.lake import frame_of
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class TableFold:
         previous, version = None, self._commit.version(names.mirror)
         if version is not None:
             previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
-        frame = changes.unflat(self._spark.createDataFrame(events), table)
+        frame = changes.unflat(frame_of_rows(self._spark, events), table)
         return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
 
     def _reshape(self, table: LakeTable, before: LakeTable, step: Evolution, names: Names) -> None:

@@ -10,16 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from sinks.warehouse.commit import Sums
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.planner.delta import DeltaPlan
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
+from sinks.warehouse.planner.restrict import RowsQuery
 from sinks.warehouse.viewinputs import Replacement, ViewInputs
 from sinks.warehouse.views import BoundView
 from sinks.warehouse.viewsame import same_query
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
@@ -89,9 +92,7 @@ def replacement(
     _provide(inputs, plan, changed, text)
     asked = spark.sql(text)
     keys: pa.Table = (
-        asked.select(
-            *(asked[_quoted(name)].cast(by_name[name].dataType).alias(by_name[name].name) for name in plan.key)
-        )
+        asked.select(*(asked[quoted(name)].cast(by_name[name].dataType).alias(by_name[name].name) for name in plan.key))
         .limit(KEYS_MAX + 1)
         .toArrow()
     )
@@ -100,7 +101,9 @@ def replacement(
     if not keys.num_rows:
         return Replacement(keys, _named(spark.createDataFrame([], schema), schema).toArrow())
     inputs.add_rows(_KEYS, keys)
-    return Replacement(keys, _named(spark.sql(plan.rows_sql(_KEYS)), schema).toArrow())
+    query = plan.rows_query(_KEYS)
+    text = query.sql(_hold(inputs, query, keys))
+    return Replacement(keys, _named(spark.sql(text), schema).toArrow())
 
 
 def summed(
@@ -142,7 +145,7 @@ def summed(
     inputs.add_rows(_MOVED, moved)
     merged = spark.sql(delta.merged_sql(sums, _MOVED))
     # Sums of decimals grow wider by being added; the table's own type is as wide as they can be.
-    columns = [merged[_quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
+    columns = [merged[quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
     fresh = merged.select(*columns).toArrow()
     inputs.add_rows(_FRESH, fresh)
     keys = moved.select(list(delta.key))
@@ -153,7 +156,7 @@ def summed(
 def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Table:
     """The view's rows of the groups in `_FRESH`, in the view's types."""
     frame = spark.sql(delta.result_sql(_FRESH))
-    by_name = {name.lower(): frame[_quoted(name)] for name in frame.columns}
+    by_name = {name.lower(): frame[quoted(name)] for name in frame.columns}
     columns = [by_name[column.name.lower()].cast(column.dataType).alias(column.name) for column in schema.fields]
     return frame.select(*columns).toArrow()
 
@@ -172,15 +175,32 @@ def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: 
     """Make the sides readable that a query names."""
     for name in plan.inputs:
         if name in changed and images(name) in text:
-            inputs.add_images(name)
+            inputs.add_images(name, text)
         if old(name) in text:
             inputs.add_old(name)
+
+
+def _hold(inputs: ViewInputs, query: RowsQuery, keys: pa.Table) -> set[str]:
+    """Have the narrowed relations of a query ready whose rows are few; returns their names.
+
+    Spark has some jobs of fixed cost for each of them, and reads the columns of a table no faster than the driver.
+    """
+    text = query.sql()
+    rows = {quoted(_KEYS): keys}
+    for one in query.narrowed:
+        asked = rows.get(one.relation)
+        if asked is None:
+            continue
+        place = {name.lower(): index for index, name in enumerate(asked.column_names)}
+        wanted = pa.table({mine: asked.column(place[its.lower()]) for mine, its in one.on})
+        if not one.null_safe:
+            wanted = wanted.drop_null()
+        found = inputs.hold(one.name, one.table, wanted, text)
+        if found is not None:
+            rows[quoted(one.name)] = found
+    return {one.name for one in query.narrowed if quoted(one.name) in rows}
 
 
 def _named(frame: DataFrame, schema: StructType) -> DataFrame:
     """The same rows under the names that the view's own text gives its columns."""
     return frame.toDF(*(column.name for column in schema.fields))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -87,6 +87,16 @@ def between(file: FileRange, keys: Sequence[Any]) -> range:
     return range(bisect_left(keys, file.low), bisect_right(keys, file.high))
 
 
+def homes(files: Sequence[FileRange], keys: Sequence[Any]) -> list[tuple[FileRange, range]]:
+    """Where new keys go, by their places: from the beginning of each file to that of the next one.
+
+    The first file takes what comes before it, too; files without a range take none. `files` as `ranges_of` gives them.
+    """
+    ranged = [file for file in files if file.low is not None]
+    begins = [0, *(bisect_left(keys, file.low) for file in ranged[1:]), len(keys)]
+    return [(file, range(begins[number], begins[number + 1])) for number, file in enumerate(ranged)]
+
+
 def is_ranged(kind: pa.DataType) -> bool:
     """Whether the statistics of a column of this type may leave files out."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind))

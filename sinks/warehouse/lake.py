@@ -12,10 +12,11 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc.errors import LakeDamaged, SinkBehind, UsageError
+from cdc.errors import LakeDamaged, SinkBehind, UsageError, ViewRefused
 from cdc.lsn import Lsn
 from sinks.warehouse.location import Location, Where
 from sinks.warehouse.look import At, Lake, parse_at
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.pinned import Part, parts, pinned, schema_json
 from sinks.warehouse.sparkstorage import check_connector, read_options
 
@@ -200,6 +201,9 @@ def read_sql(
         UsageError: no such cut is kept; says which are.
         ViewRefused: the SQL is none, or names what there is not at that cut.
     """
+    from pyspark.errors import PySparkException
+
+    from sinks.warehouse.viewfaults import failure
     from sinks.warehouse.views import bind_query, parse_view
 
     lake = Lake(path, storage=storage)
@@ -216,6 +220,11 @@ def read_sql(
         query = query.replace(f"`{name}`", f"`{name}{mark}`")
     try:
         return spark.sql(query)
+    except PySparkException as error:
+        fault = failure(bound, error)
+        if not isinstance(fault, ViewRefused):
+            raise fault from error
+        raise ViewRefused(fault.message.replace(mark, ""), hint="names mean what they mean in a view") from None
     finally:
         # A frame holds what its names meant.
         for name in (*bound.tables, *bound.views):
@@ -265,7 +274,7 @@ def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame
     columns = [
         functions.lit(part.values[field.name]).cast(field.dataType).alias(field.name)
         if field.name in part.values
-        else frame[_quoted(field.name)]
+        else frame[quoted(field.name)]
         for field in schema.fields
     ]
     return frame.select(*columns)
@@ -290,7 +299,3 @@ def _lsn(value: int | str | None) -> Lsn | None:
         return Lsn.parse(value)
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -49,6 +49,11 @@ def view(name: str, generation: int = 1) -> str:
     return f"views/{_folder(escape(name))}/g{generation}"
 
 
+def is_view(table: str) -> bool:
+    """Whether it is a table of a view's generation, or of its sums."""
+    return table.startswith("views/")
+
+
 def beside(name: str, generation: int) -> str:
     """What a generation of a view is called that does not serve: no name of a view has the mark in it."""
     return f"{name}{BESIDE}{generation}"

@@ -15,7 +15,7 @@ of the three leaves a lake that is right. Knows nothing of Delta or Spark.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,9 +23,10 @@ from cdc.errors import InvariantError, LakeDamaged, UsageError
 from sinks.warehouse import layout
 from sinks.warehouse.disk import Disk, LocalDisk
 from sinks.warehouse.location import Location, Where
+from sinks.warehouse.planner.choose import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 MANIFEST_VERSION: Final = 1
 _MINUTE_US: Final = 60_000_000
@@ -63,7 +64,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seconds: it took, its commit included.
         keys: that were affected; 0 where no keys were asked for.
         rows: that were written.
-        costs: plan -> seconds of its last runs, the newest last.
+        runs: plan -> its last runs, the newest last.
         since: computed cuts since another plan than the best was tried.
     """
 
@@ -72,7 +73,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
     keys: int = 0
     rows: int = 0
-    costs: dict[str, tuple[float, ...]] = {}
+    runs: dict[str, tuple[Run, ...]] = {}
     since: int = 0
 
 
@@ -160,6 +161,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _File = TypeVar("_File", Manifest, Pending)
+
+
+class Pruned(NamedTuple):
+    """Cuts that were forgotten, and the tables that they named."""
+
+    cuts: list[int]
+    tables: frozenset[str]
 
 
 class ManifestStore:
@@ -289,34 +297,26 @@ class ManifestStore:
         self._disk.replace(layout.CURRENT_FILE, data)
         self._disk.remove(layout.PENDING_FILE)
 
-    def prune(self, keep: int, *, since_us: int | None = None) -> list[int]:
-        """Forget all but the newest `keep` cuts, at least one; the current one always stays. Returns the gone ones.
+    def prune(self, keep: int, *, since_us: int | None = None) -> Pruned:
+        """Forget all but the newest `keep` cuts, at least one; the current one always stays.
 
         With `since_us`, of older ones the first of each minute stays that was published at that time or later.
         """
-        gone: list[int] = []
+        gone: list[Manifest] = []
         minute = -1
-        for cut in self.cuts()[: -max(keep, 1)]:
-            at_us = None if since_us is None else self._load(cut).committed_at_us
-            if at_us is None or since_us is None or at_us < since_us or at_us // _MINUTE_US == minute:
-                gone.append(cut)
+        for manifest in map(self._load, self.cuts()[: -max(keep, 1)]):
+            at_us = manifest.committed_at_us
+            if since_us is None or at_us < since_us or at_us // _MINUTE_US == minute:
+                gone.append(manifest)
             else:
                 minute = at_us // _MINUTE_US
-        for cut in gone:
-            self._disk.remove(layout.cut_file(cut))
-        return gone
+        for manifest in gone:
+            self._disk.remove(layout.cut_file(manifest.cut))
+        return Pruned([manifest.cut for manifest in gone], frozenset(_named(gone)))
 
     def needed(self) -> dict[str, set[int]]:
         """For each table, those of views included, the versions that a kept cut names: vacuum must leave them."""
-        versions: dict[str, set[int]] = {}
-        for manifest in (self._load(cut) for cut in self.cuts()):
-            for table, state in manifest.tables.items():
-                versions.setdefault(table, set()).add(state.version)
-            for name, view in manifest.views.items():
-                versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
-                if view.sums is not None:
-                    versions.setdefault(layout.view_state(name, view.generation), set()).add(view.sums[0])
-        return versions
+        return _named(map(self._load, self.cuts()))
 
     def _load(self, cut: int) -> Manifest:
         path = self._path(layout.cut_file(cut))
@@ -334,6 +334,29 @@ class ManifestStore:
 
     def _path(self, name: str) -> str:
         return self._location.uri(layout.CUTS_FOLDER, name)
+
+
+def _named(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
+    """For each table, those of views included, the versions that these cuts name."""
+    versions: dict[str, set[int]] = {}
+    for manifest in manifests:
+        for table, state in manifest.tables.items():
+            versions.setdefault(table, set()).add(state.version)
+        for name, view in manifest.views.items():
+            versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
+            if view.sums is not None:
+                versions.setdefault(layout.view_state(name, view.generation), set()).add(view.sums[0])
+    return versions
+
+
+def check_owner(current: Manifest | None, name: str, location: Location) -> None:
+    """Raise LakeDamaged when the lake is another pipeline's."""
+    if current is not None and current.name != name:
+        raise LakeDamaged(
+            f"the lake in {location} is of pipeline {current.name!r}, not of {name!r}",
+            hint="name another place in the sink's `path`",
+            path=str(location),
+        )
 
 
 def disk_of(location: Location) -> Disk:

@@ -19,6 +19,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_SHOWN_MAX: Final = 20
 
 
+def quoted(name: str) -> str:
+    """An identifier of Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def candidates(parts: Sequence[str], tables: Collection[str]) -> list[str]:
     """The lake tables (``mirror/public.orders`` ...) that a name of these parts can mean; exact ones if any are."""
     found = _matching(parts, tables, str)

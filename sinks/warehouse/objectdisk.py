@@ -82,6 +82,12 @@ class ObjectDisk:
             except FileNotFoundError:
                 return
 
+    def clear(self) -> None:
+        """Make everything below the prefix not be there."""
+        with _reached(self._uri):
+            for found in self._store.list():
+                self._store.delete([one["path"] for one in found])
+
     @cached_property
     def _store(self) -> ObjectStore:
         try:

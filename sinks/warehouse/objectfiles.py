@@ -1,4 +1,4 @@
-"""Files of a table, for `sinks.warehouse.rewrite`; in an object store one request each, and nobody else stands still.
+"""A table's folder for `sinks.warehouse.tablefiles`; in an object store a request each, and nobody else stands still.
 
 deltalake's own handler keeps the GIL in each request (deltalake 1.6, 2026-11-23), and pyarrow's file systems take other
 options than deltalake. A file is some ten MB, and read whole.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sinks.warehouse.location import Location
-    from sinks.warehouse.rewrite import Files
+    from sinks.warehouse.tablefiles import Files
 
 
 def files_of(location: Location, table: str) -> Files:
@@ -31,7 +31,7 @@ def files_of(location: Location, table: str) -> Files:
 
 
 class ObjectFiles:
-    """See `sinks.warehouse.rewrite.Files`. Thread-safe. Raises LakeUnready when the store is away or refuses us."""
+    """See `sinks.warehouse.tablefiles.Files`. Thread-safe. Raises LakeUnready when the store is away or refuses us."""
 
     def __init__(self, disk: ObjectDisk) -> None:
         self._disk = disk

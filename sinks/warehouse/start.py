@@ -18,7 +18,7 @@ from cdc.artifacts.progress import Progress
 from cdc.clock import Clock
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sinks import lake_of
-from cdc.errors import LakeDamaged, LakeUnready
+from cdc.errors import LakeUnready
 from cdc.kafka.consumer import LogReader
 from cdc.model.names import sink_group
 from cdc.publish.topic_rules import message_bytes_max
@@ -31,13 +31,13 @@ from sinks.warehouse.generations import TextStore
 from sinks.warehouse.kafkaoptions import PREFIX, spark_options
 from sinks.warehouse.location import Location
 from sinks.warehouse.look import At, Lake
-from sinks.warehouse.manifest import Manifest, ManifestStore
+from sinks.warehouse.manifest import Manifest, ManifestStore, check_owner
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.session import SparkOptions, close_session, open_session
 from sinks.warehouse.sparkstorage import check_connector
 from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
 from sinks.warehouse.viewproof import ViewReport, check_views
-from sinks.warehouse.views import View, load_views
+from sinks.warehouse.views import View, views_of
 from sinks.warehouse.viewtopics import ViewTopics
 from sinks.warehouse.warming import warm_up
 
@@ -61,8 +61,8 @@ def start(
         if location.folder is not None:
             closing.enter_context(_locked(location.folder))
         store = ManifestStore(location)
-        _check_owner(store, config.name, location)
-        views = _views(settings)
+        check_owner(store.current(), config.name, location)
+        views = views_of(settings)
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{config.name}.sink.{sink}.reader"))
         spark = open_session(_options(settings, machine), machine=machine, progress=progress)
         closing.callback(close_session, spark)
@@ -140,10 +140,6 @@ def check(
     raise AssertionError("unreachable")
 
 
-def _views(settings: Warehouse) -> tuple[View, ...]:
-    return load_views(Path(settings.views)) if settings.views else ()
-
-
 def _options(settings: Warehouse, machine: Machine) -> SparkOptions:
     return SparkOptions(
         master=settings.master,
@@ -151,16 +147,6 @@ def _options(settings: Warehouse, machine: Machine) -> SparkOptions:
         options={name: value for name, value in settings.spark.items() if not name.startswith(PREFIX)},
         scratch=machine.cache / "spark",
     )
-
-
-def _check_owner(store: ManifestStore, name: str, location: Location) -> None:
-    current = store.current()
-    if current is not None and current.name != name:
-        raise LakeDamaged(
-            f"the lake in {location} is of pipeline {current.name!r}, not of {name!r}",
-            hint="name another place in the sink's `path`",
-            path=str(location),
-        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from sinks.warehouse.heldrows import frame_of_rows
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.location import Where
 from sinks.warehouse.planner.relations import WEIGHT
@@ -44,10 +45,10 @@ def view_feed(
 
 
 def _among(spark: SparkSession, frame: DataFrame, keys: pa.Table | None) -> DataFrame:
-    return frame if keys is None else rows_of_keys(frame, spark.createDataFrame(keys))
+    return frame if keys is None else _of_keys(frame, frame_of_rows(spark, keys))
 
 
-def rows_of_keys(frame: DataFrame, keys: DataFrame) -> DataFrame:
+def _of_keys(frame: DataFrame, keys: DataFrame) -> DataFrame:
     """The rows of `frame` with one of these keys, whose columns have its names; a null is equal to a null."""
     from pyspark.sql import functions
 

@@ -6,7 +6,8 @@ that is not always whole. So they are the same after a restart, and when several
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -16,12 +17,14 @@ import pyarrow.compute as pc
 
 from sinks.warehouse import layout
 from sinks.warehouse.committer import DELETED
+from sinks.warehouse.heldrows import frame_of_rows
+from sinks.warehouse.keyed import rows_of_keys, stored_rows
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.location import Where
-from sinks.warehouse.naming import spelled, unescaped
-from sinks.warehouse.pinned import pinned, row_count
+from sinks.warehouse.naming import quoted, spelled, unescaped
+from sinks.warehouse.pinned import pinned, row_count, schema_json
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
-from sinks.warehouse.viewfeed import rows_of_keys, view_feed
+from sinks.warehouse.viewfeed import view_feed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.commit import Written
     from sinks.warehouse.manifest import ViewState
 
+_WORDS: Final = re.compile(r"\w+")
 IMAGE_ROWS_MAX: Final = 200_000  # they are held by the driver; a cut with more has changed much of most tables
 
 
@@ -75,6 +79,7 @@ class ViewInputs:
         self._frames: dict[str, DataFrame] = {}
         self._places: dict[str, tuple[str, int]] = {}
         self._replaced: dict[str, Replacement] = {}
+        self._image_columns: dict[str, frozenset[str]] = {}
 
     def add(self, name: str, table: str, version: int) -> None:
         """Make a lake table readable under a name, at this version."""
@@ -104,11 +109,14 @@ class ViewInputs:
 
     def columns_at(self, table: str, version: int) -> list[tuple[str, str]]:
         """Name and type of the columns of a version of a lake table, as Spark has them."""
-        return frame_of(self._spark, self._lake, table, version).dtypes
+        from pyspark.sql.types import StructType
+
+        stored = StructType.fromJson(schema_json(pinned(self._lake, table, version)))
+        return [(field.name, field.dataType.simpleString()) for field in stored.fields]
 
     def before(self, table: str) -> int | None:
         """The version of a lake table, or of a view's, at the cut before."""
-        if not table.startswith("views/"):
+        if not layout.is_view(table):
             return self._cut.before.get(table)
         states = self._cut.previous.items()
         return next((one.version for name, one in states if layout.view(name, one.generation) == table), None)
@@ -116,37 +124,68 @@ class ViewInputs:
     def add_old(self, name: str) -> None:
         """Make an input readable as of the cut before, under the name `planner.relations.old` gives it."""
         if old(name) not in self._frames:
-            self._register(old(name), self._old_frame(name))
+            version = self._version_before(name)
+            self._register(old(name), frame_of(self._spark, self._lake, self._places[name][0], version))
 
-    def add_images(self, name: str) -> None:
-        """Make the images of what changed in an input readable. Raises Unplannable when there are none to be had."""
-        if images(name) in self._frames:
+    def add_images(self, name: str, text: str) -> None:
+        """Make the images of what changed in an input readable, as far as `text`, a query, can name their columns.
+
+        Raises Unplannable when there are none to be had.
+        """
+        there = self._frames[name].columns
+        # A query that only counts rows names no column, and rows without one are none.
+        columns = self._image_columns.get(name, frozenset()) | (named_in(text, there) or {there[0]})
+        if columns == self._image_columns.get(name):
             return
-        found = self._images(name)
+        found = self._images(name, [column for column in there if column in columns])
         if found.num_rows > IMAGE_ROWS_MAX:
             raise Unplannable(f"{found.num_rows:,} rows of {_shown(self._places[name][0])} changed")
-        self._register(images(name), self._spark.createDataFrame(found))
+        self._register(images(name), frame_of_rows(self._spark, found))
+        self._image_columns[name] = columns
 
     def add_rows(self, name: str, rows: pa.Table) -> None:
         """Make rows of the driver readable under a name, instead of those that had it before."""
-        self._register(name, self._spark.createDataFrame(rows))
+        self._register(name, frame_of_rows(self._spark, rows))
+
+    def hold(self, held: str, name: str, keys: pa.Table, text: str) -> pa.Table | None:
+        """Make rows of an input readable under a name where they are few, and return them; None where they are not.
+
+        Args:
+            held: the name.
+            name: of the input, as of this cut.
+            keys: columns of the input, in any case; its rows with one of these. A null is equal to a null.
+            text: the query that will read them: only columns that it can mean are there.
+        """
+        table, version = self._places[name]
+        kinds = self._frames[name].dtypes
+        cased = {column.lower(): column for column, _ in kinds}
+        wanted = named_in(text, cased.values())
+        stored = [(column, kind) for column, kind in kinds if column in wanted]
+        keys = keys.rename_columns([cased[column.lower()] for column in keys.column_names])
+        found = stored_rows(self._lake, table, version, keys, [column for column, _ in stored], rows_max=IMAGE_ROWS_MAX)
+        if found is None:
+            return None
+        frame = frame_of_rows(self._spark, found)
+        if frame.dtypes != stored:
+            return None
+        self._register(held, frame)
+        return found
 
     def close(self) -> None:
         """Take the temporary views away again."""
         for name in self._frames:
             self._spark.catalog.dropTempView(name)
 
-    def _images(self, name: str) -> pa.Table:
+    def _images(self, name: str, columns: Sequence[str]) -> pa.Table:
         table, version = self._places[name]
-        columns = self._frames[name].columns
-        if table.startswith("views/") and table not in self._replaced:
+        if layout.is_view(table) and table not in self._replaced:
             return self._compared(name, table, version)
         if table in self._replaced:
             found = self._replaced[table]
-            new, gone = found.rows, self._rows_before(name, found.keys)
+            new, gone = found.rows, self._rows_before(name, found.keys, columns)
         else:
-            new, gone = self._taken(name, table)
-        if set(columns) - set(new.column_names):
+            new, gone = self._taken(name, table, columns)
+        if set(self._frames[name].columns) - set(new.column_names):
             raise Unplannable(f"columns of {_shown(table)} changed")
         parts = [
             part.select(columns).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int32()), part.num_rows))
@@ -157,17 +196,14 @@ class ViewInputs:
 
     def _compared(self, name: str, table: str, version: int) -> pa.Table:
         """Images of a view that was recomputed: both of its versions are compared, where they are small."""
-        before = self.before(table)
-        if before is None:
-            raise Unplannable(f"{_shown(table)} is new")
-        self._old_frame(name)  # raises when the columns changed
+        before = self._version_before(name)
         count = self.rows_at(table, before) + self.rows_at(table, version)
         if count > IMAGE_ROWS_MAX:
             raise Unplannable(f"{_shown(table)} was recomputed")
         found: pa.Table = view_feed(self._spark, self._lake, table, before, version).toArrow()
         return found
 
-    def _taken(self, name: str, table: str) -> tuple[pa.Table, pa.Table | None]:
+    def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[pa.Table, pa.Table | None]:
         """The rows that a table took, and those of the cut before that they replace; None where rows only come."""
         written = self._cut.written.get(table)
         if written is None:
@@ -177,30 +213,39 @@ class ViewInputs:
         if written.rows.num_rows > IMAGE_ROWS_MAX:
             raise Unplannable(f"{written.rows.num_rows:,} rows of {_shown(table)} changed")
         live = written.rows.filter(pc.invert(written.rows.column(DELETED)))
-        return live, self._rows_before(name, written.rows.select(list(written.key)))
+        return live, self._rows_before(name, written.rows.select(list(written.key)), columns)
 
-    def _rows_before(self, name: str, keys: pa.Table) -> pa.Table:
-        """Rows of the cut before with one of these keys, in the types of the input."""
-        wanted = self._spark.createDataFrame(keys)
-        return rows_of_keys(self._old_frame(name), wanted).toArrow()
+    def _rows_before(self, name: str, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Rows of the cut before with one of these keys."""
+        table, before = self._places[name][0], self._version_before(name)
+        found = stored_rows(self._lake, table, before, keys, columns)
+        if found is not None:
+            return found
+        rows = rows_of_keys(self._spark, self._lake, table, before, keys.column_names, keys)
+        return rows.select(*map(quoted, columns)).toArrow()
 
-    def _old_frame(self, name: str) -> DataFrame:
-        if old(name) in self._frames:
-            return self._frames[old(name)]
+    def _version_before(self, name: str) -> int:
+        """Of an input the version of the cut before, which has the columns of this one. Raises Unplannable."""
         table, _ = self._places[name]
         version = self.before(table)
         if version is None:
             raise Unplannable(f"{_shown(table)} is new")
-        found = frame_of(self._spark, self._lake, table, version)
-        if found.dtypes != self._frames[name].dtypes:
+        if self.columns_at(table, version) != self._frames[name].dtypes:
             raise Unplannable(f"columns of {_shown(table)} changed")
-        return found
+        return version
 
     def _register(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._frames[name] = frame
 
 
+def named_in(text: str, columns: Iterable[str]) -> frozenset[str]:
+    """Those of `columns` that a query can mean: their names are in it, whatever they name there."""
+    lower = text.lower()
+    words = frozenset(_WORDS.findall(lower))
+    return frozenset(column for column in columns if column.lower() in words or quoted(column.lower()) in lower)
+
+
 def _shown(table: str) -> str:
     """A table as people write it."""
-    return f"the view {unescaped(table.split('/')[1])}" if table.startswith("views/") else spelled(table)
+    return f"the view {unescaped(table.split('/')[1])}" if layout.is_view(table) else spelled(table)

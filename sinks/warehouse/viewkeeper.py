@@ -8,20 +8,22 @@ equal rows, so a view that an attempt has committed is right whatever the next o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
 from cdc.clock import Clock
 from cdc.errors import ViewRefused
+from cdc.model.names import table_of
 from cdc.telemetry import log
 from sinks.warehouse import layout
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.location import Where
 from sinks.warehouse.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.pinned import pinned
-from sinks.warehouse.planner.choose import PLANS, choose, measured
+from sinks.warehouse.planner.choose import PLANS, Run, choose, measured, usual
+from sinks.warehouse.span import Account
+from sinks.warehouse.viewdiff import AMONG_MAX, Moved, Pin
 from sinks.warehouse.viewrows import check_changed_key, check_key, key_columns
 from sinks.warehouse.viewrun import Computed, CutTables, Kept, PlanBook, Replaced, Summed, run_views
 from sinks.warehouse.views import BoundView, View, bind, bind_each, inputs
@@ -30,6 +32,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FORCED: Final = "its file says so"
+
+
+class _Read(NamedTuple):
+    """What a view reads: rows of its tables before the cut, and records that the cut brings to them."""
+
+    rows: int
+    changes: int
+
+
+_NOTHING: Final = _Read(0, 0)
+
+
+class _Wish(NamedTuple):
+    """By which plan a view is to be kept, why, and after how many changes."""
+
+    plan: str
+    why: str
+    changes: int
 
 
 class ViewKeeper:
@@ -50,14 +70,18 @@ class ViewKeeper:
         self._book = PlanBook()
         self.behind: dict[str, str] = {}
         """View -> why it is as of an older cut; "" when it is not."""
+        self.moved: dict[str, Moved] = {}
+        """Published view -> what the newest cut replaced of it, of those that it kept by keys."""
 
-    def plans(self, manifest: Manifest | None, views: Sequence[View] | None = None) -> dict[str, str]:
-        """View -> the plan of the next cut; of the files' views unless others are computed."""
+    def plans(
+        self, manifest: Manifest | None, accounts: Mapping[str, Account], views: Sequence[View] | None = None
+    ) -> dict[str, str]:
+        """View -> the plan of the cut that ends at `accounts`; of the files' views unless others are computed."""
         views = self._views if views is None else views
         if manifest is None or not views:
             return {}
-        rows = _rows_read(bind_known(views, manifest), manifest)
-        return {view.name: self._choice(view, rows.get(view.name, 0), manifest)[0] for view in views}
+        read = _read(bind_known(views, manifest), manifest, accounts)
+        return {view.name: self._choice(view, read.get(view.name, _NOTHING), manifest)[0] for view in views}
 
     def keep(
         self,
@@ -77,6 +101,7 @@ class ViewKeeper:
             plans: as `plans` gave them when the cut was begun.
             views: what is computed, over the states that `commit` has of views; the files' views by default.
         """
+        self.moved = {}
         if not self._views:
             return
         views = bind(self._views, list(commit.tables)) if views is None else views
@@ -88,20 +113,23 @@ class ViewKeeper:
             plans=plans,
             book=self._book,
         )
+        read = {} if manifest is None else _read(views, manifest, commit.pending.accounts)
         began_s = self._clock.monotonic_s()
         for step in steps:
+            name = step.view.name
             if isinstance(step, Kept):
-                self._keep(commit, step.view.name, step.reason)
+                self._keep(commit, name, step.reason)
             else:
-                self._commit(commit, step, manifest, plans.get(step.view.name, "recompute"), began_s)
+                chosen = ("", "it is new") if manifest is None else self._choice(step.view.view, read[name], manifest)
+                wish = _Wish(plans.get(name, "recompute"), chosen[1], read.get(name, _NOTHING).changes)
+                self._commit(commit, step, wish, began_s)
             began_s = self._clock.monotonic_s()
 
     def _commit(
         self,
         commit: CutCommit,
         step: Computed | Replaced | Summed,
-        manifest: Manifest | None,
-        wish: str,
+        wish: _Wish,
         began_s: float,
     ) -> None:
         name, sha = step.view.name, step.view.sha
@@ -133,13 +161,25 @@ class ViewKeeper:
             step.committed(commit.view(name, found, sql_sha=sha, generation=number))
             keys, rows, plan = 0, found.num_rows, "recompute"
         self.behind[name] = ""
+        self._note_moved(step, state, commit.views[name])
         took_s = self._clock.monotonic_s() - began_s
-        reason = step.reason or self._why(step.view, manifest)
+        reason = step.reason or wish.why
         record = PlanRecord(plan=plan, reason=reason, keys=keys, rows=rows)
         commit.planned(name, _recorded(state.plan if state else None, wish, took_s, record))
         log.get().info(
             "view_planned", view=name, plan=plan, reason=reason, keys=keys, rows=rows, seconds=round(took_s, 3)
         )
+
+    def _note_moved(self, step: Computed | Replaced | Summed, before: ViewState | None, now: ViewState) -> None:
+        """Remember for its topic what was replaced, if that is little and all that differs from the version before."""
+        change = None if isinstance(step, Computed) else step.change
+        if change is None or before is None or before.generation != now.generation:
+            return
+        if not step.view.view.header.publish or change.rows.num_rows > AMONG_MAX:
+            return
+        table = layout.view(step.view.name, now.generation)
+        old, new = Pin(table, before.version), Pin(table, now.version)
+        self.moved[step.view.name] = Moved(old, new, change.keys, change.rows)
 
     def _check_key(self, step: Computed | Replaced | Summed, state: ViewState | None) -> None:
         """Is the key of a view one still? What is computed whole is asked when it is. Raises ViewRefused."""
@@ -169,22 +209,16 @@ class ViewKeeper:
             log.get().warning("view_left_behind", view=name, reason=reason)
         self.behind[name] = reason
 
-    def _why(self, view: BoundView, manifest: Manifest | None) -> str:
-        """Why it was kept by the plan that was chosen for it."""
-        if manifest is None:
-            return "it is new"
-        rows = _rows_read(bind_known(self._views, manifest), manifest)
-        return self._choice(view.view, rows.get(view.name, 0), manifest)[1]
-
-    def _choice(self, view: View, rows: int, manifest: Manifest) -> tuple[str, str]:
-        """The plan of a view, which reads so many rows, and why."""
+    def _choice(self, view: View, read: _Read, manifest: Manifest) -> tuple[str, str]:
+        """The plan of a view, which reads so much, and why."""
         if view.plan != "auto":
             return view.plan, _FORCED
         state = manifest.views.get(view.name)
         record = state.plan if state is not None else None
-        costs = record.costs if record is not None else {}
-        possible = PLANS if self._book.can_sum(view.name) or costs.get("delta") else PLANS[:2]
-        return choose(possible, costs, base_rows=rows, since=record.since if record is not None else 0)
+        runs = record.runs if record is not None else {}
+        possible = PLANS if self._book.can_sum(view.name) or runs.get("delta") else PLANS[:2]
+        since = record.since if record is not None else 0
+        return choose(possible, runs, base_rows=read.rows, changes=read.changes, since=since)
 
 
 def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:
@@ -193,13 +227,40 @@ def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ..
     return tuple(one for one in found if isinstance(one, BoundView))
 
 
-def _rows_read(views: Sequence[BoundView], manifest: Manifest) -> dict[str, int]:
-    """View -> rows of the tables that it, and the views it reads, are computed from."""
-    found: dict[str, int] = {}
+def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str, Account]) -> dict[str, _Read]:
+    """View -> what it, and the views it reads, are computed from in the cut behind `manifest`; of a new table nothing.
+
+    `accounts` are those of the cut's end.
+    """
+    records = records_of(manifest.accounts, accounts)
+    found: dict[str, _Read] = {}
     for view in views:
-        own = sum(manifest.tables[table].rows or 0 for table in inputs(view))
-        found[view.name] = own + sum(found.get(other, 0) for other in view.views.values())
+        rows = changes = 0
+        for table in inputs(view):
+            state = manifest.tables.get(table)
+            rows += state.rows or 0 if state is not None else 0
+            changes += records.get(table, 0)
+        others = [found[other] for other in view.views.values() if other in found]
+        found[view.name] = _Read(
+            rows + sum(other.rows for other in others), changes + sum(other.changes for other in others)
+        )
     return found
+
+
+def records_of(before: Mapping[str, Account], now: Mapping[str, Account]) -> dict[str, int]:
+    """Lake table -> records that its topic got between two marks; the kinds of table of one topic have the same."""
+    topics: dict[str, int] = {}
+    for partition, (_, count) in now.items():
+        new = count - before.get(partition, (0, 0))[1]
+        if new:
+            topic = partition.rpartition("-")[0]
+            topics[topic] = topics.get(topic, 0) + new
+    kinds = (
+        layout.archive,
+        lambda topic: layout.mirror(*table_of(topic)),
+        lambda topic: layout.history(*table_of(topic)),
+    )
+    return {table(topic): new for topic, new in topics.items() for table in kinds}
 
 
 def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> CutTables:
@@ -219,9 +280,10 @@ def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[s
     )
 
 
-def _recorded(before: PlanRecord | None, wish: str, took_s: float, record: PlanRecord) -> PlanRecord:
-    """`record` with what is remembered: the costs are those of the plan wished for, also when it could not be used."""
-    costs = dict(before.costs) if before is not None else {}
-    usual = min(costs, key=lambda plan: median(costs[plan])) if costs else wish
-    since = (before.since if before is not None else 0) + 1 if wish == usual else 0
-    return structs.replace(record, seconds=round(took_s, 4), costs=measured(costs, wish, took_s), since=since)
+def _recorded(before: PlanRecord | None, wish: _Wish, took_s: float, record: PlanRecord) -> PlanRecord:
+    """`record` with what is remembered: the run is one of the plan wished for, also when it could not be used."""
+    runs = before.runs if before is not None else {}
+    is_usual = usual(runs, wish.changes) in {None, wish.plan}
+    since = (before.since if before is not None else 0) + 1 if is_usual else 0
+    more = measured(runs, wish.plan, Run(took_s, wish.changes))
+    return structs.replace(record, seconds=round(took_s, 4), runs=more, since=since)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import sqlglot
 from sqlglot import exp
@@ -24,11 +24,14 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cdc.errors import ViewRefused
-from sinks.warehouse.naming import candidates, spelled, there_is
+from sinks.warehouse.naming import candidates, quoted, spelled, there_is
 from sinks.warehouse.translating import rewritten
 from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, check_words, line_of
 from sinks.warehouse.viewheader import Header, read_header
 from sinks.warehouse.viewmacros import Expanded, check_as_of, expand, kinds_of
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Warehouse
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
@@ -142,6 +145,11 @@ def load_views(folder: Path) -> tuple[View, ...]:
             )
         views[view.name.lower()] = view
     return in_order(views.values())
+
+
+def views_of(settings: Warehouse) -> tuple[View, ...]:
+    """The views of a sink, as their files have them. Raises ViewRefused."""
+    return load_views(Path(settings.views)) if settings.views else ()
 
 
 def read_view(file: Path) -> View:
@@ -366,8 +374,8 @@ def _bind(view: View, names: dict[str, str], tables: Collection[str]) -> BoundVi
             read_views[name] = target.removeprefix("views/")
         else:
             read_tables[name] = target
-        alias = f" as {_quoted(found.alias)}" if found.alias else ""
-        pieces += [view.spark_sql[at : found.start], _quoted(name), alias]
+        alias = f" as {quoted(found.alias)}" if found.alias else ""
+        pieces += [view.spark_sql[at : found.start], quoted(name), alias]
         at = found.end
     sql = "".join([*pieces, view.spark_sql[at:]])
     return BoundView(view, sql, read_tables, read_views, hashlib.sha256(sql.encode()).hexdigest())
@@ -392,10 +400,6 @@ def _resolve(view: View, found: Reference, names: dict[str, str], tables: Collec
 
 def _explicit(table: str) -> str:
     return f"mirror.{spelled(table)}" if table.startswith("mirror/") else spelled(table)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _refused(file: Path, finding: Finding) -> ViewRefused:

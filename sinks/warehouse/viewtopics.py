@@ -14,7 +14,7 @@ Versions that a topic is as of are never vacuumed (`needed`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -32,7 +32,7 @@ from cdc.publish.topics import TopicDirectory, ensure_topics
 from cdc.telemetry import log
 from sinks.warehouse import layout
 from sinks.warehouse.pinned import pinned
-from sinks.warehouse.viewdiff import Pin, Versions
+from sinks.warehouse.viewdiff import Moved, Pin, Versions
 from sinks.warehouse.viewmarks import Published, ViewCut, arrived, decoded, pins, states
 from sinks.warehouse.viewrows import Envelope, check_key
 
@@ -118,8 +118,12 @@ class ViewTopics:
         self._ensured: set[str] = set()
         self._schemas_sent: set[bytes] = set()
 
-    def publish(self, manifest: Manifest, views: Sequence[View]) -> dict[str, str]:
+    def publish(
+        self, manifest: Manifest, views: Sequence[View], moved: Mapping[str, Moved] | None = None
+    ) -> dict[str, str]:
         """Bring the topics to a manifest. Returns view -> why its topic is left behind, of those that are.
+
+        `moved` is what the newest cut did to views that it kept by keys, where that is still known: it saves reading.
 
         Raises what Kafka raises; TopicMismatch when a topic was made again; LakeDamaged when a version is gone.
         """
@@ -135,7 +139,7 @@ class ViewTopics:
         behind: dict[str, str] = {}
         for name, view in wanted.items():
             try:
-                self._publish_view(manifest, view)
+                self._publish_view(manifest, view, (moved or {}).get(name))
             except ViewRefused as error:
                 behind[name] = error.message
             else:
@@ -166,7 +170,7 @@ class ViewTopics:
             self._batch.published = dict(self._last.published)
         self._opened = True
 
-    def _publish_view(self, manifest: Manifest, view: View) -> None:
+    def _publish_view(self, manifest: Manifest, view: View, moved: Moved | None) -> None:
         state = manifest.views.get(view.name)
         if state is None:
             return
@@ -178,7 +182,7 @@ class ViewTopics:
         if Pin(mark.table, mark.version) != newest:
             if not mark.table:
                 self._check_first(view, newest)
-            self._send(manifest, view.name, mark, newest)
+            self._send(manifest, view.name, mark, newest, moved)
 
     def _mark(self, view: View) -> Published:
         """What the topic is as of; a topic is made with its first view."""
@@ -205,28 +209,34 @@ class ViewTopics:
         names = [name for name in data.schema.names if name.lower() in wanted]
         check_key(view.name, data.to_table(columns=names), view.header.key)
 
-    def _send(self, manifest: Manifest, view: str, mark: Published, new: Pin) -> Published:
+    def _send(self, manifest: Manifest, view: str, mark: Published, new: Pin, moved: Moved | None = None) -> Published:
         """Take in what leads from the mark to a version. Raises ViewRefused with nothing of the view taken in."""
         old = Pin(mark.table, mark.version) if mark.table else None
         versions = Versions(self._location, self._name, view, mark.key, old, new)
-        form, batch = versions.form(), self._batch
-        envelope = Envelope(form, manifest)
+        form, batch = versions.form, self._batch
         mark = structs.replace(mark, to_table=new.table, to_version=new.version, schema_id=form.record.schema_id)
         limits = (self._row_bytes_max, self._records_max)
-        staged = _Staged(view_topic(self._name, view), mark.partition_count, limits, batch.ordinal)
+        envelope, topic = Envelope(form, manifest), view_topic(self._name, view)
+        staged = _Staged(topic, mark.partition_count, limits, batch.ordinal)
         sent = mark.sent
-        for difference in islice(versions.differences(), sent, None):
-            staged.take(difference, envelope)
-            sent += 1
-            if staged.full:
-                if not mark.sent:
-                    # Before a part of it is in the topic, all of it must be known to be writable.
-                    for one in versions.differences():
-                        _Staged(staged.topic, 1, limits, 0).take(one, envelope)
-                mark = structs.replace(mark, sent=sent)
-                batch.add(view, mark, staged, self._schema(manifest, form))
-                self._commit(manifest, None)
-                staged = _Staged(staged.topic, mark.partition_count, limits, batch.ordinal)
+        # Parts are counted along the order of the files, so that another driver can go on: few need no parts.
+        few = versions.among(moved) if moved is not None and not sent else None
+        if few is None or not staged.take_all(few, envelope):
+            staged = _Staged(topic, mark.partition_count, limits, batch.ordinal)
+            for difference in islice(versions.differences(), sent, None):
+                staged.take(difference, envelope)
+                sent += 1
+                if staged.full:
+                    if not mark.sent:
+                        # Before a part of it is in the topic, all of it must be known to be writable.
+                        for one in versions.differences():
+                            _Staged(topic, 1, limits, 0).take(one, envelope)
+                    mark = structs.replace(mark, sent=sent)
+                    batch.add(view, mark, staged, self._schema(manifest, form))
+                    self._commit(manifest, None)
+                    staged = _Staged(topic, mark.partition_count, limits, batch.ordinal)
+        else:
+            sent = len(few)
         mark = arrived(mark)
         batch.add(view, mark, staged, self._schema(manifest, form) if sent else None)
         if batch.count > self._records_max:
@@ -321,6 +331,14 @@ class _Staged:
     @property
     def full(self) -> bool:
         return self._count >= self._records_max or self._bytes >= BYTES_MAX
+
+    def take_all(self, differences: Iterable[Difference], envelope: Envelope) -> bool:
+        """Whether one transaction has room for them: False when it is full before the last. Raises ViewRefused."""
+        for difference in differences:
+            if self.full:
+                return False
+            self.take(difference, envelope)
+        return True
 
     def take(self, difference: Difference, envelope: Envelope) -> None:
         """Raises ViewRefused for a document that is too large."""

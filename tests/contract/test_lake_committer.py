@@ -343,3 +343,19 @@ def test_all_rows_of_the_keys_are_replaced_once_nulls_and_nested_values_included
 def test_rows_are_not_replaced_in_a_table_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvariantError, match="is not there"):
         DeltaRs(tmp_path).replace_keys(T, kv({1: "a"}).select(["k"]), kv({1: "a"}), base=None, txn=txn(1))
+
+
+@everywhere
+def test_table_that_is_dropped_is_gone_and_others_stay(lake: Committer, location: Location) -> None:
+    other = f"{T}2"
+    for table in (T, other):
+        lake.append(table, kv({1: "a"}), base=None, txn=txn(1))
+
+    for _ in range(2):
+        lake.drop(T)
+
+    assert lake.version(T) is None
+    assert lake.read(other, 0).num_rows == 1
+    if location.folder is not None:
+        assert not (location.folder / T).exists()
+    assert lake.append(T, kv({2: "b"}), base=None, txn=txn(2)) == 0

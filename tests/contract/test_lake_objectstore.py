@@ -49,7 +49,7 @@ def test_manifests_are_published_read_pruned_and_found_by_lsn(stored: Location) 
     assert (other.current(), other.pending(), other.cuts()) == (manifest(4), None, [1, 2, 3, 4])
     assert other.at_lsn(350) == manifest(3)
     assert other.at_lsn(99) is None
-    assert store.prune(2) == [1, 2]
+    assert store.prune(2).cuts == [1, 2]
     assert other.needed() == {"mirror/public.orders": {3, 4}, layout.view("revenue"): {3, 4}}
     with pytest.raises(UsageError, match="cuts 3 to 4 are kept"):
         other.at(1)

@@ -12,6 +12,7 @@ from msgspec import structs
 from cdc.cli.main import run
 from cdc.errors import EXIT_OK, EXIT_USAGE
 from sinks.warehouse.manifest import PlanRecord
+from sinks.warehouse.planner.choose import Run
 from tests.fixtures.lakes import SmallLake
 
 ORDERS, CUSTOMERS = "mirror/public.orders", "mirror/public.customers"
@@ -26,9 +27,8 @@ def lake(tmp_path: Path) -> SmallLake:
     for table in (ORDERS, CUSTOMERS):
         made.tables[table] = structs.replace(made.tables[table], key=("id",))
     made.view("regions", pa.table({"region": ["N"], "n": [1]}))
-    record = PlanRecord(
-        plan="affected", reason="takes 0.20 s", seconds=0.21, keys=3, rows=2, costs={"affected": (0.2, 0.21)}
-    )
+    runs: dict[str, tuple[Run, ...]] = {"affected": (Run(0.2, 3), Run(0.21, 1500))}
+    record = PlanRecord(plan="affected", reason="takes 0.20 s", seconds=0.21, keys=3, rows=2, runs=runs)
     made.views["regions"] = structs.replace(made.views["regions"], plan=record)
     made.publish()
     return made
@@ -74,7 +74,9 @@ def test_explain_tells_the_last_plan_and_what_plans_took(lake: SmallLake, capsys
     assert run(["views", "explain", "regions", "--lake", str(lake.path), "--json"]) == EXIT_OK
     found = json.loads(capsys.readouterr().out)
     assert (found["plan"], found["keys"], found["rows"], found["seconds"]) == ("affected", 3, 2, 0.21)
-    assert found["costs"] == {"affected": [0.2, 0.21]}
+    assert found["runs"] == {"affected": [{"seconds": 0.2, "changes": 3}, {"seconds": 0.21, "changes": 1500}]}
 
     assert run(["views", "explain", "regions", "--lake", str(lake.path)]) == EXIT_OK
-    assert "last kept by affected in 0.21 s: 3 keys, 2 rows; takes 0.20 s" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "0.20 (3)  0.21 (1,500)" in shown.out
+    assert "last kept by affected in 0.21 s: 3 keys, 2 rows; takes 0.20 s" in shown.err

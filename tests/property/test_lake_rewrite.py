@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction, RemoveAction
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
 from sinks.warehouse.keyranges import FileRange
-from sinks.warehouse.rewrite import Target, rewrite
+from sinks.warehouse.rewrite import rewrite
+from sinks.warehouse.tablefiles import Target
+from tests.fixtures.deltalog import apply, ordered
 
 _KEYS: Final = {
     "int": (pa.int32(), st.integers(-6, 12)),
@@ -44,7 +44,7 @@ def test_rows_are_those_of_a_dict_and_stated_ranges_hold_all_of_them(
         model: dict[Any, int] = {}
         for changes in batches:
             before = dict(files)
-            _apply(rewrite(_target(folder, kind, files, file_rows), _batch(kind, changes)), files, kind)
+            apply(rewrite(_target(folder, kind, files, file_rows), _batch(kind, changes)), files, "k", kind)
             model = {key: value for key, value in {**model, **changes}.items() if value is not None}
 
             found = {name: pq.read_table(Path(folder) / name) for name in files}
@@ -63,13 +63,15 @@ def test_file_without_a_key_of_the_batch_stays_and_new_keys_behind_the_end_make_
     kind = pa.int32()
     with tempfile.TemporaryDirectory() as folder:
         files: dict[str, FileRange] = {}
-        _apply(rewrite(_target(folder, kind, files, 4), _batch(kind, dict.fromkeys(range(0, 20, 2), 0))), files, kind)
+        apply(
+            rewrite(_target(folder, kind, files, 4), _batch(kind, dict.fromkeys(range(0, 20, 2), 0))), files, "k", kind
+        )
         large = {name: FileRange(name, 1 << 30, file.rows, file.low, file.high) for name, file in files.items()}
         first = min(large.values(), key=lambda file: file.low)
 
         files = dict(large)
         target = Target(**{**_fields(_target(folder, kind, files, 4)), "file_bytes": 1 << 30})
-        _apply(rewrite(target, _batch(kind, {0: 1, 1: 1, 99: 1, 7: None})), files, kind)
+        apply(rewrite(target, _batch(kind, {0: 1, 1: 1, 99: 1, 7: None})), files, "k", kind)
 
         assert large.keys() - files.keys() == {first.path}
         fresh = [pq.read_table(Path(folder) / name)["k"].to_pylist() for name in sorted(files.keys() - large.keys())]
@@ -83,12 +85,11 @@ def _has_one_of(folder: str, name: str, changes: dict[Any, int | None]) -> bool:
 
 
 def _target(folder: str, kind: pa.DataType, files: dict[str, FileRange], file_rows: int) -> Target:
-    ranged = sorted((file for file in files.values() if file.low is not None), key=lambda file: (file.low, file.high))
     size = next((file.size / file.rows for file in files.values() if file.rows), 100.0)
     return Target(
         storage=fs.SubTreeFileSystem(folder, fs.LocalFileSystem()),
         schema=pa.schema([("k", kind), ("v", pa.int64())]),
-        files=[*ranged, *(file for file in files.values() if file.low is None)],
+        files=ordered(files),
         key=("k",),
         file_bytes=int(size * file_rows),
         indexed=32,
@@ -107,15 +108,3 @@ def _batch(kind: pa.DataType, changes: dict[Any, int | None]) -> pa.Table:
             "_deleted": pa.array([value is None for value in changes.values()], pa.bool_()),
         }
     )
-
-
-def _apply(actions: list[AddAction | RemoveAction], files: dict[str, FileRange], kind: pa.DataType) -> None:
-    """What a Delta log would make of them."""
-    for action in actions:
-        if isinstance(action, RemoveAction):
-            del files[action.path]
-    for action in actions:
-        if isinstance(action, AddAction):
-            stats = json.loads(action.stats)
-            ends = (None, None) if pa.types.is_binary(kind) else (stats["minValues"]["k"], stats["maxValues"]["k"])
-            files[action.path] = FileRange(action.path, action.size, stats["numRecords"], *ends)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +20,7 @@ from cdc.kafka.facts import TopicFacts, TopicSpec
 from cdc.model.event import Record
 from cdc.model.names import view_cuts_topic, view_schema_topic, view_topic
 from sinks.warehouse.manifest import Manifest
+from sinks.warehouse.viewdiff import Moved, Pin, Versions
 from sinks.warehouse.viewmarks import ViewCut, decoded
 from sinks.warehouse.views import parse_view
 from sinks.warehouse.viewtopics import ViewTopics
@@ -31,8 +32,15 @@ _VIEW: Final = parse_view(Path("v.sql"), "-- key: id\n-- publish: topic\nselect 
 _ROWS: Final = st.dictionaries(st.integers(0, 7), st.sampled_from(["a", "b"]), max_size=8)
 
 
+_LISTED: Final = st.tuples(st.sampled_from([None, "a", "b"]), st.lists(st.integers(0, 2), max_size=2))
+
+
 class Died(Exception):
     """The driver is no more."""
+
+
+def _table(rows: Mapping[int, str]) -> pa.Table:
+    return pa.table({"id": pa.array(list(rows), pa.int64()), "n": pa.array(list(rows.values()), pa.string())})
 
 
 class Broker:
@@ -99,6 +107,7 @@ class Publishing(RuleBasedStateMachine):
         self.lake = SmallLake(Path(self.folder.name))
         self.broker = Broker()
         self.rows: dict[int, str] = {}
+        self.moved: dict[str, Moved] = {}
         self.manifest: Manifest | None = None
         self.driver = self._driver()
         self.is_settled = False
@@ -110,17 +119,31 @@ class Publishing(RuleBasedStateMachine):
     @rule(rows=_ROWS, computed=st.booleans())
     def cut(self, rows: dict[int, str], computed: bool) -> None:
         """A cut with another version of the view, or one at which nothing was computed."""
+        self.moved = {}
         if computed or self.manifest is None:
             self.rows = rows
-            ids = pa.array(list(rows), pa.int64())
-            self.lake.view("v", pa.table({"id": ids, "n": pa.array(list(rows.values()), pa.string())}))
+            self.lake.view("v", _table(rows))
         self.manifest = self.lake.publish()
+        self.is_settled = False
+
+    @rule(keys=st.frozensets(st.integers(0, 7), min_size=1), rows=_ROWS)
+    def replace(self, keys: frozenset[int], rows: dict[int, str]) -> None:
+        """A cut that keeps the view by some of its keys."""
+        if self.manifest is None:
+            return
+        before = self.manifest.views["v"]
+        fresh = {id_: n for id_, n in rows.items() if id_ in keys}
+        self.rows = {id_: n for id_, n in self.rows.items() if id_ not in keys} | fresh
+        self.lake.view("v", _table(self.rows))
+        self.manifest = self.lake.publish()
+        old, new = (Pin("views/v/g1", state.version) for state in (before, self.manifest.views["v"]))
+        self.moved = {"v": Moved(old, new, _table(dict.fromkeys(keys, "")).select(["id"]), _table(fresh))}
         self.is_settled = False
 
     @rule()
     def publish(self) -> None:
         if self.manifest is not None:
-            assert self.driver.publish(self.manifest, [_VIEW]) == {}
+            assert self.driver.publish(self.manifest, [_VIEW], self.moved) == {}
             self.is_settled = True
 
     @rule(when=st.sampled_from(["before", "behind"]), after=st.integers(0, 2), again=st.booleans())
@@ -138,10 +161,11 @@ class Publishing(RuleBasedStateMachine):
         self.broker.send = some  # type: ignore[method-assign, assignment]
         try:
             with suppress(Died):
-                self.driver.publish(self.manifest, [_VIEW])
+                self.driver.publish(self.manifest, [_VIEW], self.moved)
         finally:
             self.broker.send = send  # type: ignore[method-assign]
         self.driver, self.is_settled = self._driver(), False
+        self.moved = {}  # nobody knows it any more
         if again:
             self.publish()
 
@@ -188,6 +212,39 @@ class Publishing(RuleBasedStateMachine):
             directory=self.broker,
             records_max=2,
         )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    old=st.dictionaries(st.integers(0, 5), _LISTED, max_size=6),
+    new=st.dictionaries(st.integers(0, 5), _LISTED, max_size=6),
+    names=st.frozensets(st.sampled_from([None, "a", "b"]), min_size=1),
+)
+def test_what_a_cut_replaced_has_the_differences_of_its_versions(
+    old: dict[int, Any], new: dict[int, Any], names: frozenset[str | None]
+) -> None:
+    """By another column than the view's key, with nulls, and with lists, which Arrow does not compare."""
+    stays = {id_: row for id_, row in old.items() if row[0] not in names}
+    fresh = {id_: row for id_, row in new.items() if row[0] in names and id_ not in stays}
+    with tempfile.TemporaryDirectory() as folder:
+        lake = SmallLake(Path(folder))
+        for rows in (old, {**fresh, **stays}):
+            lake.view("v", _listed(rows))
+        pins = Pin("views/v/g1", 0), Pin("views/v/g1", 1)
+        versions = Versions(lake.location, "shop", "v", ("id",), *pins)
+        keys = pa.table({"n": pa.array(list(names), pa.string())})
+
+        found = versions.among(Moved(*pins, keys, _listed(fresh)))
+
+        assert found is not None
+        assert sorted(found, key=str) == sorted(versions.differences(), key=str)
+        assert versions.among(Moved(pins[1], pins[0], keys, _listed(fresh))) is None
+
+
+def _listed(rows: Mapping[int, tuple[str | None, list[int]]]) -> pa.Table:
+    names, lists = [[row[place] for row in rows.values()] for place in (0, 1)]
+    numbers = pa.array(lists, pa.list_(pa.int64()))
+    return pa.table({"id": pa.array(list(rows), pa.int64()), "n": pa.array(names, pa.string()), "of": numbers})
 
 
 TestPublishing = Publishing.TestCase

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.planner import delta, keys, restrict, touched
 from sinks.warehouse.planner.pieces import columns
 from sinks.warehouse.planner.plan import ViewPlan
-from sinks.warehouse.planner.relations import quoted
 from sinks.warehouse.planner.tree import Base, Depends, Node
 
 Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 from msgspec import structs
+from pyspark.sql.functions import expr
 
-from sinks.warehouse import layout
+from sinks.warehouse import frame_of, layout
+from sinks.warehouse.committer import Txn
 from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.location import Location
 from sinks.warehouse.look import Lake
 from sinks.warehouse.manifest import Manifest
 from sinks.warehouse.planner.plan import plan_view
-from sinks.warehouse.viewproof import check_views
+from sinks.warehouse.viewdiff import Versions
+from sinks.warehouse.viewproof import ViewReport, check_views
+from sinks.warehouse.views import parse_view
 from sinks.warehouse.viewsame import same_query
 from tests.fixtures.keptviews import KeptLake
 from tests.property.viewshapes import BY_KEYS
@@ -93,6 +98,75 @@ def test_every_view_is_what_its_query_gives_after_each_cut(spark: SparkSession, 
     assert spark.catalog.listTables() == []
 
 
+def test_rows_that_are_many_are_read_by_spark_and_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.warehouse.viewinputs.stored_rows", lambda *_, **__: None)
+    few = {name: VIEWS[name] for name in ("document", "regions", "best", "pairs", "friends")}
+    lake, shop = lake_of(spark, tmp_path, few), Shop(11)
+    lake.cut({name: (shop.rows[name], []) for name in TABLES})
+    cut = shop.cut()
+
+    manifest = lake.cut(
+        {name: changes(*cut[name], KEYS[name]) for name in TABLES if cut[name][0] != cut[name][1]},
+        **dict.fromkeys(few, "affected"),
+    )
+
+    assert_right(lake)
+    assert "affected" in plans(manifest).values(), "the test is weaker than it says"
+
+
+def test_what_a_cut_replaced_of_a_published_view_is_remembered_and_says_what_differs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In Spark's types and order. A view that is no topic, and one that was recomputed, need nothing in memory."""
+    views = {"sent": f"-- key: id\n-- publish: topic\n{VIEWS['document']}", "kept": VIEWS["document"]}
+    lake, shop = lake_of(spark, tmp_path, views), Shop(11)
+    lake.cut({name: (shop.rows[name], []) for name in TABLES})
+    assert lake.keeper.moved == {}
+    for plan, remembered in (("affected", {"sent"}), ("recompute", set())):
+        cut = shop.cut()
+        lake.cut(
+            {name: changes(*cut[name], KEYS[name]) for name in TABLES if cut[name][0] != cut[name][1]},
+            **dict.fromkeys(views, plan),
+        )
+
+        assert lake.keeper.moved.keys() == remembered
+        for moved in lake.keeper.moved.values():
+            versions = Versions(Location.of(tmp_path), "shop", "sent", ("id",), moved.old, moved.new)
+            found = versions.among(moved)
+            assert found
+            assert sorted(found, key=str) == sorted(versions.differences(), key=str)
+
+
+def test_view_over_one_whose_columns_changed_is_recomputed_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    """Values of another type may look equal to what they were."""
+    outer = "select status, count(id) as n from inner_one group by status"
+    lake, shop = lake_of(spark, tmp_path, {"inner_one": "select id, status from orders", "outer": outer}), Shop(5)
+    lake.cut({name: (shop.rows[name], []) for name in TABLES})
+    lake.parsed[0] = parse_view(Path("inner_one.sql"), "select cast(id as string) as id, status from orders")
+    lake.restart()
+
+    manifest = lake.cut({"orders": ([], shop.rows["orders"][:1])}, inner_one="recompute", outer="affected")
+
+    record = manifest.views["outer"].plan
+    assert record is not None
+    assert (record.plan, record.reason) == ("recompute", "columns of the view inner_one changed")
+
+
+def test_rows_of_which_no_column_is_named_count(spark: SparkSession, tmp_path: Path) -> None:
+    lake, shop = lake_of(spark, tmp_path, {"each": "select c.region from customers c cross join follows f"}), Shop(5)
+    lake.cut({name: (shop.rows[name], []) for name in TABLES})
+    before = lake.rows("each").num_rows
+    gone = shop.rows["follows"][:2]
+
+    manifest = lake.cut({"follows": ([], gone)}, each="affected")
+
+    assert plans(manifest) == {"each": "affected"}
+    assert lake.rows("each").num_rows < before
+    assert_right(lake)
+
+
 SUMS: Final = {
     "regions": "select c.region, count(*) as n, sum(o.cents) as cents, avg(o.cents) as middle from orders o "
     "join customers c on o.customer_id = c.id group by c.region",
@@ -161,6 +235,75 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
     assert plans(repeated)["regions"] == second
     assert plans(last)["regions"] == ("delta" if second == "delta" else "recompute")
     assert_right(lake)
+
+
+def test_check_tells_what_two_computations_may_differ_in_from_what_is_wrong(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A tenth a thousand times, in any order; and a coin that KLL throws."""
+    kll = "kll_sketch_get_quantile_bigint(kll_sketch_agg_bigint(n), 0.5d)"
+    lake = KeptLake(
+        spark,
+        tmp_path,
+        {
+            "quantiles": f"select g, count(*) as n, {kll} as middle from facts group by g",
+            "above": "select g, middle as m from quantiles",
+            "sums": "select g, sum(x) as x, avg(x) as y from facts group by g",
+            "exact": "select g, sum(n) as n from facts group by g",
+        },
+        {"facts": pa.schema([("id", pa.int64()), ("g", pa.int64()), ("n", pa.int64()), ("x", pa.float64())])},
+        {"facts": ("id",)},
+    )
+    rows = [{"id": n, "g": n % 20, "n": n * 7919 % 10_007, "x": 0.1 * (n % 97) * 10 ** (n % 7)} for n in range(10_000)]
+    lake.cut({"facts": (rows, [])})
+    manifest = lake.cut({"facts": ([{**rows[0], "x": 0.2}], [])}, **dict.fromkeys(lake.texts, "affected"))
+    assert set(plans(manifest).values()) == {"affected"}
+
+    def report(view: str) -> ViewReport:
+        (found,) = check_views(spark, Lake(tmp_path), manifest, lake.parsed, [view])
+        return found
+
+    def altered(view: str, **values: str) -> None:
+        """One row of the view's table is another one; what is as it was is computed in another order."""
+        table, state = Lake(tmp_path).view(view, manifest)
+        frame = frame_of(spark, Location.of(tmp_path), table, state.version)
+        columns = [expr(values.get(name, name)).alias(name) for name in frame.columns]
+        changed = frame.select(*columns).toArrow()
+        version = lake.committer.overwrite(
+            table, changed, base=state.version, txn=Txn("test", manifest.cut + state.version)
+        )
+        manifest.views[view] = structs.replace(state, version=version)
+
+    assert all(report(view).ok for view in lake.texts)
+    altered("sums", x="x * (1 + 1e-12)", y="y * (1 - 1e-12)")
+    assert (report("sums").near, report("sums").ok) == (20, True)
+    altered("sums", y="if(g = 1, y * (1 + 1e-6), y)")
+    wrong = report("sums")
+    assert (wrong.near, wrong.missing, wrong.extra, wrong.ok) == (19, 1, 1, False)
+    altered("quantiles", middle="middle + 5")
+    altered("above", m="m + 7")
+    assert (report("quantiles").near, report("quantiles").ok) == (20, True)
+    assert (report("above").near, report("above").ok) == (20, True)
+    altered("quantiles", n="if(g = 1, n + 1, n)")
+    wrong = report("quantiles")
+    assert (wrong.near, wrong.missing, wrong.extra) == (19, 1, 1)
+    altered("exact", n="n + 1")
+    wrong = report("exact")
+    assert (wrong.near, wrong.missing, wrong.extra) == (0, 20, 20)
+
+
+def test_sketches_that_are_compared_exactly_are_the_same_in_any_order(spark: SparkSession) -> None:
+    rows = spark.range(20_000).withColumn("v", expr("xxhash64(id)"))
+    estimates = [
+        rows.repartition(parts)
+        .sortWithinPartitions(expr(f"hash(v, {parts})"))
+        .selectExpr("theta_sketch_estimate(theta_sketch_agg(v))", "approx_count_distinct(v)")
+        .collect()
+        for parts in (1, 2, 5, 8)
+    ]
+
+    assert all(one == estimates[0] for one in estimates)
+    assert estimates[0][0][0] != 20_000, "a sketch that is not full says nothing"
 
 
 SAME: Final = ("comma", "exists_or", "top_k_joined", "window_of_groups", "full", "with", "union_joined", "document")

@@ -10,7 +10,8 @@ import pytest
 
 from sinks.warehouse.committer import Txn
 from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.keyed import files_of_keys, rows_of_keys
+from sinks.warehouse.heldrows import frame_of_rows
+from sinks.warehouse.keyed import files_of_keys, rows_of_keys, stored_rows
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.pinned import pinned
 
@@ -66,6 +67,9 @@ def test_rows_of_keys_are_those_of_the_whole_table(
 
     key = [row for row in whole if tuple(row[name] for name in keys) in wanted]
     assert sorted(map(str, found.toArrow().to_pylist())) == sorted(map(str, key))
+    held = stored_rows(path, _TABLE, version, asked, ["of", "id"])
+    assert held is not None
+    assert sorted(map(str, held.to_pylist())) == sorted(str({"of": row["of"], "id": row["id"]}) for row in key)
     assert len(files_of_keys(pinned(path, _TABLE, version), asked)) == files
 
 
@@ -77,3 +81,37 @@ def test_keys_may_be_a_frame_and_only_their_files_are_opened(spark: SparkSession
 
     assert sorted(row["id"] for row in found.collect()) == [42, 43, 44]
     assert len(found.inputFiles()) == 1
+
+
+def test_rows_behind_an_empty_chunk_are_in_a_frame(spark: SparkSession) -> None:
+    one = pa.table({"n": [1]})
+    rows = pa.concat_tables([one, one.slice(0, 0), one, one.slice(0, 0)])
+    assert [chunk.num_rows for chunk in rows.to_batches()] == [1, 0, 1]
+
+    assert frame_of_rows(spark, rows).count() == 2
+    assert frame_of_rows(spark, rows.slice(0, 0)).count() == 0
+
+
+def test_keys_of_types_that_are_not_exactly_comparable_are_left_to_spark(tmp_path: Path) -> None:
+    rows = pa.table({"x": [1.5], "n": pa.array([1], pa.int32())})
+    version = DeltaRs(tmp_path).append("views/v/g1", rows, base=None, txn=Txn("t", 1))
+
+    assert stored_rows(tmp_path, "views/v/g1", version, rows.select(["x"]), ["n"]) is None
+    assert stored_rows(tmp_path, "views/v/g1", version, pa.table({"n": ["1"]}), ["n"]) is None
+    wide = stored_rows(tmp_path, "views/v/g1", version, pa.table({"n": pa.array([1, 1 << 40], pa.int64())}), ["x"])
+    assert wide is not None
+    assert wide.to_pylist() == [{"x": 1.5}]
+
+
+def test_more_rows_than_the_driver_is_to_hold_or_read_are_left_to_spark(lake: tuple[Path, int]) -> None:
+    path, version = lake
+    keys = pa.table({"id": pa.array(range(25, 35), pa.int32())})
+
+    def found(**limits: int) -> int | None:
+        rows = stored_rows(path, _TABLE, version, keys, ["id"], **limits)
+        return None if rows is None else rows.num_rows
+
+    assert found(rows_max=10, read_max=20) == 10, "two files of ten rows can have them"
+    assert found(rows_max=9) is None
+    assert found(bytes_max=39) is None, "ten integers of four bytes"
+    assert found(read_max=19) is None

@@ -17,8 +17,9 @@ from cdc.progress.records import encode
 from sinks.warehouse import read_changes, read_cut
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
 from tests.fixtures.edges import Killed, listen
-from tests.fixtures.lake import LakeSite
+from tests.fixtures.lake import LakeSite, lake_site
 from tests.fixtures.lakeevents import ID, Events, cut, schema
+from tests.fixtures.outboxevents import OUTBOX, event, id_of, made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -211,3 +212,29 @@ def test_events_that_are_fewer_than_the_cut_index_says_are_a_gap(log: OutboxLog,
     with pytest.raises(SinkGap, match="has 1 records between offsets"):
         settle(log, driver)
     assert f"archive/{log.topic}" not in lake.manifest().tables
+
+
+def test_every_event_that_capture_routes_is_in_the_archive_once_over_kills(
+    capture: CaptureSite, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The real router, from INSERTs on."""
+    capture.sql("create table orders (id int primary key)", *made(), event(1).insert())
+    for lake in lake_site(capture, spark, tmp_path):
+        daemon = capture.running(OUTBOX)
+        driver = lake.driver()
+        for number in (2, 3, 4):
+            capture.transaction(f"insert into orders values ({number})", event(number).insert())
+            capture.transaction(event(10 + number).insert(), "rollback")
+            if number == 3:
+                daemon.kill()
+                daemon = capture.running(OUTBOX)
+            lsn = capture.wal()
+            daemon.until_position(lsn)
+            while driver.mark.end_lsn < lsn:
+                driver.step()
+
+        rows = read_cut(lake.spark, lake.path, "archive.events.order").toArrow().to_pylist()
+        found = [row["_id"] for row in sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))]
+        assert found == [id_of(number) for number in (1, 2, 3, 4)]
+        assert {(row["_type"], row["_payload"]) for row in rows} == {("placed", '{"total": 3}')}
+        assert lake.rows("mirror/public.orders", ["id"]) == [(2,), (3,), (4,)]

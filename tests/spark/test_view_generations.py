@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import pytest
 
 from sinks.warehouse.generations import REPLACED, Wish
@@ -144,3 +145,24 @@ def test_swap_needs_no_change_of_the_source_and_is_done_again_after_a_crash(
     manifest = lake.manifest()
     assert manifest.views["v"].generation == 2
     assert lake.view_rows("v", manifest) == sorted(site.query("select id, n, n * 2 from t where id > 1"), key=repr)
+
+
+def test_generation_that_no_kept_cut_names_is_deleted(lake: LakeSite, tmp_path: Path) -> None:
+    lake.settings = msgspec.structs.replace(lake.settings, keep_cuts=1, keep_hours=0)
+    site = lake.capture
+    daemon = site.running()
+    for number in (1, 2, 3):
+        (tmp_path / "views" / "v.sql").write_text(f"select id, n + {number} as n from t")
+        driver = lake.driver()
+        for _ in range(4):
+            site.sql("insert into t select count(*), 0 from t")
+            manifest = lake.settle(daemon, driver)
+            if manifest.views["v"].generation == number:
+                break
+        assert manifest.views["v"].generation == number
+        driver._forget_old()  # as every few cuts
+        driver.close()
+
+    folder = tmp_path / "lake" / "views" / "v"
+    assert sorted(path.name for path in folder.iterdir()) == ["g2", "g3"], "one to roll back to stays"
+    assert lake.view_rows("v") == sorted(site.query("select id, n + 3 from t"), key=repr)

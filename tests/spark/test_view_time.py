@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.lake import LakeSite, lake_site
@@ -29,6 +30,10 @@ _VIEWS: Final = {
     " and b.at > a.at and b.at <= a.at + interval 5 minutes",
     # What came later than the watermark of its place in the log is dropped, the same in every replay.
     "punctual": "select id from in_log_order(archive.clicks, at) c where c.at >= c._seen_until - interval 20 minutes",
+    # Nothing of an hour before the hour has closed; what was late by then is in it.
+    "hourly": "select date_trunc('hour', at) as hour, count(*) as n from archive.clicks where _op = 'c'"
+    " and date_trunc('hour', at) + interval 1 hour < watermark(archive.clicks, at, interval '1' minute)"
+    " group by date_trunc('hour', at)",
 }
 
 
@@ -64,6 +69,7 @@ def test_joins_in_time_say_what_was_valid_and_the_same_in_any_number_of_cuts(
         site.sql("insert into orders values (3, 'CH')", "insert into clicks values (1, 1, '2026-01-01 10:09')")
         often.settle(daemon, driver)
         assert often.view_rows("clicked") == [(1, 1)], "the window of search 2 is open"
+        assert often.view_rows("hourly") == [], "the hour has not closed"
         site.sql(
             "update orders set country = 'CH' where id = 1",
             "delete from rates",
@@ -82,6 +88,7 @@ def test_joins_in_time_say_what_was_valid_and_the_same_in_any_number_of_cuts(
     assert found["taxed_now"] == [(1, 10), (2, 10), (3, 10), (4, 10)]
     assert found["clicked"] == [(1, 1), (2, 2), (3, 4), (4, 3)]
     assert found["again"] == [(1, 2)]
+    assert found["hourly"] == [(datetime(2026, 1, 1, 10, tzinfo=UTC), 3)]
     assert found["punctual"] == [(1,), (2,), (3,)], "click 4 came an hour late"
     with contextmanager(lake_site)(site, spark, tmp_path / "once", **settings) as once:
         once.settle(daemon, once.driver())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _stats(path: Path, rows: pa.Table, indexed: int = 32, groups: int = 2) -> dict[str, Any]:
     pq.write_table(rows, path / "f.parquet", row_group_size=groups, store_schema=False, store_decimal_as_integer=True)
-    found: dict[str, Any] = json.loads(stats_json(pq.read_metadata(path / "f.parquet"), indexed))
+    found: dict[str, Any] = json.loads(stats_json(pq.read_metadata(path / "f.parquet"), rows.schema, indexed))
     return found
 
 

@@ -13,7 +13,7 @@ from cdc.artifacts.lock import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
 from cdc.errors import LakeUnready, SinkUnfit
-from sinks.warehouse.jvm import COLLECTOR, RunFolder, render_command, render_properties
+from sinks.warehouse.jvm import COLLECTOR, COMPILER, RunFolder, render_command, render_properties
 from sinks.warehouse.session import (
     SparkOptions,
     check_version,
@@ -161,6 +161,16 @@ def test_a_jvm_has_one_collector_and_the_users_goes_first(given: str, collectors
     command = render_command(JAVA, Path("/spark"), SCRATCH, found, SCRATCH / "spark.log")
 
     assert [word for word in command if word.endswith("GC")] == collectors
+
+
+def test_what_the_user_says_of_the_compiler_goes_last_and_so_wins() -> None:
+    """Of an option that is given twice a JVM takes the second."""
+    given = "-XX:Tier4InvocationThreshold=5000"
+
+    found = properties(options={"spark.driver.extraJavaOptions": given})
+    command = render_command(JAVA, Path("/spark"), SCRATCH, found, SCRATCH / "spark.log")
+
+    assert [word for word in command if "Tier4InvocationThreshold" in word] == [COMPILER[0], given]
 
 
 @pytest.mark.parametrize("memory", ["2", "2gb", "-1g", "0g", "2 g", ""])

@@ -14,7 +14,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from sinks.warehouse.planner.relations import WEIGHT, Unplannable, images, old, quoted
+from sinks.warehouse.naming import quoted
+from sinks.warehouse.planner.relations import WEIGHT, Unplannable, images, old
 from sinks.warehouse.planner.tree import Base, Block, Inner, Leaf, Node, is_aggregate, is_plain, refs
 
 ROWS: Final = "__n"

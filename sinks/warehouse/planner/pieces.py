@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from sinks.warehouse.planner.relations import quoted
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.planner.tree import Ref
 
 ONE: Final = "1 as `_`"

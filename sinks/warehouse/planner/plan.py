@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.planner import pieces
 from sinks.warehouse.planner.analyse import analyse
 from sinks.warehouse.planner.delta import DeltaPlan, delta_plan
 from sinks.warehouse.planner.keys import unique_key, view_key
 from sinks.warehouse.planner.parse import normal_form
-from sinks.warehouse.planner.relations import Relation, Unplannable, quoted
-from sinks.warehouse.planner.restrict import Side, restriction_of, rows_of
+from sinks.warehouse.planner.relations import Relation, Unplannable
+from sinks.warehouse.planner.restrict import RowsQuery, Side, restriction_of, rows_of, rows_query
 from sinks.warehouse.planner.touched import Changes
 from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
 
@@ -70,13 +71,20 @@ class ViewPlan:
             raise Unplannable("nothing that it reads changed")
         return f"select distinct * from ({pieces.union(branches)})"
 
-    def rows_sql(self, relation: str) -> str:
+    def rows_query(self, relation: str) -> RowsQuery:
         """The query of its rows as of this cut whose key is in `relation`, which has the columns `key`."""
         node, keys = self._query(), quoted(relation)
-        found = rows_of(node, Side.NEW, restriction_of(node, keys, self.key))
+        found = rows_query(node, Side.NEW, restriction_of(node, keys, self.key))
+        if isinstance(node, Block):
+            return found
         # Once more by the columns that come out: where a UNION gives them another type, other values may be equal.
         same = " and ".join(f"w.{quoted(name)} IS NOT DISTINCT FROM v.{quoted(name)}" for name in self.key)
-        return f"select * from ({found}) v where exists (select 1 from {keys} w where {same})"
+        text = f"select * from ({found.text}) v where exists (select 1 from {keys} w where {same})"
+        return RowsQuery(text, found.narrowed)
+
+    def rows_sql(self, relation: str) -> str:
+        """`rows_query` as text."""
+        return self.rows_query(relation).sql()
 
     def whole_sql(self) -> str:
         """The query of all its rows in the form that the plans have, to be compared with the view's own text."""

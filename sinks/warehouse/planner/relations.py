@@ -41,8 +41,3 @@ def old(name: str) -> str:
 def images(name: str) -> str:
     """The images of its changed rows."""
     return f"{name}__d"
-
-
-def quoted(name: str) -> str:
-    """An identifier of Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"

@@ -4,12 +4,14 @@ What makes it right is one condition, null-safe and over the whole key, in the b
 must be over values that a group or a window's partition shares. The rest saves time: a table that has columns of the
 key itself is restricted by them where it is read, and so are, along inner joins, those it is equal to. An optional
 side is never restricted by its own columns: its partner's rows would look as if they had none.
+
+What is read of a restricted table has a name of its own (`Narrowed`), so that who runs the query may have it ready.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from typing import Final
@@ -17,8 +19,9 @@ from typing import Final
 import sqlglot
 from sqlglot import exp
 
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.planner.parse import sources
-from sinks.warehouse.planner.relations import old, quoted
+from sinks.warehouse.planner.relations import old
 from sinks.warehouse.planner.tree import (
     Base,
     Block,
@@ -51,10 +54,56 @@ class Restriction:
     Attributes:
         relation: what has them, as it can stand in FROM.
         key: column of `relation` -> expression over the block's tables.
+        is_typed: whether its columns have the types of the expressions. Others are compared with some cast between,
+            and what is equal to one of two equal values need not be equal to the other.
     """
 
     relation: str
     key: tuple[tuple[str, exp.Expr], ...]
+    is_typed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Rows of a table that a query reads in place of all of them.
+
+    Attributes:
+        name: of the relation.
+        table: relation they are rows of.
+        relation: what has their keys, as it can stand in FROM.
+        on: column of `table` -> column of `relation` that it is equal to.
+        null_safe: whether a null is equal to a null.
+    """
+
+    name: str
+    table: str
+    relation: str
+    on: tuple[tuple[str, str], ...]
+    null_safe: bool
+
+    def sql(self, row: str = "r", key: str = "k") -> str:
+        """The query of them; `row` and `key` are aliases."""
+        same = "IS NOT DISTINCT FROM" if self.null_safe else "="
+        on = " and ".join(f"{key}.{quoted(its)} {same} {row}.{quoted(mine)}" for mine, its in self.on)
+        return f"select * from {quoted(self.table)} {row} where exists (select 1 from {self.relation} {key} where {on})"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsQuery:
+    """A query of a view's rows of some keys.
+
+    Attributes:
+        text: reads the relations of `narrowed` by their names.
+        narrowed: in an order where each stands behind the one that has its keys.
+    """
+
+    text: str
+    narrowed: tuple[Narrowed, ...]
+
+    def sql(self, held: Collection[str] = ()) -> str:
+        """The whole query, where the relations named in `held` are there already."""
+        made = [f"{quoted(one.name)} as ({one.sql()})" for one in self.narrowed if one.name not in held]
+        return f"with {', '.join(made)} {self.text}" if made else self.text
 
 
 def rows_of(node: Block | Sets, side: Side, restriction: Restriction | None) -> str:
@@ -62,15 +111,31 @@ def rows_of(node: Block | Sets, side: Side, restriction: Restriction | None) -> 
     return str(_Restricting(side, count()).query(node, restriction).sql("spark"))
 
 
+def rows_query(node: Block | Sets, side: Side, restriction: Restriction) -> RowsQuery:
+    """The same with names for what is read of restricted tables."""
+    narrowed: dict[Narrowed, str] = {}
+    text = str(_Restricting(side, count(), narrowed).query(node, restriction).sql("spark"))
+    return RowsQuery(text, tuple(replace(one, name=name) for one, name in narrowed.items()))
+
+
 def restriction_of(node: Block | Sets, relation: str, key: Sequence[str]) -> Restriction:
-    """The rows whose columns `key` are those of a row of `relation`, under the same names."""
-    return _with_columns(node, relation, {name: name for name in key})
+    """The rows whose columns `key` are those of a row of `relation`, under the same names and in the same types."""
+    return _with_columns(node, relation, {name: name for name in key}, is_typed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """What is read of a table: as it can stand in FROM, and columns whose values are those of keys."""
+
+    relation: str
+    known: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Restricting:
     side: Side
     numbers: count[int]
+    narrowed: dict[Narrowed, str] | None = None
 
     def query(self, node: Block | Sets, restriction: Restriction | None) -> exp.Query:
         if isinstance(node, Sets):
@@ -92,7 +157,9 @@ class _Restricting:
                 source.replace(narrow[source.alias])
             elif not isinstance(inner, Base):
                 source.set("this", self.query(inner, None))
-        return select if restriction is None else select.where(self._among(restriction), copy=False)
+        if restriction is None or any(_is_whole(leaf, restriction) for leaf in required(node.source)):
+            return select
+        return select.where(self._among(restriction), copy=False)
 
     def _part(self, node: Node, restriction: Restriction | None, columns: Sequence[str]) -> exp.Query:
         """One side of a UNION; the key's columns are those at the same places."""
@@ -107,42 +174,42 @@ class _Restricting:
     def _narrow(self, block: Block, restriction: Restriction) -> dict[str, exp.Expr]:
         """Alias -> what stands in FROM instead of it."""
         found: dict[str, exp.Expr] = {}
-        reach: dict[str, str] = {}
+        reach: dict[str, _Reach] = {}
         for leaf in required(block.source):
-            own = {
-                name: expression.name
-                for name, expression in restriction.key
-                if isinstance(expression, exp.Column) and expression.table == leaf.alias
-            }
+            own = _own(leaf, restriction)
             if isinstance(leaf.node, Base):
                 if own:
-                    reach[leaf.alias] = self._base_rows(leaf.node, restriction.relation, own)
-                    found[leaf.alias] = _derived(reach[leaf.alias], leaf.alias)
+                    on = tuple((column, name) for name, column in own.items())
+                    rows = self._base_rows(leaf.node, restriction.relation, on, null_safe=True)
+                    known = {column: (restriction.relation, name) for column, name in on if restriction.is_typed}
+                    reach[leaf.alias] = _Reach(rows, known)
+                    found[leaf.alias] = _derived(rows, leaf.alias)
                 continue
             own = {name: column for name, column in own.items() if _may_pass(leaf.node, column)}
             if own:
-                inner = self.query(leaf.node, _with_columns(leaf.node, restriction.relation, own))
+                typed = restriction.is_typed and isinstance(leaf.node, Block)
+                inner = self.query(leaf.node, _with_columns(leaf.node, restriction.relation, own, is_typed=typed))
                 found[leaf.alias] = exp.Subquery(this=inner, alias=_alias(leaf.alias))
         self._follow(block, reach, found)
         return found
 
-    def _follow(self, block: Block, reach: dict[str, str], found: dict[str, exp.Expr]) -> None:
-        """Restrict tables that are equal to one that is restricted."""
+    def _follow(self, block: Block, reach: dict[str, _Reach], found: dict[str, exp.Expr]) -> None:
+        """Restrict tables that are equal to one that is restricted; by the keys themselves where these say as much."""
         for _ in range(_HOPS_MAX):
             for here, there, mine, its in _equalities(block.source):
                 if here.alias in reach and there.alias not in found and isinstance(there.node, Base):
-                    row, other = f"r{next(self.numbers)}", f"e{next(self.numbers)}"
-                    reach[there.alias] = (
-                        f"select * from {quoted(self._named(there.node.name))} {row} where exists (select 1 from "
-                        f"({reach[here.alias]}) {other} where {other}.{quoted(mine)} = {row}.{quoted(its)})"
-                    )
-                    found[there.alias] = _derived(reach[there.alias], there.alias)
+                    relation, column = reach[here.alias].known.get(mine, (reach[here.alias].relation, mine))
+                    rows = self._base_rows(there.node, relation, ((its, column),), null_safe=False)
+                    reach[there.alias] = _Reach(rows, {})
+                    found[there.alias] = _derived(rows, there.alias)
 
-    def _base_rows(self, base: Base, relation: str, own: Mapping[str, str]) -> str:
-        row, key = f"r{next(self.numbers)}", f"k{next(self.numbers)}"
-        on = " and ".join(f"{key}.{quoted(name)} <=> {row}.{quoted(column)}" for name, column in own.items())
-        source = quoted(self._named(base.name))
-        return f"select * from {source} {row} where exists (select 1 from {relation} {key} where {on})"
+    def _base_rows(self, base: Base, relation: str, on: tuple[tuple[str, str], ...], *, null_safe: bool) -> str:
+        """What is read of a table, as it can stand in FROM."""
+        rows = Narrowed("", self._named(base.name), relation, on, null_safe)
+        number = next(self.numbers)
+        if self.narrowed is None:
+            return f"({rows.sql(f'r{number}', f'k{number}')})"
+        return quoted(self.narrowed.setdefault(rows, f"__r{number}"))
 
     def _among(self, restriction: Restriction) -> exp.Expr:
         key = f"k{next(self.numbers)}"
@@ -155,11 +222,25 @@ class _Restricting:
         return old(base) if self.side is Side.OLD else base
 
 
-def _with_columns(node: Block | Sets, relation: str, key: Mapping[str, str]) -> Restriction:
+def _with_columns(node: Block | Sets, relation: str, key: Mapping[str, str], *, is_typed: bool = False) -> Restriction:
     """A restriction of a node by its own columns; `key`: column of the relation -> column of the node."""
     if isinstance(node, Block):
-        return Restriction(relation, tuple((name, node.outputs[column]) for name, column in key.items()))
+        return Restriction(relation, tuple((name, node.outputs[column]) for name, column in key.items()), is_typed)
     return Restriction(relation, tuple((name, exp.column(column, quoted=True)) for name, column in key.items()))
+
+
+def _own(leaf: Leaf, restriction: Restriction) -> dict[str, str]:
+    """Column of the restriction -> column of the table or subquery that it is."""
+    return {
+        name: expression.name
+        for name, expression in restriction.key
+        if isinstance(expression, exp.Column) and expression.table == leaf.alias
+    }
+
+
+def _is_whole(leaf: Leaf, restriction: Restriction) -> bool:
+    """Whether what is read of a table are rows of the wanted keys already."""
+    return isinstance(leaf.node, Base) and len(_own(leaf, restriction)) == len(restriction.key)
 
 
 def _may_pass(node: Node, column: str) -> bool:
@@ -180,8 +261,11 @@ def _operand(expression: exp.Expr) -> str:
     return text if isinstance(expression, exp.Column) else f"({text})"
 
 
-def _derived(text: str, alias: str) -> exp.Subquery:
-    return exp.Subquery(this=sqlglot.parse_one(text, read="spark"), alias=_alias(alias))
+def _derived(relation: str, alias: str) -> exp.Expr:
+    """A relation as it can stand in FROM, under an alias."""
+    found: exp.Expr = sqlglot.parse_one(f"select * from {relation}", read="spark").args["from_"].this
+    found.set("alias", _alias(alias))
+    return found
 
 
 def _alias(name: str) -> exp.TableAlias:

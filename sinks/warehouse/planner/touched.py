@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from sinks.warehouse.naming import quoted
 from sinks.warehouse.planner import pieces
-from sinks.warehouse.planner.relations import WEIGHT, Unplannable, images, quoted
+from sinks.warehouse.planner.relations import WEIGHT, Unplannable, images
 from sinks.warehouse.planner.restrict import Restriction, Side, rows_of
 from sinks.warehouse.planner.tree import (
     Base,

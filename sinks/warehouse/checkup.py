@@ -1,0 +1,48 @@
+"""Looks at a lake before its sink runs: its place, whose it is, its views. Changes nothing, and starts no Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cdc.config.settings import Config, Warehouse
+from cdc.lsn import Lsn
+from sinks.checkup import Sign
+from sinks.warehouse import layout
+from sinks.warehouse.location import Location
+from sinks.warehouse.manifest import ManifestStore, check_owner
+from sinks.warehouse.views import views_of
+
+
+def checkup(config: Config, settings: Warehouse) -> Iterator[Sign]:
+    """Raises what `sinks.warehouse.start.start` raises for a lake that does not do, and ViewRefused."""
+    location = Location.configured(settings)
+    if location.folder is not None:
+        yield from _folder(location.folder)
+    store = ManifestStore(location)
+    current = store.current()
+    check_owner(current, config.name, location)
+    at = f"cut {current.cut}, as of {Lsn(current.end_lsn)}" if current is not None else "no cut yet"
+    yield Sign("ok", "lake", f"lake in {location}: {at}")
+    for view, state in sorted(current.views.items()) if current is not None else ():
+        if state.reason and not layout.is_beside(view):
+            yield Sign("warning", "view", f"view {view} is left behind: {state.reason}", "cdc views list")
+    views = views_of(settings)
+    if views:
+        sent = sum(view.header.publish for view in views)
+        yield Sign("ok", "views", f"{len(views)} views in {settings.views}, {sent} published as topics")
+
+
+def published(settings: Warehouse) -> list[str]:
+    """Views that are topics, too. Raises ViewRefused."""
+    return [view.name for view in views_of(settings) if view.header.publish]
+
+
+def _folder(folder: Path) -> Iterator[Sign]:
+    """The folder, or the nearest one above it that is there, takes files."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        yield Sign("error", "lake", f"{there} is no folder, so a lake in {folder} cannot be", f"ls -ld {there}")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield Sign("error", "lake", f"{there} may not be written, so a lake in {folder} cannot be", f"ls -ld {there}")
