@@ -19,6 +19,7 @@ from pathlib import Path
 from cdc.local.server import ServerOptions
 from cdc.local.stack import Stack
 from tests.bench.cache import measure_cache
+from tests.bench.debezium import measure_debezium
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "routing", "pruner", "views", "view-freshness"),
+        *("outbox", "routing", "pruner", "views", "view-freshness", "debezium"),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
@@ -71,6 +72,8 @@ def main() -> int:
         if options.only in {None, "latency"}:
             rates = (200, 2000)
             result["latency"] = [measure_latency(stack, Path(folder), rate, options.seconds) for rate in rates]
+        if options.only == "debezium":
+            result["debezium"] = measure_debezium(stack, Path(folder), options.rows, options.seconds)
         if options.only in {None, "snapshot"}:
             result["snapshot"] = measure_snapshot(stack, Path(folder), 2 * options.rows)
         if options.only in {None, "lake"}:

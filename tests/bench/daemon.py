@@ -26,7 +26,7 @@ def write_config(stack: Stack, folder: Path, name: str, table: str, *, snapshot:
     path.write_text(
         f'name = "{name}"\n[source]\ndsn = "{stack.postgres.dsn}"\ntables = ["{table}"]\n'
         f'[kafka]\nbootstrap = "{stack.kafka.bootstrap}"\nreplication_factor = 1\nallow_unreplicated = true\n'
-        f'[http]\nlisten = "127.0.0.1:{_free_port()}"\n[snapshot]\nmode = "{snapshot}"\n',
+        f'[http]\nlisten = "127.0.0.1:{free_port()}"\n[snapshot]\nmode = "{snapshot}"\n',
         encoding="utf-8",
     )
     return path
@@ -91,17 +91,23 @@ class BenchDaemon:
 
     def cpu_s(self) -> float:
         """User and system time of the process so far."""
-        fields = self._proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
+        return cpu_s(self.pid)
 
     def peak_rss_bytes(self) -> int:
         """The most memory it ever had."""
-        assert self._process is not None
-        return peak_rss_bytes(self._process.pid)
+        return peak_rss_bytes(self.pid)
 
-    def _proc(self, name: str) -> str:
+    @property
+    def pid(self) -> int:
+        """The daemon."""
         assert self._process is not None
-        return Path(f"/proc/{self._process.pid}/{name}").read_text(encoding="ascii")
+        return self._process.pid
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def peak_rss_bytes(pid: int | str) -> int:
@@ -111,7 +117,8 @@ def peak_rss_bytes(pid: int | str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback that nobody has now."""
     import socket
 
     with socket.socket() as probe:

@@ -39,25 +39,35 @@ def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict
     table, name = f"latency_{rate}", f"latency{rate}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         sql.execute(f"create table {table} (id bigint generated always as identity primary key, note text)".encode())
+    with BenchDaemon(write_config(stack, folder, name, f"public.{table}")):
+        latencies_ms = latencies_of(stack, folder, f"{name}.public.{table}", table, rate, seconds)
+    return {"commits_per_second": rate, **summary_of(latencies_ms, seconds)}
+
+
+def latencies_of(stack: Stack, folder: Path, topic: str, table: str, rate: int, seconds: int) -> list[float]:
+    """Milliseconds of each of `rate` commits a second into a table whose topic is read meanwhile."""
     script = folder / f"{table}.sql"
     script.write_text(f"insert into {table} (note) values ('a note of ordinary length, forty bytes');\n")
-    with BenchDaemon(write_config(stack, folder, name, f"public.{table}")):
-        consumer = _consumer(stack, f"{name}.public.{table}")
-        clients = "2" if rate <= 500 else "8"
-        writer = subprocess.Popen(
-            [
-                str(stack.postgres.programs / "pgbench"),
-                *("-n", "-M", "prepared", "-c", clients, "-j", "2", "-R", str(rate), "-T", str(seconds + _WARM_UP_S)),
-                *("-f", str(script), stack.postgres.dsn),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        latencies_ms = _listen(consumer, writer)
-        consumer.close()
+    consumer = consumer_of(stack, topic)
+    clients = "2" if rate <= 500 else "8"
+    writer = subprocess.Popen(
+        [
+            str(stack.postgres.programs / "pgbench"),
+            *("-n", "-M", "prepared", "-c", clients, "-j", "2", "-R", str(rate), "-T", str(seconds + _WARM_UP_S)),
+            *("-f", str(script), stack.postgres.dsn),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    latencies_ms = _listen(consumer, writer)
+    consumer.close()
+    return latencies_ms
+
+
+def summary_of(latencies_ms: list[float], seconds: int) -> dict[str, float]:
+    """How many there were, and their quantiles."""
     cuts = quantiles(latencies_ms, n=1000)
     return {
-        "commits_per_second": rate,
         "measured_per_second": round(len(latencies_ms) / seconds),
         "events": len(latencies_ms),
         "p50_ms": round(cuts[499], 1),
@@ -67,7 +77,8 @@ def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict
     }
 
 
-def _consumer(stack: Stack, topic: str) -> Consumer:
+def consumer_of(stack: Stack, topic: str) -> Consumer:
+    """A reader of committed records from the beginning of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": stack.kafka.bootstrap,
@@ -86,7 +97,7 @@ def listener(stack: Stack, topic: str) -> Iterator[list[tuple[float, float]]]:
     """(when it was committed, latency in ms) of every event of a topic but rows of a snapshot; it grows meanwhile."""
     heard: list[tuple[float, float]] = []
     stop, decoder = threading.Event(), msgspec.json.Decoder(_Event)
-    consumer = _consumer(stack, topic)
+    consumer = consumer_of(stack, topic)
 
     def listen() -> None:
         while not stop.is_set():
@@ -109,7 +120,7 @@ def listener(stack: Stack, topic: str) -> Iterator[list[tuple[float, float]]]:
 def _listen(consumer: Consumer, writer: subprocess.Popen[bytes]) -> list[float]:
     decoder = msgspec.json.Decoder(_Event)
     latencies_ms: list[float] = []
-    warm_s = time.monotonic() + _WARM_UP_S
+    warm_us = (time.time() + _WARM_UP_S) * 1e6
     while True:
         message = consumer.poll(1.0)
         if message is None:
@@ -118,5 +129,5 @@ def _listen(consumer: Consumer, writer: subprocess.Popen[bytes]) -> list[float]:
             continue
         now_us = time.time() * 1e6
         value = message.value()
-        if value is not None and time.monotonic() > warm_s:
-            latencies_ms.append((now_us - decoder.decode(value).source.ts_us) / 1000)
+        if value is not None and (committed_us := decoder.decode(value).source.ts_us) > warm_us:
+            latencies_ms.append((now_us - committed_us) / 1000)

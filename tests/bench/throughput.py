@@ -13,13 +13,13 @@ from cdc.lsn import Lsn
 from tests.bench.daemon import BenchDaemon, safety, write_config
 from tests.bench.parts import measure_parts
 
-_TABLE = """
+TABLE = """
 create table bench_rows (
     id bigint primary key, customer int not null, sku text not null, quantity int not null,
     price numeric(12,2) not null, note text not null, changed_at timestamptz not null default now()
 )
 """
-_LOAD = """
+LOAD = """
 do $$
 begin
     for t in 0..{last} loop
@@ -37,14 +37,14 @@ def measure_throughput(stack: Stack, folder: Path, row_count: int) -> dict[str, 
     """Rows a second, CPU a row, peak memory, and the ratio to pg_recvlogical."""
     config = write_config(stack, folder, "bench", "public.bench_rows")
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
-        sql.execute(_TABLE)
+        sql.execute(TABLE)
         with BenchDaemon(config) as daemon:
             before_s, began_s = daemon.cpu_s(), time.monotonic()
             time.sleep(_IDLE_S)
             idle_cpu = (daemon.cpu_s() - before_s) / (time.monotonic() - began_s)
         for slot in ("reference_1", "reference_2", "parts"):
             sql.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
-        sql.execute(_LOAD.format(last=row_count // 100 - 1).encode())
+        sql.execute(LOAD.format(last=row_count // 100 - 1).encode())
         row = sql.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     end = Lsn.parse(row[0])

@@ -26,7 +26,8 @@ class Keeping:
 
     def keep(self, commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> str:
         """Bring it to the cut that is open; returns the plan that ran."""
-        self._keeper.keep(commit, manifest, complete=complete, plans=self._keeper.plans(manifest))
+        plans = self._keeper.plans(manifest, commit.pending.accounts)
+        self._keeper.keep(commit, manifest, complete=complete, plans=plans)
         state = commit.views[self._name]
         if state.reason:
             raise SystemExit(f"bench: {self._name} is left behind: {state.reason}")

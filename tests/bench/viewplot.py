@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator, StrMethodFormatter
 
 from tests.bench.viewdata import KINDS
 from tests.bench.views import AUTO, PLANS, Measured, figures, read_csv
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = 2_000  # the cuts that are drawn; the raw data has the others
 _COLOURS: Final = {"recompute": "tab:gray", "affected": "tab:blue", "delta": "tab:orange"}
+_CHOICE: Final = f"{AUTO}'s choice"
+_SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 _STYLES: Final = dict(zip(KINDS, ("-", "--"), strict=True))
 
 
 def plot(found: Sequence[Measured], file: Path, changes: int = _CHANGES) -> None:
-    """Medians of seconds by plan, both axes by powers of ten; a cross where the driver's choice lies."""
+    """Medians of seconds by plan, both axes logarithmic; a cross where the driver's choice lies."""
     names = list(dict.fromkeys(one.view for one in found))
     figure = Figure(figsize=(4.5 * len(names), 4.5), dpi=110, layout="constrained")
-    panels = figure.subplots(1, len(names), sharex=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
     cells = [cell for cell in figures(found) if cell["changes"] == changes]
     for name, axes in zip(names, panels, strict=True):
         for kind, style in _STYLES.items():
@@ -39,24 +41,28 @@ def plot(found: Sequence[Measured], file: Path, changes: int = _CHANGES) -> None
                     )
             chosen = [(c["lines"], c["seconds"][c["chosen"]]) for c in mine if c["chosen"] in c["seconds"]]
             if chosen:
-                axes.plot(
-                    *zip(*chosen, strict=True), "kx", markersize=10, label=f"{AUTO}'s choice" if style == "-" else None
-                )
-        _dress(axes, name)
+                axes.plot(*zip(*chosen, strict=True), "kx", markersize=10, label=_CHOICE)
+        _dress(axes, name, sorted({cell["lines"] for cell in cells}))
     panels[0].set_ylabel("seconds a cut, the write included")
-    panels[0].legend(fontsize="small")
+    handles, labels = panels[0].get_legend_handles_labels()
+    said = dict(zip(labels, handles, strict=True))  # each once
+    last = sorted(said, key=lambda label: label == _CHOICE)
+    panels[0].legend([said[label] for label in last], last, fontsize="small")
     figure.suptitle(f"{changes:,} changed lines, {changes // 4:,} orders, {changes // 100} customers a cut")
     figure.savefig(file)
 
 
-def _dress(axes: Axes, name: str) -> None:
+def _dress(axes: Axes, name: str, lines: Sequence[int]) -> None:
     axes.set_title(name)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
+    for axis, ticks in ((axes.xaxis, lines), (axes.yaxis, _SECONDS)):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("lines in the base")
-    axes.grid(visible=True, which="both", alpha=0.25)
+    axes.grid(visible=True, alpha=0.25)
 
 
 if __name__ == "__main__":
