@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.config.load import parse
@@ -15,47 +13,17 @@ from cdc.doctor.newconfig import NewConfig, has_password, render, suggested_name
 from cdc.doctor.script import script
 from cdc.doctor.source import check_source
 from cdc.doctor.tables import check_tables
-from cdc.doctor.tomltext import table_pattern, toml_string
 from cdc.patterns import matches, pattern_for
 from cdc.replication.connect import conninfo
-from tests.fixtures.sources import HOSTILE, config, facts, keyless_table, publication, table
+from tests.fixtures.sources import HOSTILE, config, facts, publication, table
 
 names = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
-
-
-@given(st.text(st.characters(codec="utf-8")))
-def test_toml_string_reads_back(text: str) -> None:
-    assert tomllib.loads(f"x = {toml_string(text)}") == {"x": text}
-
-
-@given(names, names)
-def test_pattern_of_a_table_selects_it_and_excludes_it(namespace: str, name: str) -> None:
-    subject = table(name, namespace=namespace)
-    wanted = tomllib.loads(f"x = [{table_pattern(subject)}]")["x"]
-    excluded = tomllib.loads(f"x = [{table_pattern(subject, exclude=True)}]")["x"]
-
-    assert matches(subject.table, wanted)
-    assert not matches(subject.table, ["*.*", *excluded])
 
 
 def test_pattern_of_a_name_with_wildcards_fits_only_that_name() -> None:
     assert matches("public.a*", [pattern_for("public.a*")])
     assert not matches("public.ab", [pattern_for("public.a*")])
     assert not matches("public.a", [pattern_for("public.[a]")])
-
-
-@given(names, names)
-def test_written_config_reads_back_and_captures_exactly_the_tables_with_a_key(namespace: str, name: str) -> None:
-    good, bad = table(name, namespace=namespace), keyless_table(name + "2", namespace=namespace)
-    found = facts(good, bad)
-
-    text = render(NewConfig("shop", Secret("postgresql://cdc@db/shop"), "k:9092", False, found))
-
-    settings = parse(text, {})
-    if namespace not in {"events", "views"}:
-        assert matches(good.table, settings.source.tables)
-        assert not matches(bad.table, settings.source.tables)
-    assert settings.kafka.replication_factor == 3
 
 
 def test_local_config_has_one_replica() -> None:
@@ -88,18 +56,6 @@ def test_password_is_never_written(dsn: str, written: str) -> None:
 )
 def test_pipeline_is_named_after_the_database(database: str, name: str) -> None:
     assert suggested_name(database) == name
-
-
-@given(names, names)
-def test_every_line_of_a_comment_is_a_comment(database: str, name: str) -> None:
-    bad = keyless_table(name)
-    found = facts(bad, database=database)
-    text = script(config('create = false\npublication = "p"'), found, check_tables(found, config()))
-
-    comment = text.split("-- Tables that want a decision", 1)[1].split("\n\n", 1)[0]
-
-    # psql and the server end a comment at \n and \r.
-    assert all(line.startswith("--") for line in comment.replace("\r", "\n").split("\n")[1:])
 
 
 def test_script_without_a_look_at_the_source_makes_role_and_slot() -> None:

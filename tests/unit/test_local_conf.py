@@ -4,8 +4,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cdc.local.kafkaconf import render_meta, render_properties
 from cdc.local.kafkafence import is_fenced, render_fencing_properties
@@ -69,11 +67,6 @@ def test_a_fenced_broker_is_not_counted() -> None:
     assert alive_brokers(struct.pack(">iii", 100, 1, 1)) == 1
 
 
-@given(st.binary())
-def test_any_answer_is_a_number_of_brokers(answer: bytes) -> None:
-    assert alive_brokers(answer) >= 0
-
-
 def test_values_of_postgresql_are_quoted() -> None:
     conf = render_conf({"a": "it's", "b": "c:\\d", "e": "x\ny"}, include=Path("/data/postgresql.conf"))
 
@@ -94,11 +87,6 @@ def test_values_of_postgresql_are_quoted() -> None:
 )
 def test_a_broker_is_fenced_when_its_last_change_says_so(lines: list[str], fenced: bool) -> None:
     assert is_fenced(lines) is fenced
-
-
-@given(st.lists(st.text()))
-def test_any_log_says_fenced_or_not(lines: list[str]) -> None:
-    is_fenced(lines)
 
 
 def test_the_controller_that_fences_is_the_same_node_and_no_broker() -> None:

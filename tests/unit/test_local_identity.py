@@ -7,8 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cdc.local.identity import (
     Identity,
@@ -70,12 +68,6 @@ def test_a_line_of_ps_is_read() -> None:
     assert entry is not None
     assert entry.identity == Identity(501, "Sat Nov 21 16:05:01 2026")
     assert entry.parent == 1
-
-
-@given(st.text())
-def test_any_text_is_an_entry_or_none(text: str) -> None:
-    parse_stat(text, "boot")
-    parse_ps(text)
 
 
 def test_a_process_with_the_pid_but_another_start_is_not_ours() -> None:

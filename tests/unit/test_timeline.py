@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
 from cdc.model.failover import NO_FAILOVER, FailoverFacts, StandbySlot, failover_problems
 from cdc.model.timeline import Switch, left_at, parse_history
-from cdc.startup.promoted import REPAIR, divergence
+from cdc.startup.promoted import divergence
 
 # Of a server: promoted twice, the second time on request; comments and empty lines are allowed there.
 HISTORY = "1\t0/1B242B0\tno recovery target specified\n\n2\t1/5000000\tbefore 2026-11-22 18:00:00+00\n# a comment\n"
-_LSNS = st.integers(1, 2**63).map(Lsn)
 
 
 def test_history_of_a_server_is_read() -> None:
     assert parse_history(HISTORY) == [Switch(1, Lsn(0x1B242B0)), Switch(2, Lsn(0x1_0500_0000))]
-
-
-@given(st.lists(st.tuples(st.integers(1, 2**31), _LSNS, st.sampled_from(["", "why\tever", "# no"])), max_size=8))
-def test_history_round_trips(switches: list[tuple[int, Lsn, str]]) -> None:
-    text = "".join(f"{timeline}\t{at}\t{reason}\n" for timeline, at, reason in switches)
-
-    assert parse_history(text) == [Switch(timeline, at) for timeline, at, _ in switches]
-
-
-@given(st.text())
-def test_any_text_is_a_history_or_a_value_error(text: str) -> None:
-    try:
-        found = parse_history(text)
-    except ValueError:
-        return
-    assert all(switch.at >= 0 for switch in found)
-
-
-@given(_LSNS, _LSNS)
-def test_log_goes_on_exactly_when_it_ends_before_the_branch(left: Lsn, end: Lsn) -> None:
-    found = divergence([Switch(3, left)], recorded=3, now=4, end_lsn=end)
-
-    assert (found is None) == (end <= left)
-    if found is not None:
-        assert (found.facts["known_to"], found.facts["ahead_to"]) == (left, end)
-        assert str(left) in found.message
-        assert str(end) in found.message
-        assert found.command == REPAIR
 
 
 def test_several_promotions_are_judged_by_the_first_branch() -> None:

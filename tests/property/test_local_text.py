@@ -1,0 +1,26 @@
+"""What other programs say of themselves, whatever it is: an answer of the broker, a log, a line of `ps`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.local.identity import parse_ps, parse_stat
+from cdc.local.kafkafence import is_fenced
+from cdc.local.kafkaprobe import alive_brokers
+
+
+@given(st.binary())
+def test_any_answer_is_a_number_of_brokers(answer: bytes) -> None:
+    assert alive_brokers(answer) >= 0
+
+
+@given(st.lists(st.text()))
+def test_any_log_says_fenced_or_not(lines: list[str]) -> None:
+    is_fenced(lines)
+
+
+@given(st.text())
+def test_any_text_is_an_entry_or_none(text: str) -> None:
+    parse_stat(text, "boot")
+    parse_ps(text)
