@@ -135,8 +135,8 @@ def test_slot_that_exists_is_made_one_for_failover_by_the_next_start(capture: Ca
     daemon = capture.running({"source": {"failover": True}})
 
     assert capture.query(query, capture.slot) == [(True,)]
-    daemon.until_position(capture.sql("insert into t values (1)"))
-    assert [event.after for event in capture.log().events] == [{"id": 1}]
+    capture.sql("insert into t values (1)")
+    assert [event.after for event in capture.settled(daemon).events] == [{"id": 1}]
 
 
 def wal(daemon: Daemon) -> dict[str, Any]:

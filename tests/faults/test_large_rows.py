@@ -26,7 +26,7 @@ def test_rows_of_1_10_and_many_mb_follow_the_policy_in_order_and_within_memory(c
 
     statements = [f"insert into t values ({n}, 'small', repeat('x', {size * _MB}))" for n, size in enumerate(sizes)]
     daemon.until_position(capture.sql(*statements, "update t set small = 'later' where id = 2"), within_s=240)
-    peak_bytes, events = daemon.rss_peak_bytes(), capture.log().events
+    peak_bytes, events = daemon.rss_peak_bytes(), capture.settled(daemon).events
 
     assert [event.after["id"] for event in events] == [0, 1, 2, 3, 4, 5, 2]
     assert [len(event.after.get("body", "")) // _MB for event in events[:6]] == [1, 10, 0, 1, 0, 10]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
+from tests.fixtures.beside import beside
 from tests.fixtures.caches import client_of
 from tests.fixtures.commands import cdc
 from tests.fixtures.daemon import CaptureSite, capture_site
@@ -69,9 +70,8 @@ class Workers:
 @contextmanager
 def written(dsn: str, draw: random.Random) -> Iterator[None]:
     """Rows of 300 keys come, change and go, whatever becomes of the connection."""
-    stop = threading.Event()
 
-    def work() -> None:
+    def work(stop: threading.Event) -> None:
         number = 0
         while not stop.is_set():
             with suppress(psycopg.Error), psycopg.connect(dsn, autocommit=True, connect_timeout=3) as session:
@@ -87,13 +87,8 @@ def written(dsn: str, draw: random.Random) -> Iterator[None]:
                         )
             stop.wait(0.3)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with beside(work):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def again(server: Any) -> Callable[[], None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fixtures.beside import beside
 from tests.fixtures.filetarget import FileTarget
 from tests.fixtures.sinkrig import SinkRig, key_bytes
 from tests.fixtures.sinkworker import WorkerProcess, worker_processes
@@ -31,21 +32,15 @@ def rig(kafka: KafkaServer, topic_prefix: str) -> SinkRig:
 @contextmanager
 def load(rig: SinkRig, keys: int = 60) -> Iterator[None]:
     """Rows all the while."""
-    stop = threading.Event()
 
-    def write() -> None:
+    def write(stop: threading.Event) -> None:
         begin = 1000
         while not stop.wait(0.02):
             rig.fill(30, keys=keys, begin=begin)
             begin += 30
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def rows(rig: SinkRig) -> dict[bytes, bytes]:

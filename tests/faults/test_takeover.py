@@ -37,7 +37,7 @@ def test_second_daemon_waits_and_never_disturbs_the_first(capture: CaptureSite) 
     assert walsender(capture) == reader
     assert not first.events("capture_waiting")
     assert not second.events("capture_started")
-    assert history_faults(oracle.changes(), capture.log(), KEYS) == []
+    assert history_faults(oracle.changes(), capture.settled(first), KEYS) == []
 
 
 def test_two_daemons_started_at_once_are_one_that_captures_and_one_that_waits(capture: CaptureSite) -> None:

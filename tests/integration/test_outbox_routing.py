@@ -11,7 +11,7 @@ from tests.fixtures.repairs import repaired
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.daemon import CaptureSite, Sections
 
 _MESSAGE: Final = (
     '{{"id": "00000000-0000-7000-8000-{number:012d}", "aggregate_type": "order", "aggregate_id": "1",'
@@ -60,6 +60,21 @@ def test_events_are_routed_once_beside_rows_over_kills(capture: CaptureSite) -> 
     assert {at: counted[f"{at[0]}-{at[1]}"] for at in ends if log.records[at]} == {
         at: len(log.records[at]) for at in ends if log.records[at]
     }
+
+
+def test_rows_of_before_are_done_with_where_that_is_said_and_those_since_are_events(capture: CaptureSite) -> None:
+    skipping: Sections = {"outbox": {"existing": "skip"}}
+    capture.sql("create table orders (id int primary key)", *made(), event(1).insert(), event(2).insert())
+    daemon = capture.running(skipping)
+    capture.sql(event(3).insert(), "insert into orders values (1)")
+    capture.settled(daemon)
+    daemon.kill()
+    capture.sql(event(4).insert())
+    log = capture.settled(capture.running(skipping))
+
+    assert numbers(log, capture) == [3, 4]
+    assert refused(log, capture) == []
+    assert capture.query("select count(*) from outbox.outbox") == [(4,)]
 
 
 def test_outbox_that_is_made_while_capture_runs_is_taken_with_what_is_in_it(capture: CaptureSite) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.fixtures.beside import beside
 from tests.fixtures.snapshots import INITIAL, SMALL_CHUNKS, complete, differences
 from tests.fixtures.waiting import until
 
@@ -42,7 +43,7 @@ def test_table_that_changes_in_the_middle_is_exact_in_the_end(capture: CaptureSi
     capture.sql(_MADE.format("t"), _FILLED.format("t"))
     daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:300")
     with _writer(capture):
-        _wait_for_the_middle(capture, daemon)
+        _wait_for_the_middle(daemon)
         capture.sql(*statements)
     log = complete(capture, daemon, "public.t")
 
@@ -54,7 +55,7 @@ def test_column_that_came_with_a_default_while_capture_was_down_is_read_of_every
     """It rewrites nothing, so where rows lie does not tell."""
     capture.sql(_MADE.format("t"), _FILLED.format("t"))
     daemon = capture.running(SMALL_CHUNKS, mutant="slow_chunks:300")
-    _wait_for_the_middle(capture, daemon)
+    _wait_for_the_middle(daemon)
     daemon.kill()
 
     capture.sql("alter table t add extra text not null default 'filled'")
@@ -73,7 +74,7 @@ def test_partition_that_is_attached_in_the_middle_is_read(capture: CaptureSite) 
     )
     daemon = capture.running({**SMALL_CHUNKS, "source": {"tables": ["public.t"]}}, mutant="slow_chunks:300")
 
-    _wait_for_the_middle(capture, daemon)
+    _wait_for_the_middle(daemon)
     capture.sql("alter table t attach partition apart for values from (1000) to (2000)")
     log = complete(capture, daemon, "public.t")
 
@@ -84,22 +85,16 @@ def test_partition_that_is_attached_in_the_middle_is_read(capture: CaptureSite) 
 @contextmanager
 def _writer(capture: CaptureSite) -> Iterator[None]:
     """Somebody who updates rows all the time."""
-    stop = threading.Event()
 
-    def write() -> None:
+    def write(stop: threading.Event) -> None:
         number = 0
         with capture.connect() as session:
             while not stop.wait(0.01):
                 number += 1
                 session.execute("update t set pad = pad || 'z' where id = %s", (number * 7 % _ROWS,))
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +127,7 @@ def test_table_is_read_again_after_ddl_that_the_stream_does_not_tell(
     assert daemon.stop() == 0
 
 
-def _wait_for_the_middle(capture: CaptureSite, daemon: Daemon) -> None:
-    """Until rows have joined, and others are left."""
-    until(lambda: any(record.op == "r" for record in capture.log().topic(capture.topic("t"))), "rows join")
+def _wait_for_the_middle(daemon: Daemon) -> None:
+    """Until rows have joined, and others are left. Asks the daemon: to read the topic takes longer than the middle."""
+    until(lambda: any(one["rows"] for one in daemon.status()["snapshots"]), "rows join")
     assert not daemon.events("snapshot_complete"), "too late"

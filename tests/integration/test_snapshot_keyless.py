@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from tests.fixtures.beside import beside
 from tests.fixtures.signals import answered, signal, snapshot_record
 from tests.fixtures.snapshots import complete
 from tests.fixtures.waiting import holds_for, until
@@ -46,19 +48,11 @@ def same(capture: CaptureSite, log: TopicLog) -> bool:
 @contextmanager
 def writing(dsn: str, writers: int = 4, commit: str = "local") -> Iterator[None]:
     """Sessions that insert, update and delete rows of `t`, which nothing tells apart."""
-    stop = threading.Event()
-    threads = [threading.Thread(target=_write, args=(dsn, number, stop, commit)) for number in range(writers)]
-    for thread in threads:
-        thread.start()
-    try:
+    with beside(*(partial(_write, dsn, number, commit) for number in range(writers))):
         yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
 
 
-def _write(dsn: str, number: int, stop: threading.Event, commit: str) -> None:
+def _write(dsn: str, number: int, commit: str, stop: threading.Event) -> None:
     with psycopg.connect(dsn) as session:
         session.execute(f"set synchronous_commit = {commit}".encode())
         for count in range(1 << 30):
