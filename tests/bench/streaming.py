@@ -28,6 +28,10 @@ _SOURCE: Final = "struct<commit_lsn: bigint, ordinal: int>"
 _ENVELOPE: Final = (
     f"op string, before struct<id: int>, after struct<{_ROW.replace(' ', ': ').replace(',: ', ', ')}>, source {_SOURCE}"
 )
+# A plain JVM's: our session raises them for its own kind of work.
+_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=5000 -XX:Tier4MinInvocationThreshold=600 -XX:Tier4CompileThreshold=15000"
+)
 _COLUMNS: Final = ("id", "a", "b", "kind", "total", "at", "ok")
 
 
@@ -41,6 +45,7 @@ def main() -> int:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.driver.extraJavaOptions": _COMPILER,
     }
     spark = open_session(
         SparkOptions(master="local[2]", memory="3g", options=options, scratch=machine.cache / "spark"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LATENCY_S: Final = 0.15
 # A late commit that comes a moment before or behind the rows of the later transaction does no harm.
 _ROUNDS: Final = 4
-# What the daemon itself says when it is first to see a transaction that was cut in two: it reads back what it committed.
+# What the daemon says when it is first to see a transaction that was cut in two: it reads back what it committed.
 _DAMAGED: Final = "ProgressDamaged"
 
 
