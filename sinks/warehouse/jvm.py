@@ -51,14 +51,14 @@ MODULE_OPTIONS: Final = (
 # A cut is work in bulk: nobody waits for a pause, and on two cores G1's threads take a tenth of the time.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC$")  # a JVM refuses two
-# C2 compiles loops that are really hot, and little else: all the code that plans a job is called often, and to compile
-# it well took the time of the cuts of the first minutes. 500 changes a second in 200,000 order lines were found by a
-# search after 4.9 s (median; 14.3 without these options), and 250,000 documents were recomputed in 2.4 s (3.2; 6.0
-# without C2 at all): 2 cores, one run of each, 2026-11-23.
+# C2 compiles what is really hot, and little else: all the code that plans a job is called often, and to compile it well
+# took the time of the cuts of the first minutes. 2 cores, 2026-11-24; in brackets the JVM's own 5000, 600 and 15000
+# and with ten times these: 500 changes a second are seen through a view after 3.7 and 4.4 s at p95 (6.1; 3.9 and 4.5);
+# rounds of 300,000 rows into a mirror, 71,755 to 95,552 changes a second (68,280 to 102,670; 45,495 to 96,829).
 COMPILER: Final = (
-    "-XX:Tier4InvocationThreshold=1000000",
-    "-XX:Tier4MinInvocationThreshold=200000",
-    "-XX:Tier4CompileThreshold=2000000",
+    "-XX:Tier4InvocationThreshold=100000",
+    "-XX:Tier4MinInvocationThreshold=20000",
+    "-XX:Tier4CompileThreshold=200000",
 )
 # Errors only, to a file of bounded size: what Spark prints belongs neither on stdout nor between our own log lines.
 LOG4J: Final = """\
