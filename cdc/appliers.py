@@ -22,6 +22,7 @@ from cdc.errors import UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.group import GroupConsumer
+from cdc.kafka.groupoffsets import GroupDealing
 from cdc.model.names import sink_group
 from cdc.reading import AtLsn, AtOffset, AtTime, Beginning, Now, Start
 from sinks.contract import Place, Target
@@ -34,6 +35,7 @@ from sinks.runner import SinkRunner
 from sinks.runnerparts import RunnerParts, Starts
 from sinks.schemabook import SchemaBook
 from sinks.statetopic import StateTopic
+from sinks.unowned import Unowned
 
 WATCH_S: Final = 60.0
 """Between looks for topics that were made again, and for tables that are new."""
@@ -92,19 +94,22 @@ def start_applied(
         closing.callback(letters.close)
         store = target or target_of(config, name, settings)
         closing.callback(store.close)
+        directory = TopicAdmin(config.kafka, client_id=f"{group}.admin")
+        unowned = Unowned(GroupDealing(config.kafka, group), directory.describe, clock) if instance else None
         runner = SinkRunner(
             RunnerParts(
                 why=Why(name, group),
                 settings=settings,
                 target=store,
                 letters=letters,
-                directory=TopicAdmin(config.kafka, client_id=f"{group}.admin"),
+                directory=directory,
                 schemas=schemas,
                 control=Control(state, clock),
                 places=ReadPlaces(state_of_places),
                 clock=clock,
                 observer=observer,
                 watch_s=watch_s,
+                unowned=unowned,
                 starts=None if replay is None else starts_of(reader, config.name, replay.start),
                 closing=closing.pop_all(),
             )

@@ -193,6 +193,7 @@ class SinkRunner:
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
             self._pause = parts.control.look()
+            self._look_at_unowned()
             if self._pause is None:
                 self._take_retries()
             self._tell_lag(now_s)
@@ -208,6 +209,14 @@ class SinkRunner:
         for name, (topic, _) in self._topics(of_topic).items():
             if topic.topic_id != of_topic[name]:
                 raise made_again(parts.why, name, found=topic.topic_id, wanted=of_topic[name])
+
+    def _look_at_unowned(self) -> None:
+        unowned, group = self._parts.unowned, self._joined()
+        left = unowned.look(group.member, self._subscribed) if unowned is not None else []
+        if left:
+            places = [f"{topic}-{partition}" for topic, partition in left]
+            log.get().warning("sink_partitions_unowned", partitions=places, doing="joining the group anew")
+            group.rejoin()
 
     def _take_retries(self) -> None:
         """Dead letters that somebody wants tried again; those whose key is busy wait for it."""

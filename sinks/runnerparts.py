@@ -16,6 +16,7 @@ from sinks.lanes import Bounds
 from sinks.marks import Why
 from sinks.observer import RunnerObserver, Unobserved
 from sinks.schemabook import SchemaSource
+from sinks.unowned import Unowned
 
 Starts: TypeAlias = Callable[[Sequence[Place]], Mapping[Place, int]]
 """Where partitions are read from that nobody has committed; one that is missing from its beginning."""
@@ -27,6 +28,7 @@ class Group(Protocol):
     @property
     def member(self) -> str: ...  # noqa: D102
     def subscribe(self, topics: Iterable[str]) -> None: ...  # noqa: D102
+    def rejoin(self) -> None: ...  # noqa: D102
     def poll(self, wait_s: float) -> Polled: ...  # noqa: D102
     def commit(self, positions: Mapping[Place, tuple[int, str]]) -> bool: ...  # noqa: D102
     def pause(self, places: Iterable[Place]) -> None: ...  # noqa: D102
@@ -62,7 +64,8 @@ class Directory(Protocol):
 class RunnerParts:
     """What a runner is made of. `closing` closes what was opened for it.
 
-    Every `watch_s` the topics are looked at: whether one was made again, and whether there are new ones.
+    Every `watch_s` the topics are looked at: whether one was made again, and whether there are new ones. `unowned`: for
+    a worker with an instance id.
     """
 
     why: Why
@@ -78,4 +81,5 @@ class RunnerParts:
     starts: Starts | None = None
     bounds: Bounds = field(default_factory=Bounds)
     watch_s: float = 60.0
+    unowned: Unowned | None = None
     closing: ExitStack = field(default_factory=ExitStack)

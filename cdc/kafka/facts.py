@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from cdc.model.event import Headers
 
@@ -28,6 +28,21 @@ READ_CONFIGS: Final = (
     "unclean.leader.election.enable",
 )
 """The topic settings our promises rest on; `TopicFacts.configs` has these and no others."""
+
+
+class Owner(NamedTuple):
+    """A member of a group and its partitions; `instance` is empty for one whose name does not stay over restarts."""
+
+    member: str
+    instance: str
+    places: frozenset[TopicPartition]
+
+
+class Dealt(NamedTuple):
+    """Which member of a group has which partitions. `stable`: nobody is coming or going."""
+
+    stable: bool
+    owners: frozenset[Owner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,7 @@ class GroupConsumer:
         self._group = group
         self._failure: TailraceError | None = None
         self._instance = instance
+        self._topics: list[str] = []
         self._mine: set[Place] = set()
         self._fresh: set[tuple[str | None, int | None]] = set()
         self._paused: set[Place] = set()
@@ -120,13 +121,18 @@ class GroupConsumer:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Take part in reading these topics from the next `poll` on."""
-        names = list(topics)
+        self._topics = list(topics)
         self._call(
             "join the group",
             lambda: self._consumer.subscribe(
-                names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             ),
         )
+
+    def rejoin(self) -> None:
+        """Leave the group and come again, which deals all partitions anew; ours are revoked in a `poll` to come."""
+        self._call("leave the group", self._consumer.unsubscribe)
+        self.subscribe(self._topics)
 
     def poll(self, wait_s: float) -> Polled:
         """What there is, after waiting up to `wait_s` for the first record; the membership is told meanwhile.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from cdc.clock import Clock, SystemClock
@@ -15,10 +16,12 @@ from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import options
 from cdc.kafka.errors import attempt, construct, of, translate
 from cdc.kafka.events import ClientEvents
+from cdc.kafka.facts import Dealt, Owner
 from cdc.kafka.facts import TopicPartition as Place
 from cdc.kafka.group import Committed
 
 ASK_S: Final = 15.0
+DEALING_S: Final = 5.0
 PATIENCE_S: Final = 20.0
 _AGAIN_S: Final = 0.2
 _NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND"})
@@ -120,6 +123,45 @@ class GroupAdmin:
     def _error(self, error: object, doing: str) -> TailraceError:
         attempt(lambda: self._client.poll(0))
         return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers)
+
+
+class GroupDealing:
+    """Who has which partitions of one group, asked without waiting."""
+
+    def __init__(self, kafka: Kafka, group: str) -> None:
+        self._group = group
+        events = ClientEvents()
+        config: dict[str, Any] = {
+            **options.admin_options(kafka, client_id=f"{group}.dealing"),
+            "error_cb": events.on_error,
+            "logger": events,
+        }
+        self._client = construct(lambda: AdminClient(config), kafka.options)
+        self._asked: Future[Any] | None = None
+
+    def look(self) -> Dealt | None:
+        """What the coordinator answered to an earlier call, once; None while it has not. Errors are no answer."""
+        attempt(lambda: self._client.poll(0))
+        if self._asked is None:
+            self._asked = self._client.describe_consumer_groups([self._group], request_timeout=DEALING_S)[self._group]
+        if not self._asked.done():
+            return None
+        asked, self._asked = self._asked, None
+        found, _ = attempt(lambda: asked.result(0))
+        return None if found is None else dealt_of(found)
+
+
+def dealt_of(found: Any) -> Dealt:
+    """What the description of a group says of its members."""
+    owners = [
+        Owner(
+            one.member_id,
+            one.group_instance_id or "",
+            frozenset((place.topic, place.partition) for place in one.assignment.topic_partitions),
+        )
+        for one in found.members
+    ]
+    return Dealt(found.state is ConsumerGroupState.STABLE, frozenset(owners))
 
 
 class GroupOffsets:

@@ -1,0 +1,58 @@
+"""A worker that dies between the two rounds of a rebalance leaves partitions to nobody; a broker deals them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from cdc.kafka.groupoffsets import GroupDealing
+from sinks.memory import MemoryTarget
+from tests.fixtures.dyingmember import dying_member
+from tests.fixtures.servers import KafkaServer
+from tests.fixtures.sinklogs import live
+from tests.fixtures.sinkrig import SinkRig, Worker
+from tests.fixtures.waiting import holds_for, until
+
+
+@pytest.fixture
+def rig(kafka: KafkaServer, topic_prefix: str) -> SinkRig:
+    return SinkRig(kafka.bootstrap, f"{topic_prefix}.public.t", partitions=2)
+
+
+@contextmanager
+def half_dealt(rig: SinkRig, target: MemoryTarget, *, looks: bool) -> Iterator[tuple[Worker, Worker]]:
+    """Two workers with an instance id each, one of which came after one that was killed between two rounds."""
+    with ExitStack() as ending:
+        dying = ending.enter_context(dying_member(rig, "a"))
+        ending.callback(dying.kill)
+        assert dying.stdout is not None
+        assert dying.stdout.readline() == "2\n"
+        second = ending.enter_context(rig.worker(target, instance="b", looks=looks))
+        assert dying.wait(60) == 9
+        yield ending.enter_context(rig.worker(target, instance="a", looks=looks)), second
+
+
+def test_partition_that_a_killed_worker_left_to_nobody_is_read_again(rig: SinkRig) -> None:
+    target = MemoryTarget()
+    with half_dealt(rig, target, looks=True) as (first, second):
+        rig.fill(100)
+        rig.until_level()
+
+        assert len(first.places) == len(second.places) == 1
+        assert live(target.held(rig.topic)) == rig.rows
+
+
+def test_broker_by_itself_leaves_such_a_partition_unread(rig: SinkRig) -> None:
+    """What the look is there for; when this fails, brokers have learnt it and `sinks.unowned` can go."""
+    with half_dealt(rig, MemoryTarget(), looks=False) as (first, second):
+        until(lambda: len(first.places) == 1, "it has what was left to it")
+        holds_for(lambda: len(first.places) == 1 and not second.places, "the other one is nobody's", seconds=8.0)
+
+        dealing = GroupDealing(rig.kafka, rig.group)
+        dealt = until(dealing.look, "the coordinator answers")
+        assert dealt is not None
+        assert dealt.stable
+        assert sorted(len(owner.places) for owner in dealt.owners) == [0, 1]
+        assert {owner.instance for owner in dealt.owners} == {"a", "b"}
