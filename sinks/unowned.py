@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from cdc.clock import Clock
+from cdc.errors import BrokerUnreachable
 from cdc.kafka.facts import Dealt, TopicFacts
 from sinks.contract import Place
 
@@ -45,7 +46,7 @@ class Unowned:
     def look(self, member: str, topics: Iterable[str]) -> list[Place]:
         """The partitions for which this worker has to join anew; mostly none. `topics`: all that the group reads.
 
-        Raises what `describe` does.
+        A broker that does not answer is asked again later. Raises what else `describe` does.
         """
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s:
@@ -54,7 +55,10 @@ class Unowned:
         if dealt is None:
             return []
         self._next_s = now_s + LOOK_EVERY_S
-        left = self._left(dealt, frozenset(topics)) if dealt.stable else []
+        try:
+            left = self._left(dealt, frozenset(topics)) if dealt.stable else []
+        except BrokerUnreachable:
+            return []
         before, self._suspect = self._suspect, dealt if left else None
         if not left or dealt != before:
             return []

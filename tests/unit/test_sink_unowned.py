@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cdc.errors import BrokerUnreachable
 from cdc.kafka.facts import Dealt, Owner, TopicFacts
 from sinks.unowned import AGAIN_S, LOOK_EVERY_S, Unowned, chosen
 from tests.fixtures.manual_clock import ManualClock
@@ -27,6 +28,7 @@ class Group:
     def __init__(self, *answers: Dealt | None) -> None:
         self.answers = list(answers)
         self.described = 0
+        self.away = 0
         self.clock = ManualClock()
 
     def look(self) -> Dealt | None:
@@ -34,6 +36,8 @@ class Group:
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts | None]:
         self.described += 1
+        if self.described <= self.away:
+            raise BrokerUnreachable("away")
         known = TopicFacts(topic="t", topic_id="x", partition_count=2, replication_factor=1, configs={})
         return {name: known if name == "t" else None for name in topics}
 
@@ -90,6 +94,12 @@ def test_coordinator_is_asked_at_most_every_few_seconds_and_topics_only_when_som
     assert len(group.answers) == 2
     assert group.seen_by("a") == [[], []]
     assert group.described == 2, "once for each of the two that looked"
+
+
+def test_broker_that_does_not_describe_its_topics_is_asked_again() -> None:
+    group = Group(HALF, HALF, HALF)
+    group.away = 1
+    assert group.seen_by("b") == [[], [], [("t", 0)]]
 
 
 def test_topic_that_is_gone_has_no_partitions() -> None:
