@@ -45,10 +45,13 @@ class Change(NamedTuple):
         offset: of that record, the version.
         key: as the topic has it, a JSON object.
         row: the row as a JSON object, bytes; None: the key is gone.
-        kept: columns whose value is not the event's own (`source.reselected`, `source.unchanged`): a store that holds
-            the key keeps what it has for them. Those of `unchanged` and `omitted` are not in `row` at all.
+        kept: columns whose value is not the event's own (`source.reselected`, `source.unchanged`) and that no earlier
+            record of the same life of the row gives: a store that holds the key keeps what it has for them. Those of
+            `unchanged` and `omitted` are not in `row` at all.
         schema_id: of the row; "" for a key that is gone.
         epoch, commit_lsn, ts_ms: of the event; ts_ms is its commit time.
+        lacks: columns of `source.unchanged` in a row that begins with this change: nothing has a value for them yet.
+            The store must not take them from an older row of the key.
     """
 
     topic: str
@@ -61,6 +64,7 @@ class Change(NamedTuple):
     epoch: int
     commit_lsn: int
     ts_ms: int
+    lacks: tuple[str, ...] = ()
 
 
 class Verdict(Enum):

@@ -1,8 +1,11 @@
-"""Records of the log -> what their keys are to be. Pure.
+"""Folds the records of a key into the change that a store has to apply. Pure.
 
-Only the newest record of a key counts. Where it does not have all values of its own (`source.reselected`,
-`source.unchanged`), they come from the record before it, as far as that is at hand; what is left a store keeps as it
-has it (`Change.kept`). A delete is an event and a tombstone behind it; either alone says that the key is gone.
+Only the newest record of a key counts. An update may borrow values (`source.reselected`, `source.unchanged`): they come
+from the key's earlier records, as far as those are at hand, and else from the store's own row (`Change.kept`). Nothing
+is borrowed over a delete, an insert or a snapshot row: there another row begins, and the store's row is not its past.
+A delete is an event and a tombstone behind it; either alone says that the key is gone.
+
+docs/howto/large-values.md states the rule; `cdc.verify.rule` has it a second time, record by record, as the check.
 """
 
 from __future__ import annotations
@@ -58,23 +61,27 @@ def by_key(records: Iterable[LogRecord]) -> dict[Key, list[LogRecord]]:
 
 
 def change_of(records: Sequence[LogRecord]) -> Change:
-    """What one key is to be after these records of it, in log order; at least one.
+    """Return what a key is after these records of it, in log order; at least one.
 
-    `epoch`, `commit_lsn` and `ts_ms` of a lone tombstone are 0: it does not say.
-    Raises TopicMismatch for a value that is no event of ours.
+    `epoch`, `commit_lsn` and `ts_ms` of a lone tombstone are 0: it does not have them.
+
+    Raises:
+        TopicMismatch: a value is not an event of Tailrace.
     """
     newest = records[-1]
     event = _event(newest)
-    if event is None:  # a tombstone: what it does not say, the delete before it does
+    if event is None:  # a tombstone: the delete event before it has the position
         event = _event(records[-2]) if len(records) > 1 else None
         return _gone(newest, event)
     if event.op == "d":
         return _gone(newest, event)
-    row, kept = bytes(event.after), event.source.unchanged + event.source.reselected
-    if kept and len(records) > 1:
-        row, kept = _completed(row, kept, records[:-1])
-    source = event.source
-    return Change(*_place(newest), row, kept, source.schema_id, source.epoch, source.commit_lsn, event.ts_ms)
+    row, source = bytes(event.after), event.source
+    kept = source.unchanged + source.reselected
+    lacks: tuple[str, ...] = ()
+    if kept:
+        row, kept, lacks = _completed(row, kept, records[:-1] if event.op == "u" else None)
+    place = _place(newest)
+    return Change(*place, row, kept, source.schema_id, source.epoch, source.commit_lsn, event.ts_ms, lacks)
 
 
 def merged(row: bytes, kept: Iterable[str], before: bytes) -> bytes:
@@ -84,13 +91,33 @@ def merged(row: bytes, kept: Iterable[str], before: bytes) -> bytes:
     return msgspec.json.encode(values)
 
 
-def _completed(row: bytes, kept: tuple[str, ...], before: Sequence[LogRecord]) -> tuple[bytes, tuple[str, ...]]:
-    """Take the values of `kept` from the key's records before, if they have them of their own."""
-    earlier = change_of(before)
-    if earlier.row is None:
-        return row, kept
-    still = tuple(column for column in kept if column in earlier.kept)
-    return merged(row, (column for column in kept if column not in earlier.kept), earlier.row), still
+def _completed(
+    row: bytes, borrowed: tuple[str, ...], before: Sequence[LogRecord] | None
+) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
+    """Take borrowed values from the key's earlier records; None: the row is new, so it has none.
+
+    Returns the row, the columns that the store keeps as it has them, and those that nothing has a value for. Of several
+    earlier values the oldest one counts: those that follow it are the same or were read later.
+    """
+    found: dict[str, msgspec.Raw] = {}
+    open_columns, begun = set(borrowed), before is None
+    for record in reversed(before or ()):
+        if begun or not open_columns:
+            break
+        event = _event(record)
+        if event is None or event.op == "d":
+            begun = True
+            break
+        values = _values(event.after)
+        found |= {column: values[column] for column in open_columns if column in values}
+        begun = event.op != "u"
+        open_columns &= {*event.source.unchanged, *event.source.reselected}
+    if found:
+        row = msgspec.json.encode(_values(row) | found)
+    if not begun:
+        return row, tuple(column for column in borrowed if column in open_columns), ()
+    there = _values(row)
+    return row, (), tuple(column for column in borrowed if column not in there)
 
 
 def _gone(record: LogRecord, event: _Envelope | None) -> Change:

@@ -59,6 +59,13 @@ class ConfluentRegistry:
         assert value is not None
         return AvroIds(ids.get(f"{topic}-key"), value)
 
+    def schema(self, schema_id: int) -> str:
+        """The text of the schema with this id. Raises RegistryUnreachable, RegistryRefused."""
+        found = self._ask("", "", lambda: self._client.get_schema(schema_id))
+        if found is None or found.schema_str is None:
+            raise self._refused("", "", f"it has no schema {schema_id}")
+        return found.schema_str
+
     def level(self) -> str:
         """The compatibility that subjects have unless they have their own. Raises as `register`."""
         return self._ask("", "", self._client.get_compatibility) or "none"

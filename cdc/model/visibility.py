@@ -36,6 +36,10 @@ class Snapshot:
         full = widened(xid, self.xmax)
         return full < self.xmax and full not in self.running
 
+    def ended_below(self, xid: int) -> bool:
+        """Whether every transaction with a 64-bit id below `xid` had ended, so that what it committed is visible."""
+        return self.xmax >= xid and all(one >= xid for one in self.running)
+
 
 def widened(xid: int, near: int) -> int:
     """The number nearest to `near` whose low 32 bits are `xid`; no two living transactions are 2^31 apart."""

@@ -13,26 +13,34 @@ import psycopg
 from psycopg import sql
 
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import Snapshot, widened
 from cdc.replication import catalog
 from cdc.replication.connect import Connection
 from cdc.replication.table import SourceTable
 from cdc.verify.rows import Row, canonical, row_of
-from cdc.verify.source import Shape
+from cdc.verify.source import Shape, rows_of
 
 PAGE_ROWS: Final = 5_000
 
 _BEGIN: Final = "begin isolation level repeatable read, read only; set local row_security = off"
+# age() of a normal id counts from the next one that is given out. It takes no id itself, and needs no right.
+_SNAPSHOT: Final = "select pg_catalog.pg_current_snapshot()::text, pg_catalog.age('3'::pg_catalog.xid) + 3::int8"
 Keys: TypeAlias = Mapping[bytes, Row]
 """Rows by key in normal form."""
 
 
 class Moment(NamedTuple):
-    """Rows of some keys, as of a snapshot; `lsn`: every transaction it sees has its commit record below."""
+    """Rows of some keys, as of a snapshot.
+
+    Attributes:
+        lsn: every transaction that the snapshot sees has its commit record below.
+        next_xid: every transaction that began before this moment was asked for has a lower id; 64 bits.
+    """
 
     snapshot: Snapshot
     lsn: Lsn
     rows: Keys
+    next_xid: int = 0
 
 
 class KeyedRows:
@@ -64,7 +72,7 @@ class KeyedRows:
         try:
             self._connection.execute(_BEGIN)
             with catalog.reading("read the WAL position"):
-                row = self._connection.execute("select pg_current_snapshot()::text").fetchone()
+                row = self._connection.execute(_SNAPSHOT).fetchone()
             rows: Keys
             if texts is None:
                 wanted = set(keys)
@@ -77,7 +85,8 @@ class KeyedRows:
                 at = self._connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
             assert row is not None
             assert at is not None
-            return Moment(Snapshot.parse(row[0]), Lsn.parse(at[0]), rows)
+            snapshot = Snapshot.parse(row[0])
+            return Moment(snapshot, Lsn.parse(at[0]), rows, widened(row[1], snapshot.xmax))
         finally:
             if not self._connection.closed:
                 self._connection.execute("rollback")
@@ -85,11 +94,11 @@ class KeyedRows:
     def _select(self, condition: sql.Composable) -> sql.Composed:
         shape = self._shape
         where = sql.SQL("({}) and ({})").format(sql.SQL(shape.where or "true"), condition)
-        return sql.SQL("select (select pg_catalog.to_{}(r)::text from (select {}) r), {} from {} where {}").format(
+        return sql.SQL("select (select pg_catalog.to_{}(r.*)::text from (select {}) r), {} from {} where {}").format(
             shape.whole,
             shape.shown,
             sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in self._table.key),
-            sql.Identifier(self._table.namespace, self._table.name),
+            rows_of(self._table),
             where,
         )
 

@@ -1,6 +1,7 @@
-"""What each key of a topic is to be, as far as the topic was read: external memory, as large as the topic.
+"""Keeps the expected state of each key of a topic, as far as the topic was read. On disk, as large as the topic.
 
-In SQLite's private temporary database, as `cdc.verify.fold` has it. Deleted keys stay, with the record that said so.
+`cdc.verify.rule` gives the states. They lie in SQLite's private temporary database, as in `cdc.verify.fold`. Deleted
+keys stay, with the record that deleted them.
 """
 
 from __future__ import annotations
@@ -9,47 +10,41 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import xxhash
 
 from cdc.progress.restore import LogRecord
+from cdc.verify.events import JSON, Format, checked_key
 from cdc.verify.fold import CACHE_KIB, IN_MAX
+from cdc.verify.rule import Event, State, after
 from sinks.contract import Change
-from sinks.fold import by_key, change_of, merged
 
 _SCHEMA: Final = """
 create table latest (
     name blob primary key, key blob not null, topic_partition integer not null, at integer not null,
     row blob, kept text not null,
     schema_id text not null, epoch integer not null, lsn integer not null, ts_ms integer not null,
-    xid integer, omitted text not null, seen integer not null default 0
+    xid integer, read integer not null, absent text not null, seen integer not null default 0
 ) without rowid
 """
 _STRANGE: Final = "create table strange (name text primary key, at integer) without rowid"
-_COLUMNS: Final = "name, key, topic_partition, at, row, kept, schema_id, epoch, lsn, ts_ms, xid, omitted"
-_PUT: Final = f"insert or replace into latest ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
-
-
-class _Source(msgspec.Struct, frozen=True):
-    txId: int | None = None  # noqa: N815 - Debezium's name
-    omitted: tuple[str, ...] = ()
-
-
-class _Event(msgspec.Struct, frozen=True):
-    source: _Source
+_COLUMNS: Final = "name, key, topic_partition, at, row, kept, schema_id, epoch, lsn, ts_ms, xid, read, absent"
+_PUT: Final = f"insert or replace into latest ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
 
 
 class Known(NamedTuple):
     """A key.
 
     Attributes:
-        xid: the transaction of its last event, 32 bits; None for a row of a snapshot.
-        omitted: columns that capture left out of the row because it was too large.
+        change: what a store is to have. `kept` are the columns that cannot be compared (`State.unsure`).
+        xid: the transaction of its last event, 32 bits; None when the log does not have it.
+        absent: columns that the row lacks although the table has them.
+        read: its last event is a row that was read from the table, not a change.
     """
 
     change: Change
     xid: int | None
-    omitted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    read: bool = False
 
 
 class Sample:
@@ -65,17 +60,16 @@ class Sample:
         return self.share >= 1.0 or xxhash.xxh3_64_intdigest(key, self.seed) < self._below
 
 
-def _as_it_is(key: bytes) -> bytes:
-    return key
-
-
 class Latest:
     """One topic. Close it. `named` gives the name under which a key is asked for; no two keys have the same."""
 
-    def __init__(self, topic: str, sample: Sample, named: Callable[[bytes], bytes] = _as_it_is) -> None:
+    def __init__(
+        self, topic: str, sample: Sample, named: Callable[[bytes], bytes] | None = None, form: Format = JSON
+    ) -> None:
         self.topic = topic
+        self._form = form
         self._sample = sample
-        self._named = named
+        self._named = named or form.key
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("pragma journal_mode = off")
         self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
@@ -88,12 +82,16 @@ class Latest:
         self._db.close()
 
     def take(self, batch: Iterable[LogRecord]) -> None:
-        """The next records, in order per partition. Raises TopicMismatch for one that is none of ours."""
-        named = ((self._named(key), records) for (_, _, key), records in by_key(batch).items())
+        """Apply the next records, in order per partition. Raises TopicMismatch for one that is not ours."""
+        named = ((self._named(key), records) for key, records in of_keys(batch).items())
         found = {name: records for name, records in named if self._sample.has(name)}
         before = self.get(list(found))
-        put = [(name, known_after(records, before.get(name))) for name, records in found.items()]
+        put = [(name, self.states(records, before.get(name))[-1]) for name, records in found.items()]
         self._db.executemany(_PUT, [_row(name, known) for name, known in put])
+
+    def states(self, records: Sequence[LogRecord], before: Known | None) -> list[Known]:
+        """A key behind each of these records of it; `before` is what was known in front of them."""
+        return states_after(records, before, self._form)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, Known]:
         """What is known of these keys, dead ones too."""
@@ -142,47 +140,44 @@ class Latest:
         return int(count)
 
     def _known(self, row: tuple[Any, ...]) -> Known:
-        _, key, partition, at, image, kept, schema_id, epoch, lsn, ts_ms, xid, omitted = row
+        _, key, partition, at, image, kept, schema_id, epoch, lsn, ts_ms, xid, read, absent = row
         change = Change(self.topic, partition, at, key, image, _split(kept), schema_id, epoch, lsn, ts_ms)
-        return Known(change, xid, _split(omitted))
+        return Known(change, xid, _split(absent), bool(read))
 
 
-def known_after(records: Sequence[LogRecord], before: Known | None) -> Known:
-    """A key behind these records of it; `before` is what was known in front of them."""
-    change = change_of(records)
-    source = _source(records)
-    if source is None:  # a tombstone alone belongs to the delete before it
-        return Known(change, None if before is None else before.xid)
-    if change.row is None or not change.kept or before is None or before.change.row is None:
-        return Known(change, source.txId, source.omitted)
-    unknown = before.change.kept
-    row = merged(change.row, (column for column in change.kept if column not in unknown), before.change.row)
-    kept = tuple(column for column in change.kept if column in unknown)
-    omitted = {*source.omitted, *(column for column in change.kept if column in before.omitted)}
-    return Known(change._replace(row=row, kept=kept), source.txId, tuple(sorted(omitted)))
-
-
-def states_after(records: Sequence[LogRecord], before: Known | None) -> list[Known]:
-    """The same, behind each of the records."""
+def states_after(records: Sequence[LogRecord], before: Known | None, form: Format = JSON) -> list[Known]:
+    """A key behind each of these records of it; `before` is what was known in front of them."""
     found: list[Known] = []
     for record in records:
-        before = known_after([record], before)
+        before = _known_after(record, form.event(record), before)
         found.append(before)
     return found
 
 
-def _source(records: Sequence[LogRecord]) -> _Source | None:
-    """Of the last event."""
-    values = (record[5] for record in reversed(records))
-    value = next((value for value in values if value is not None), None)
-    return None if value is None else msgspec.json.decode(value, type=_Event).source
+def of_keys(batch: Iterable[LogRecord]) -> dict[bytes, list[LogRecord]]:
+    """The records of each key of one topic, in their order. Raises TopicMismatch for a record without a key."""
+    found: dict[bytes, list[LogRecord]] = {}
+    for record in batch:
+        found.setdefault(checked_key(record), []).append(record)
+    return found
+
+
+def _known_after(record: LogRecord, event: Event, before: Known | None) -> Known:
+    topic, partition, offset = record[:3]
+    then = None if before is None else State(before.change.row, before.change.kept, before.absent)
+    row, unsure, absent = after(event, then)
+    place = (topic, partition, offset, checked_key(record))
+    change = Change(*place, row, unsure, event.schema_id, event.epoch, event.commit_lsn, event.ts_ms)
+    if not event.op and before is not None and before.change.row is None:
+        return Known(change, before.xid, (), before.read)  # the tombstone of the delete before it
+    return Known(change, event.xid, absent, event.op == "r")
 
 
 def _row(name: bytes, known: Known) -> tuple[object, ...]:
     change = known.change
     place = (name, change.key, change.partition, change.offset, change.row, "\0".join(change.kept))
     event = (change.schema_id, change.epoch, change.commit_lsn, change.ts_ms)
-    return (*place, *event, known.xid, "\0".join(known.omitted))
+    return (*place, *event, known.xid, known.read, "\0".join(known.absent))
 
 
 def _split(columns: str) -> tuple[str, ...]:

@@ -24,9 +24,8 @@ from cdc.encode.partition import partition_of
 from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.judge import Kind, judge
-from cdc.verify.latest import Known, Latest, Sample, states_after
+from cdc.verify.latest import Known, Latest, Sample, of_keys
 from sinks.contract import Change, Content, Excuse, Held, Lossy, Place, Target, Topic, Verdict
-from sinks.fold import by_key
 
 LOOK_KEYS: Final = 500  # of one question to the store
 ROUND_KEYS: Final = 20_000  # suspects of one round; their keys, and what came after of them, are in memory
@@ -244,13 +243,15 @@ class _Check:
             if one is None or one.content is None or one.version >= self._at[place]:
                 need.setdefault(place, set()).add(key)
         start = {place: self._at[place] for place in need}
+        keys = set[bytes]().union(*need.values())
         records: dict[bytes, list[LogRecord]] = {}
         for batch in self._sides.reader.read(start, {place: ends[place] for place in need}):
-            for (topic, partition, key), of_key in by_key(batch).items():
-                if key in need[(topic, partition)]:
+            for key, of_key in of_keys(batch).items():
+                if key in keys:
                     records.setdefault(key, []).extend(of_key)
         return {
-            key: [state.change for state in states_after(of_key, known.get(key))] for key, of_key in records.items()
+            key: [state.change for state in self._latest.states(of_key, known.get(key))]
+            for key, of_key in records.items()
         }
 
     def _repair(self, differing: Mapping[bytes, _Suspect]) -> None:

@@ -58,6 +58,12 @@ order by attnum
 """
 
 
+def rows_of(table: SourceTable) -> sql.Composed:
+    """The table in a FROM: with its partitions, without tables that inherit from it, which have topics of their own."""
+    only = sql.SQL("" if table.partitioned else "only ")
+    return sql.SQL("{}{}").format(only, sql.Identifier(table.namespace, table.name))
+
+
 class SourceRows:
     """One moment of the source. Made by `open_source`."""
 
@@ -111,9 +117,10 @@ class SourceRows:
         shape = self.shape(table)
         if shape is None:
             return None
-        query = sql.SQL("select pg_catalog.to_{}(r)::text from (select {} from {}{}) r")
+        # `r.*` is the row; `r` alone would be a column of that name where the table has one.
+        query = sql.SQL("select pg_catalog.to_{}(r.*)::text from (select {} from {}{}) r")
         where = sql.SQL(f" where {shape.where}") if shape.where else sql.SQL("")
-        text = query.format(shape.whole, shape.shown, sql.Identifier(table.namespace, table.name), where)
+        text = query.format(shape.whole, shape.shown, rows_of(table), where)
         return _Query(text, shape.arrays)
 
     def _shown(self, name: str, kind: str, foreign: bool, is_array: bool) -> sql.Composed:  # noqa: FBT001 - a row of the catalog

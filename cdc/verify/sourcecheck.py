@@ -7,6 +7,9 @@
        S already cannot be told from a wrong one yet. Wrong twice with no event and no write in between, it differs.
 
 What changes meanwhile is looked at again until time is up: then it is undecided.
+
+Records of the format ``flat`` do not name their transaction. Such an event counts as visible once every transaction has
+ended that had begun when the log had the event (`_Horizon`).
 """
 
 from __future__ import annotations
@@ -21,13 +24,13 @@ from cdc.lsn import Lsn
 from cdc.model.visibility import Snapshot
 from cdc.progress.restore import LogRecord
 from cdc.verify.cut import CutIndex
+from cdc.verify.events import JSON, Format
 from cdc.verify.findings import TableFindings
 from cdc.verify.judge import Kind
 from cdc.verify.keyedrows import Keys, Moment
-from cdc.verify.latest import Known, Latest, Sample, states_after
+from cdc.verify.latest import Known, Latest, Sample, of_keys
 from cdc.verify.rows import Row, canonical, row_of
 from cdc.verify.sinkcheck import Reader, slices
-from sinks.fold import by_key
 
 ROUND_KEYS: Final = 5_000
 ROUND_S: Final = 0.5
@@ -53,6 +56,7 @@ class SourceSides:
         repair: has capture read these keys of the table again, keys as the topic has them, and delete those that the
             table does not have; returns those it asked for. None: nothing is mended.
         decide_s: how long suspects are looked at.
+        form: of each topic's records.
     """
 
     reader: Reader
@@ -61,6 +65,7 @@ class SourceSides:
     sample: Sample
     repair: Callable[[str, Sequence[bytes]], Sequence[bytes]] | None = None
     decide_s: float = DECIDE_S
+    form: Callable[[str], Format] = lambda _: JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,27 @@ class _Suspect:
 
 
 def normal_key(key: bytes) -> bytes:
-    """A key of a topic in the form in which rows are asked for."""
+    """A key in JSON, in the form in which rows are asked for."""
     return canonical(row_of(key))
+
+
+class _Horizon:
+    """Up to where the log has only transactions that are visible to everybody by now."""
+
+    def __init__(self) -> None:
+        self._visible: dict[int, int] = {}
+        self._next: tuple[int, dict[int, int]] | None = None
+
+    def take(self, moment: Moment, at: Mapping[int, int]) -> None:
+        """Learn from a snapshot; `at`: how far the log had been read before it was taken."""
+        if self._next is not None and moment.snapshot.ended_below(self._next[0]):
+            self._visible, self._next = self._next[1], None
+        if self._next is None:
+            self._next = (moment.next_xid, dict(at))
+
+    def has(self, known: Known) -> bool:
+        """Whether the key's last event is visible."""
+        return known.change.offset < self._visible.get(known.change.partition, 0)
 
 
 class SourceCheck:
@@ -87,7 +111,9 @@ class SourceCheck:
         self._topic = topic
         self._rows = rows
         self._told = told
-        self._latest = Latest(topic, sides.sample, normal_key)
+        self._form = sides.form(topic)
+        self._latest = Latest(topic, sides.sample, self._name, self._form)
+        self._horizon = _Horizon()
         self._at: dict[int, int] = {}
         self._found = TableFindings(table=table, topic=topic)
 
@@ -105,6 +131,9 @@ class SourceCheck:
             self._settle(some)
         return self._found
 
+    def _name(self, key: bytes) -> bytes:
+        return normal_key(self._form.key(key))
+
     def _fold(self, index: CutIndex, watched: frozenset[bytes] = frozenset()) -> dict[bytes, list[LogRecord]]:
         """Fold on to a cut; the records of these keys that came."""
         until = {(self._topic, at): account.next_offset for at, account in index.topic(self._topic).items()}
@@ -116,8 +145,8 @@ class SourceCheck:
             self._latest.take(batch)
             count += len(batch)
             self._told("fold", count)
-            for (_, _, key), of_key in by_key(batch).items() if watched else ():
-                if (name := normal_key(key)) in watched:
+            for key, of_key in of_keys(batch).items() if watched else ():
+                if (name := self._name(key)) in watched:
                     came.setdefault(name, []).extend(of_key)
         self._at.update({place[1]: end for place, end in until.items()})
         return came
@@ -180,16 +209,18 @@ class SourceCheck:
         """Those that are wrong at this moment, and those of which this moment cannot tell."""
         before = self._latest.get(keys)
         moment = self._rows.moment(keys)
+        self._horizon.take(moment, self._at)
         came = self._fold(self._sides.cut(moment.lsn), frozenset(keys))
         wrong: dict[bytes, _Suspect] = {}
         unclear: list[bytes] = []
         for key in keys:
             known = before.get(key)
-            states = [known, *states_after(came.get(key, ()), known)]
+            states = [known, *self._latest.states(came.get(key, ()), known)]
             row = moment.rows.get(key)
-            event = as_of(moment.snapshot, states)
+            event = as_of(moment.snapshot, states, self._horizon.has)
             if isinstance(event, Unclear):
-                unclear.append(key)
+                if key in came or differs(row, known) is not None:
+                    unclear.append(key)
                 continue
             kind = differs(row, event)
             if kind is not None:
@@ -202,19 +233,22 @@ class Unclear:
     """The log does not say what a snapshot sees."""
 
 
-def as_of(snapshot: Snapshot, states: Sequence[Known | None]) -> Known | Unclear | None:
+def as_of(
+    snapshot: Snapshot, states: Sequence[Known | None], visible: Callable[[Known], bool]
+) -> Known | Unclear | None:
     """What a key was to the snapshot; None when the log has nothing of it by then. Pure.
 
     Args:
         snapshot: everything that it sees is among the states.
         states: the first as the log was before the snapshot was taken, then one behind each record.
+        visible: whether the first state's event, which names no transaction, is seen by the snapshot.
     """
     for at, state in reversed(list(enumerate(states))):
         if state is None:
             return None
         if state.xid is None and at:
-            return Unclear()  # a row that was read again, at a moment that the log does not tell
-        if state.xid is None or snapshot.sees(state.xid):
+            return Unclear()  # a row that was read again, or a change, at a moment that the log does not tell
+        if snapshot.sees(state.xid) if state.xid is not None else state.read or visible(state):
             return state
     return Unclear()
 
@@ -230,6 +264,6 @@ def differs(row: Row | None, known: Known | None) -> Kind | None:
     if known is None or known.change.row is None:
         return Kind.MISSING
     there = row_of(known.change.row)
-    left_out = {*known.omitted, *known.change.kept}
+    left_out = {*known.absent, *known.change.kept}
     same = all(there.get(column) == value for column, value in row.items() if column not in left_out)
     return None if same else Kind.DIFFERENT

@@ -100,16 +100,18 @@ class CacheTarget:
     def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """See `Target`."""
         outcomes: list[Outcome | None] = [None] * len(changes)
-        gone, whole, partial = [], [], []
+        gone, whole, partial, hidden = [], [], [], []
         for index, change in enumerate(changes):
             if change.row is None or self._settings.mode == "invalidate":
                 gone.append(index)
+            elif change.lacks and self._loses_rows:
+                hidden.append(index)  # a missing row is a miss; readers would take one that lacks a column for whole
             elif change.kept and self._settings.mode == "value":
                 partial.append(index)
             else:
                 whole.append(index)
         calls, members = [], []
-        for indexes, build in ((gone, self._gone), (whole, self._rows)):
+        for indexes, build in ((gone, self._gone), (hidden, self._hidden), (whole, self._rows)):
             for chunk in _chunks(indexes, changes):
                 calls.append(build([changes[index] for index in chunk]))
                 members.append(chunk)
@@ -310,6 +312,11 @@ class CacheTarget:
         names = self._names(changes)
         packed = msgspec.msgpack.encode([self._mark(change) for change in changes])
         return Call(scripts.GONE, names, [self._gone_ms, packed])
+
+    def _hidden(self, changes: Sequence[Change]) -> Call:
+        """Remove rows and leave their versions, which stay for as long as those of rows."""
+        packed = msgspec.msgpack.encode([self._mark(change) for change in changes])
+        return Call(scripts.GONE, self._names(changes), [self._mark_ms, packed])
 
     def _rows(self, changes: Sequence[Change]) -> Call:
         packed: list[object] = []  # as texts, for the server's MessagePack knows no others
