@@ -75,6 +75,7 @@ class Desk:
         """Wire it to the capture thread's planner.
 
         Args:
+            merger: has the state of all snapshots.
             plan: makes the transcoder of a relation that is read before the stream shows it.
             epoch: of the log, for the stamps of rows that join.
             reach: where the topic of a table ends with the commit that is under way.
