@@ -31,8 +31,6 @@ from snapshot.window import Touch, Verdict
 
 _BUSY_WAIT_S: Final = 0.005  # how late a chunk may be noticed on one
 _JOIN_ROWS: Final = 2000  # looked at in one go: what the stream waits for, some 10 ms
-# In `source` of a record that lacks values; inside a string its quotes are escaped.
-_UNCHANGED: Final = b'"unchanged":['
 
 
 @runtime_checkable
@@ -70,15 +68,19 @@ class Desk:
         plan: Callable[[Relation, Lsn], PlannedRelation | None],
         *,
         epoch: int,
-        incomplete: bool,
         reach: Callable[[str], Bounds] = lambda _: {},
         copied: CopiedRows | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`incomplete`: records may lack values that the stream does not have. `check` raises what readers met.
+        """Wire it to the capture thread's planner.
 
-        `reach` says where the topic of a table ends with the commit that is under way. `copied` knows which rows of
-        tables without a key are in the log already.
+        Args:
+            merger: has the state of all snapshots.
+            plan: makes the transcoder of a relation that is read before the stream shows it.
+            epoch: of the log, for the stamps of rows that join.
+            reach: where the topic of a table ends with the commit that is under way.
+            copied: which rows of tables without a key are in the log already.
+            check: raises the error that a reader stopped with.
         """
         self.boundary = Lsn(0)
         self.joined: Callable[[int], None] = lambda _: None
@@ -89,7 +91,6 @@ class Desk:
         self._plan = plan
         self._epoch = epoch
         self._reach = reach
-        self._incomplete = incomplete
         self._copied = copied or CopiedRows({})
         self._lock = threading.Lock()
         self._buffers: dict[str, TopicBuffer] = {}
@@ -283,20 +284,17 @@ class Desk:
 
     def _collect(self, touching: _Touching) -> None:
         for table, marks in touching.marks.items():
-            partitions = self._buffers[table].partitions
-            for index, records in enumerate(partitions):
-                if len(records) == marks[index]:
-                    continue
-                new = records[marks[index] :]
-                marks[index] = len(records)
-                if table in touching.emptied:
-                    continue  # no row of a chunk outlives that
-                touching.keys.setdefault(table, set()).update(key for key, _, _ in new if key is not None)
-                if self._incomplete:
+            buffer = self._buffers[table]
+            for index, records in enumerate(buffer.partitions):
+                first, marks[index] = marks[index], len(records)
+                if first == len(records) or table in touching.emptied:
+                    continue  # no row of a chunk outlives a TRUNCATE
+                new = {at: key for at, (key, _, _) in enumerate(records[first:], first) if key is not None}
+                touching.keys.setdefault(table, set()).update(new.values())
+                if buffer.incomplete or table in touching.partial:
                     partial = touching.partial.setdefault(table, set())
-                    for key, value, _ in new:
-                        lacking = key is not None and value is not None and _UNCHANGED in value
-                        (partial.add if lacking else partial.discard)(key or b"")
+                    for at, key in new.items():
+                        (partial.add if (index, at) in buffer.incomplete else partial.discard)(key)
 
     def _refresh(self) -> None:
         self._tracked = self._merger.tracked

@@ -273,11 +273,12 @@ def _check_format(config: Config, where: str) -> None:
         return
     for key, value, instead in (
         ("toast.mode", config.toast.mode, "reselect"),
+        *((f'toast.tables."{pattern}"', mode, "reselect") for pattern, mode in config.toast.tables.items()),
         ("capture.oversize", config.capture.oversize, "stop"),
     ):
         if value == "omit":
             raise ConfigError(
-                f'{form} takes complete rows, and {key} = "omit" leaves columns out of them',
+                f'{form} takes complete rows, and {key} = "omit" leaves columns out of them for good',
                 hint=f'set {key} = "{instead}", or encode.format = "json", whose records name such columns',
             )
     if config.encode.format == "avro":

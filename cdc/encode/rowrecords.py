@@ -257,12 +257,19 @@ class RowRecords(ABC):
         return self._note_hole(frame, new_key, (b"c", new, row, given))
 
     def _note_hole(self, frame: bytes, key: bytes | None, parts: _Parts) -> int:
-        """The record put last may lack columns: have them asked for. With REPLICA IDENTITY FULL none is missing."""
+        """The record put last may lack columns: have them read, or mark it as incomplete.
+
+        With REPLICA IDENTITY FULL none is missing.
+        """
         _, after, (stamp, _, _), _ = parts
-        if self._holes is None or key is None or NOT_SENT not in after:
+        if key is None or NOT_SENT not in after:
+            return 0
+        partition = partition_of(key, self._partition_count)
+        records = self._partitions[partition]
+        if self._holes is None:
+            self._buffer.incomplete.add((partition, len(records) - 1))
             return 0
         missing = tuple(index for index, value in enumerate(after) if value == NOT_SENT)
-        records = self._partitions[partition_of(key, self._partition_count)]
         fill = partial(self._fill, records, len(records) - 1, parts)
         relation, key_columns = self.schema.relation, self.schema.key
         assert stamp.xid is not None

@@ -21,14 +21,25 @@ class TopicBuffer:
     """Records of one topic that wait for the publisher, per partition, in order.
 
     The transcoder appends, the publisher takes and clears; both run in the capture thread.
+
+    Attributes:
+        incomplete: (partition, index) of records that lack values and get none before they are published. Only the
+            transcoder knows: what such a record looks like depends on the format.
     """
 
-    __slots__ = ("compacted", "partitions", "topic")
+    __slots__ = ("compacted", "incomplete", "partitions", "topic")
 
     def __init__(self, topic: str, partition_count: int, *, compacted: bool = True) -> None:
         self.topic = topic
         self.compacted = compacted
         self.partitions: list[list[Record]] = [[] for _ in range(partition_count)]
+        self.incomplete: set[tuple[int, int]] = set()
+
+    def clear(self) -> None:
+        """Forget the records, which Kafka's client has now."""
+        for records in self.partitions:
+            records.clear()
+        self.incomplete.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ class KafkaPublisher:
             for index, records in enumerate(buffer.partitions):
                 if records:
                     self._write_partition((topic, index), records)
-                    records.clear()
+            buffer.clear()
 
     def submit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
         """See `cdc.contracts.Publisher.submit`."""

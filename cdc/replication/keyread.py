@@ -152,7 +152,7 @@ def _places(connection: Connection, oids: Sequence[int]) -> dict[int, _Place]:
             raise SourceRefused(
                 f"role {role!r} may not read all rows of {place.shown}, so large values that an update "
                 "did not change cannot be read again",
-                hint='grant it, or leave such values out with [toast] mode = "omit"',
+                hint='grant it; with encode.format = "json", [toast] mode = "omit" leaves such values out instead',
                 command=grant.format(sql.Identifier(namespace), place.name, sql.Identifier(role)).as_string(connection),
                 table=place.shown,
             )

@@ -84,12 +84,10 @@ class Snapshots:
             if config.snapshot.wants(table.table) or (before is not None and before.sweep):
                 self._merger.begin(table.table, table.oid, at, before.sweep if before is not None else ())
         topics = {table.table: data_topic(config.name, table.namespace, table.name) for table in tables}
-        incomplete = "omit" in {config.toast.mode, *config.toast.tables.values()}
         self.desk = Desk(
             self._merger,
             plan,
             epoch=epoch,
-            incomplete=incomplete,
             reach=lambda table: ledger.reach(topics[table]),
             copied=CopiedRows({table: copy for table, copy in copies.items() if copy.l_hi > at}),
             check=self._check,

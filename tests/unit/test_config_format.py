@@ -27,6 +27,10 @@ def test_format_is_debeziums_envelope_by_default() -> None:
     ("section", "message"),
     [
         ('[toast]\nmode = "omit"\n', 'takes complete rows, and toast.mode = "omit" leaves columns out'),
+        (
+            '[toast]\ntables = {"public.a" = "reselect", "public.docs_*" = "omit"}\n',
+            'takes complete rows, and toast.tables."public.docs_*" = "omit" leaves columns out',
+        ),
         ('[capture]\noversize = "omit"\n', 'takes complete rows, and capture.oversize = "omit" leaves columns out'),
         ('[sinks.lake]\nkind = "warehouse"\npath = "lake"\n', "sinks.lake needs Debezium's envelope in JSON"),
     ],

@@ -44,7 +44,7 @@ def test_status_says_what_a_table_waits_for_and_only_that_table() -> None:
 
 
 def test_reader_that_is_stopped_while_it_waits_for_the_capture_thread_ends_quietly() -> None:
-    desk = Desk(Merger(), lambda *_: None, epoch=1, incomplete=False)
+    desk = Desk(Merger(), lambda *_: None, epoch=1)
     (stop := threading.Event()).set()
 
     assert desk.key_of(Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ())), stop) is None
