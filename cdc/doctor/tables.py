@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from cdc.config.settings import Config
@@ -12,6 +12,7 @@ from cdc.doctor.sqltext import ident, name_of
 from cdc.doctor.tomltext import table_pattern, toml_string
 from cdc.model.relation import ReplicaIdentity
 from cdc.patterns import chosen
+from cdc.replication.eligibility import key_statement
 from cdc.replication.table import Leaf, SourceTable
 
 RESERVED_SCHEMAS: Final = ("events", "views")
@@ -114,7 +115,7 @@ def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
             f"in cdc.toml, source.tables: add {table_pattern(table, exclude=True)}, "
             f"or source.keyless: add {table_pattern(table)}"
         )
-        yield _finding(Level.ERROR, "key", table, text, sql=_make_key(table, candidates), command=command)
+        yield _finding(Level.ERROR, "key", table, text, sql=key_statement(table, candidates), command=command)
         return
     if table.replica_identity is ReplicaIdentity.FULL:
         text = "has no key: its topic is not compacted, its records have no key, and nothing can verify it"
@@ -123,24 +124,6 @@ def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
     text = "has no key: once it is published, every UPDATE and DELETE on it fails in the application"
     sql = f"alter table {name} replica identity full;  -- not needed while rows are only inserted"
     yield _finding(Level.WARNING, "keyless", table, text, sql=sql)
-
-
-def _make_key(table: SourceTable, candidates: Sequence[str]) -> str:
-    """The statement that gives the table a usable key: with an index it has, or a new column."""
-    name = name_of(table)
-    if table.wanted_key and table.replica_identity is not ReplicaIdentity.FULL:
-        return f"alter table {name} replica identity full;  -- so that updates and deletes show the key"
-    if table.wanted_key:
-        columns = ", ".join(map(ident, table.wanted_key))
-        return f"create unique index on {name} ({columns});  -- all of them NOT NULL"
-    if candidates:
-        return f"alter table {name} replica identity using index {ident(candidates[0])};"
-    if "deferrable" in table.key_problem:
-        return f"-- make the primary key of {name} again, without deferrable"
-    if table.replica_identity in {ReplicaIdentity.NOTHING, ReplicaIdentity.INDEX}:
-        return f"alter table {name} replica identity default;  -- with a primary key"
-    column = next(f"cdc_id{n or ''}" for n in range(1000) if f"cdc_id{n or ''}" not in {c.name for c in table.columns})
-    return f"alter table {name} add column {column} bigint generated always as identity primary key;  -- rewrites it"
 
 
 def _leaves(table: SourceTable) -> Iterator[Finding]:

@@ -35,7 +35,8 @@ where d.datname = current_database()
 # Partitions come too: they are part of their root, and say what is wrong with it.
 _TABLES: Final = """
 select c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
-       (select i.inhparent::int8 from pg_inherits i where c.relispartition and i.inhrelid = c.oid)
+       (select i.inhparent::int8 from pg_inherits i where c.relispartition and i.inhrelid = c.oid),
+       pg_get_userbyid(c.relowner)::text, pg_has_role(c.relowner, 'usage')
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'f')
@@ -179,14 +180,14 @@ def tables_matching(
         columns = _columns(connection, roots)
         indexes = _indexes(connection, roots)
     leaves: dict[int, list[Leaf]] = {}
-    for oid, (_, namespace, name, kind, persistence, identity, _) in rows.items():
+    for oid, (_, namespace, name, kind, persistence, identity, *_) in rows.items():
         if kind != "p":
             for above in _above(oid, parents):
                 leaf = Leaf(namespace, name, kind, persistence, ReplicaIdentity(identity))
                 leaves.setdefault(above, []).append(leaf)
     tables = []
     for oid in roots:
-        _, namespace, name, kind, persistence, letter, parent = rows[oid]
+        _, namespace, name, kind, persistence, letter, parent, owner, owned = rows[oid]
         identity = ReplicaIdentity(letter)
         wanted = tuple((keys or {}).get(f"{namespace}.{name}", ()))
         key = choose_key(identity, indexes.get(oid, ()), wanted)
@@ -205,6 +206,8 @@ def tables_matching(
                 leaves=tuple(leaves.get(oid, ())),
                 is_partition=parent is not None,
                 wanted_key=wanted,
+                owner=owner,
+                owned=owned,
             )
         )
     return tables

@@ -26,7 +26,7 @@ _PUBLISHED: Final = "insert, update, delete, truncate"
 
 _FACTS: Final = """
 select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
-       pg_get_userbyid(p.pubowner)::text, p.pubowner = (select oid from pg_roles where rolname = current_user)
+       pg_get_userbyid(p.pubowner)::text, pg_has_role(p.pubowner, 'usage')
 from pg_publication p
 where p.pubname = %(name)s
 """

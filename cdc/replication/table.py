@@ -90,6 +90,8 @@ class SourceTable:
         leaves: of a partitioned table, all that hold rows.
         is_partition: of a table that is not selected itself.
         wanted_key: the columns that the configuration names as key; empty for none.
+        owner: the role that owns it.
+        owned: the role that was asked has the rights of the owner.
     """
 
     oid: int
@@ -105,6 +107,8 @@ class SourceTable:
     leaves: tuple[Leaf, ...] = ()
     is_partition: bool = False
     wanted_key: tuple[str, ...] = ()
+    owner: str = ""
+    owned: bool = True
 
     @property
     def table(self) -> str:

@@ -1,0 +1,187 @@
+"""Decides which selected tables can be captured and which are left out, and why. Pure: facts in, judgement out.
+
+Start-up, the catalog watch and `cdc doctor` call the same function, so that they never disagree. One table that cannot
+be captured never keeps the others out: it is left out with a reason and the statement that fixes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
+
+from psycopg import sql
+
+from cdc.model.relation import ReplicaIdentity
+from cdc.replication.publication import PublicationFacts, add_statement
+from cdc.replication.table import SourceTable
+
+Reason: TypeAlias = Literal["no_key", "key_changed", "not_published", "partitions_apart", "unlogged", "foreign"]
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A selected table that is not captured.
+
+    Attributes:
+        table: ``schema.table``.
+        oid: pg_class.oid.
+        reason: a word for metrics and programs.
+        problem: why, as a clause that follows the name of the table.
+        statement: SQL that fixes it; a comment where no statement can.
+        by: who can run it.
+    """
+
+    table: str
+    oid: int
+    reason: Reason
+    problem: str
+    statement: str
+    by: str = ""
+
+    def document(self) -> dict[str, str]:
+        """For /status and logs."""
+        return {
+            "table": self.table,
+            "reason": self.reason,
+            "problem": self.problem,
+            "statement": self.statement,
+            "by": self.by,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The selected tables, each in one of two groups.
+
+    Attributes:
+        captured: tables to capture, those of `to_add` among them.
+        to_add: the captured tables that the publication does not have yet, and that Tailrace may add.
+        left_out: the others.
+    """
+
+    captured: tuple[SourceTable, ...] = ()
+    to_add: tuple[SourceTable, ...] = ()
+    left_out: tuple[LeftOut, ...] = field(default=())
+
+
+def judge(
+    tables: Sequence[SourceTable],
+    publication: PublicationFacts | None,
+    *,
+    name: str,
+    create: bool,
+    topic_keys: Mapping[str, Collection[str]] | None = None,
+) -> Judgement:
+    """Judge the tables that source.tables selects.
+
+    Args:
+        tables: as the catalog has them, with their owners.
+        publication: as it is now; None when it does not exist and would be created.
+        name: of the publication.
+        create: `source.create`.
+        topic_keys: by table, the key columns of the records that its topic has.
+    """
+    captured, added, left_out = [], [], []
+    for table in tables:
+        found = _unfit(table, (topic_keys or {}).get(table.table)) or _unpublished(table, publication, name, create)
+        if found is not None:
+            left_out.append(found)
+            continue
+        captured.append(table)
+        if publication is None or table.oid not in publication.tables:
+            added.append(table)
+    return Judgement(tuple(captured), tuple(added), tuple(left_out))
+
+
+def not_addable(table: SourceTable, publication: str, why: str) -> LeftOut:
+    """A table that the server refused to add to the publication, for the reason it gave."""
+    problem = f"publication {publication!r} does not have it, and it cannot be added: {why}"
+    return LeftOut(table.table, table.oid, "not_published", problem, add_statement(publication, [table]), "a superuser")
+
+
+def without_key(table: SourceTable) -> LeftOut:
+    """A table whose rows cannot be told apart."""
+    return LeftOut(
+        table.table,
+        table.oid,
+        "no_key",
+        f"it has no usable key: {table.key_problem}",
+        key_statement(table),
+        f"the owner of the table{f' ({table.owner})' if table.owner else ''}",
+    )
+
+
+def key_statement(table: SourceTable, candidates: Sequence[str] = ()) -> str:
+    """SQL that gives a table a usable key: with one of the indexes `candidates`, or with a new column."""
+    name = _quoted(table.namespace, table.name)
+    if table.wanted_key and table.replica_identity is not ReplicaIdentity.FULL:
+        return f"alter table {name} replica identity full;  -- so that updates and deletes show the key"
+    if table.wanted_key:
+        columns = ", ".join(map(_quoted, table.wanted_key))
+        return f"create unique index on {name} ({columns});  -- all of them NOT NULL"
+    if candidates:
+        return f"alter table {name} replica identity using index {_quoted(candidates[0])};"
+    if "deferrable" in table.key_problem:
+        return f"-- make the primary key of {name} again, without deferrable"
+    if table.replica_identity in {ReplicaIdentity.NOTHING, ReplicaIdentity.INDEX}:
+        return f"alter table {name} replica identity default;  -- with a primary key"
+    used = {column.name for column in table.columns}
+    column = next(f"cdc_id{n or ''}" for n in range(1000) if f"cdc_id{n or ''}" not in used)
+    return f"alter table {name} add column {column} bigint generated always as identity primary key;  -- rewrites it"
+
+
+def _unfit(table: SourceTable, topic_key: Collection[str] | None) -> LeftOut | None:
+    """What keeps the table itself from being captured, whatever the publication says."""
+    name = _quoted(table.namespace, table.name)
+    owner = f"the owner of the table{f' ({table.owner})' if table.owner else ''}"
+    if table.kind == "f":
+        return LeftOut(table.table, table.oid, "foreign", table.unpublishable, "-- capture it at its own server")
+    if table.unpublishable:
+        statement = f"alter table {name} set logged;"
+        return LeftOut(table.table, table.oid, "unlogged", table.unpublishable, statement, owner)
+    if table.problem:
+        return without_key(table)
+    if topic_key is not None and set(topic_key) != set(table.key):
+        problem = f"its key is ({', '.join(table.key)}) now, and its topic has rows under ({', '.join(topic_key)})"
+        statement = f"-- give {name} its former key back, or leave it out of source.tables"
+        return LeftOut(table.table, table.oid, "key_changed", problem, statement, owner)
+    return None
+
+
+def _unpublished(
+    table: SourceTable,
+    publication: PublicationFacts | None,
+    name: str,
+    create: bool,  # noqa: FBT001 - `source.create`
+) -> LeftOut | None:
+    """What keeps the table out of the publication; None for one that it has, or that may be added."""
+    quoted = sql.Identifier(name).as_string(None)
+    if publication is not None and table.partitioned and not publication.via_root:
+        statement = f"alter publication {quoted} set (publish_via_partition_root = true);"
+        problem = f"publication {name!r} publishes its partitions under their own names, not as their table"
+        return LeftOut(table.table, table.oid, "partitions_apart", problem, statement, _owner_of(publication))
+    if publication is not None and table.oid in publication.tables:
+        return None
+    if not create:
+        why = "source.create is false"
+    elif publication is not None and not publication.owned:
+        why = f"the publication is owned by {publication.owner!r}"
+    elif not table.owned:
+        why = f"the table is owned by {table.owner!r}"
+    else:
+        return None
+    problem = f"publication {name!r} does not have it, and {why}"
+    by = "a superuser, or a role that has the rights of both owners"
+    if publication is not None and not create and publication.owned and table.owned:
+        by = _owner_of(publication)
+    return LeftOut(table.table, table.oid, "not_published", problem, add_statement(name, [table]), by)
+
+
+def _owner_of(publication: PublicationFacts) -> str:
+    return f"the owner of the publication ({publication.owner})"
+
+
+def _quoted(*parts: str) -> str:
+    return sql.Identifier(*parts).as_string(None)
