@@ -1,7 +1,7 @@
-"""A look at a pipeline from outside: its daemon's HTTP, its slot, its progress in Kafka; whichever answers.
+"""Reads a pipeline's state from outside: its daemon's HTTP, its slot, its progress in Kafka; whichever answers.
 
-`outlook` says what a start of capture would find, so that a state which needs a person is seen while the daemon is
-down. Changes nothing, fences nobody, and takes seconds at most when a side is unreachable.
+`View.verdict` is how a start of capture would end now (`cdc.startup.judgement`), so that a state which needs an
+operator shows while the daemon is down. Changes nothing, fences no producer. An unreachable side takes seconds.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, progress_topic
 from cdc.model.progress import Cut, Identity, Progress
-from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
-from cdc.model.timeline import Switch
 from cdc.model.walreading import WalReading
 from cdc.progress.catalog import recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
-from cdc.progress.restore import Restored, restore
+from cdc.progress.restore import Restored, recorded_position, restore
 from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
 from cdc.replication.pressure import wal_reading
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
-from cdc.replication.timeline import timeline_history
-from cdc.startup.promoted import divergence
+from cdc.startup.facts import foresee
+from cdc.startup.judgement import Verdict
 
 HTTP_TIMEOUT_S: Final = 2.0
 KAFKA_TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1 << 20
+_VERDICT_S: Final = 10.0  # it takes a dozen queries and a few requests to Kafka
 _IDENTITY_S: Final = 30.0  # it changes at a start of capture only
 _NEWEST_CUTS: Final = 64  # offsets at the end of the cut index that surely hold a record, beside markers
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nobody binds to it here
@@ -47,7 +46,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nob
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What PostgreSQL says. `at_s` is of the clock handed in; `history` is of its timeline, None when it is unknown."""
+    """What PostgreSQL says. `at_s` is of the clock handed in."""
 
     at_s: float
     identity: SourceIdentity
@@ -56,7 +55,6 @@ class SourceView:
     slot: SlotFacts
     publication: PublicationFacts | None
     wal: WalReading | None = None
-    history: Sequence[Switch] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +72,16 @@ class LogView:
 
 @dataclass(slots=True)
 class View:
-    """Everything that answered; `missing` says of the rest why it did not."""
+    """Everything that answered; `missing` says of the rest why it did not.
+
+    `verdict` is how a start would end now; None when neither PostgreSQL nor Kafka answers.
+    """
 
     daemon: dict[str, Any] | None = None
     source: SourceView | None = None
     log: LogView | None = None
     missing: dict[str, str] = field(default_factory=dict)
+    verdict: Verdict | None = None
 
     @property
     def anything(self) -> bool:
@@ -96,12 +98,13 @@ class Observer:
         self._sql: Connection | None = None
         self._reader: LogReader | None = None
         self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
-        self._histories: dict[int, Sequence[Switch]] = {}
-        self._threads = ThreadPoolExecutor(max_workers=3, thread_name_prefix="look")
+        self._foreseen: tuple[float, Verdict] | None = None
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
 
     def look(self) -> View:
-        """Ask the three sides at the same time."""
+        """Ask the three sides, and judge a start, at the same time."""
         view = View()
+        judging = self._threads.submit(self._foresee)
         sides: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
         pending = {side: self._threads.submit(look) for side, look in sides.items()}
         for side, future in pending.items():
@@ -109,6 +112,7 @@ class Observer:
                 setattr(view, "log" if side == "kafka" else side, future.result())
             except TailraceError as error:
                 view.missing[side] = error.message
+        view.verdict = judging.result()
         return view
 
     def close(self) -> None:
@@ -134,7 +138,6 @@ class Observer:
                 slot_facts(sql, self._config.slot),
                 publication_facts(sql, self._config.publication),
                 wal_reading(sql, self._config.slot, failover=self._config.source.failover),
-                self._history(identity.timeline),
             )
         except TailraceError:
             if self._sql is not None:
@@ -142,13 +145,11 @@ class Observer:
             self._sql = None
             raise
 
-    def _history(self, timeline: int) -> Sequence[Switch] | None:
-        if timeline not in self._histories:
-            try:
-                self._histories[timeline] = timeline_history(self._config.source.dsn, timeline)
-            except TailraceError:
-                return None
-        return self._histories[timeline]
+    def _foresee(self) -> Verdict:
+        now_s = self._clock.monotonic_s()
+        if self._foreseen is None or now_s - self._foreseen[0] > _VERDICT_S:
+            self._foreseen = (now_s, foresee(self._config, application_name="cdc status"))
+        return self._foreseen[1]
 
     def _log(self) -> LogView:
         self._reader = self._reader or LogReader(self._config.kafka, client_id="tailrace-status")
@@ -157,7 +158,7 @@ class Observer:
         try:
             low, high = reader.end_offsets([partition[0], progress_topic(name)])[partition]
         except TopicMismatch:
-            return LogView(None, None, None)
+            return self._without_cuts(reader)
         now_s = self._clock.monotonic_s()
         if self._restored is None or self._restored[1].identity is None or now_s - self._restored[0] > _IDENTITY_S:
             self._restored = (now_s, restore(reader, name), recorded_catalog(reader, name).unsettled)
@@ -168,6 +169,14 @@ class Observer:
         if not newest or newest[0][5] is None:
             return LogView(restored.progress, restored.identity, None, ddl)
         return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)
+
+    def _without_cuts(self, reader: Impatient) -> LogView:
+        """A topic does not exist: before the first start, or because it was deleted."""
+        try:
+            restored = recorded_position(reader, self._config.name)
+        except TopicMismatch:
+            return LogView(None, None, None)
+        return LogView(restored.progress, restored.identity, None)
 
 
 def ask_daemon(listen: str, name: str) -> dict[str, Any]:
@@ -189,38 +198,3 @@ def ask_daemon(listen: str, name: str) -> dict[str, Any]:
     if found.get("name") != name:
         raise SourceUnreachable(f"the daemon on {listen} is that of {found.get('name')!r}")
     return found
-
-
-def outlook(source: SourceView | None, log: LogView | None, *, publication: str) -> tuple[State, str] | None:
-    """The state a start of capture would end in, if it needs a person: as `cdc.startup` judges, as far as seen."""
-    if source is None:
-        return None
-    slot, progress = source.slot, log.progress if log is not None else None
-    lost = (State.GAP, f"slot {slot.name} is lost ({slot.invalidation})") if slot.exists and not slot.usable else None
-    if log is None or progress is None or log.identity is None:
-        return lost
-    recorded, end_lsn = log.identity, Lsn(progress.end_lsn)
-    for fact in ("system_identifier", "database_oid"):
-        was, found = getattr(recorded, fact), getattr(source.identity, fact)
-        if was != found:
-            return State.DIVERGED, f"the log belongs to a source with {fact} {was}, this one has {found}"
-    if source.history is not None:
-        now = source.identity.timeline
-        problem = divergence(list(source.history), recorded=recorded.timeline, now=now, end_lsn=end_lsn)
-        if problem is not None:
-            return State.DIVERGED, problem.message
-    if source.current_lsn < end_lsn:
-        return State.DIVERGED, f"the log reaches {end_lsn}, the server's WAL only {source.current_lsn}"
-    if lost is not None:
-        return lost
-    if not slot.exists:
-        return State.GAP, f"slot {slot.name} is gone"
-    if recorded.slot == slot.name and slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > end_lsn:
-        return State.GAP, f"the slot stands at {slot.confirmed_flush_lsn}, the log only at {end_lsn}"
-    if source.publication is None:
-        return State.GAP, f"publication {publication} is gone"
-    if recorded.publication == publication and source.publication.oid != recorded.publication_oid:
-        return State.GAP, f"publication {publication} was dropped and made again"
-    members = source.publication.tables
-    again = [table for table, (oid, member) in recorded.tables.items() if members.get(oid, member) != member]
-    return (State.GAP, f"{again[0]} was taken out of publication {publication} and put back") if again else None

@@ -69,6 +69,17 @@ cross join lateral (
 join pg_class c on c.oid = l.relid and c.relkind = 'r' and c.relpersistence = 'p'
 join pg_namespace n on n.oid = c.relnamespace
 """
+_READABLE: Final = """
+select root.oid::int8, n.nspname::text, c.relname::text,
+       has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select'), row_security_active(c.oid),
+       current_user::text
+from unnest(%(oids)s::oid[]) as root (oid)
+cross join lateral (
+    select root.oid as relid union select t.relid from pg_partition_tree(root.oid) t where t.isleaf
+) l
+join pg_class c on c.oid = l.relid and c.relkind = 'r' and c.relpersistence = 'p'
+join pg_namespace n on n.oid = c.relnamespace
+"""
 _PUBLISHED: Final = """
 select t.schemaname::text || '.' || t.tablename::text, t.attnames::text[], coalesce(t.rowfilter, '')
 from pg_publication_tables t
@@ -167,6 +178,21 @@ def sights(connection: Connection, publication: str, tables: Sequence[SourceTabl
             columns, row_filter = published[table.table]
             form = Form(table.relation(columns), row_filter, table.partitioned)
             found[table.table] = Sight(form, tuple(sorted(leaves.get(table.oid, ()), key=lambda leaf: leaf.oid)))
+    return found
+
+
+def unreadable(connection: Connection, tables: Sequence[SourceTable]) -> dict[str, SourceRefused]:
+    """Tables of which the role may not read all rows, with the error that their snapshot would end in.
+
+    Takes no lock on them. Raises SourceUnreachable, NotNow.
+    """
+    with _asking(connection):
+        rows = connection.execute(_READABLE, {"oids": [table.oid for table in tables]}).fetchall()
+    names = {table.oid: table.table for table in tables}
+    found: dict[str, SourceRefused] = {}
+    for root, namespace, name, readable, filtered, role in rows:
+        if not readable or filtered:
+            found.setdefault(names[root], _unreadable(namespace, name, role, filtered=filtered))
     return found
 
 

@@ -1,4 +1,4 @@
-"""`cdc doctor`: is everything ready, and if not, what mends it."""
+"""`cdc doctor`: checks what capture and sinks need, and prints what repairs it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cdc.cli.options import config_option, configuration, json_option
 if TYPE_CHECKING:
     from cdc.config.settings import Config
     from cdc.doctor.finding import Finding
+    from cdc.startup.judgement import Verdict
 
 _MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
 
@@ -26,9 +27,10 @@ _MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("
 @config_option
 @json_option
 def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) -> int:
-    """Check source, broker and sinks; say what to mend, and how. Changes nothing.
+    """Check source, broker and sinks; print what to repair, and how.
 
-    Exit code 0 when capture can run (warnings included), 3 when something must be done first.
+    Changes nothing. Says how `cdc run` would end, judged as its start judges. Exit code 0 when capture can run
+    (warnings included), 3 when an operator must act first.
     """
     from cdc.doctor.examine import examine
     from cdc.errors import EXIT_OK, EXIT_OPERATOR
@@ -37,14 +39,13 @@ def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) 
     if as_sql:
         _print_script(config)
         return EXIT_OK
-    with output.waiting("looking at source, broker and sinks"):
-        findings = examine(config)
-    error_count = sum(finding.level == "error" for finding in findings)
+    with output.waiting("checking source, broker and sinks"):
+        findings, verdict = examine(config)
     if as_json:
-        output.show_json(_document(findings))
+        output.show_json(_document(findings, verdict))
     else:
-        _show(findings, config, quiet=quiet)
-    return EXIT_OPERATOR if error_count else EXIT_OK
+        _show(findings, verdict, config, quiet=quiet)
+    return EXIT_OPERATOR if verdict.stops or any(finding.level == "error" for finding in findings) else EXIT_OK
 
 
 def _print_script(config: Config) -> None:
@@ -57,9 +58,10 @@ def _print_script(config: Config) -> None:
     output.show_script(script(config, facts, findings))
 
 
-def _show(findings: list[Finding], config: Config, *, quiet: bool) -> None:
+def _show(findings: list[Finding], verdict: Verdict, config: Config, *, quiet: bool) -> None:
     out = output.console()
     titles = {
+        "start": config.name,
         "source": config.source.dsn.masked(),
         "tables": ", ".join(config.source.tables),
         "broker": config.kafka.bootstrap,
@@ -74,7 +76,7 @@ def _show(findings: list[Finding], config: Config, *, quiet: bool) -> None:
             _show_finding(finding)
         if shown:
             out.print()
-    out.print(_verdict(findings))
+    out.print(_verdict(findings, verdict))
 
 
 def _show_finding(finding: Finding) -> None:
@@ -91,17 +93,20 @@ def _show_finding(finding: Finding) -> None:
             out.print(Text.assemble((f"    {label if number == 0 else '':>5}  ", "cyan"), line))
 
 
-def _verdict(findings: list[Finding]) -> Text:
+def _verdict(findings: list[Finding], verdict: Verdict) -> Text:
     counts = {level: sum(finding.level == level for finding in findings) for level in ("error", "warning")}
     styles = {"error": "bold red", "warning": "yellow"}
     said = [Text(_count(count, level), style=styles[level]) for level, count in counts.items() if count]
-    if not said:
-        return Text("ready: `cdc run` can start", style="green")
-    text = Text(", ").join(said)
-    if not counts["error"]:
-        return text.append(": `cdc run` can start")
     groups = {finding.group for finding in findings if finding.level == "error"}
-    text.append(": a sink cannot run yet" if groups == {"sinks"} else ": capture cannot start yet")
+    if not said and verdict.runs:
+        return Text("ready: `cdc run` can start", style="green")
+    text = Text(", ").join(said).append(": " if said else "")
+    if verdict.state is not None:
+        text.append(f"`cdc run` would {'wait' if verdict.waits else f'stop in state {verdict.state.value}'}")
+    elif groups == {"sinks"}:
+        text.append("`cdc run` can start; a sink cannot run yet")
+    else:
+        text.append("`cdc run` can start" + ("; correct the errors first" if groups else ""))
     if "source" in groups:
         text.append("; `cdc doctor --sql` prints a script for a DBA")
     return text
@@ -111,9 +116,17 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _document(findings: list[Finding]) -> dict[str, object]:
+def _document(findings: list[Finding], verdict: Verdict) -> dict[str, object]:
+    error = verdict.error
     return {
-        "ok": all(finding.level != "error" for finding in findings),
+        "ok": not verdict.stops and all(finding.level != "error" for finding in findings),
+        "start": {
+            "runs": verdict.runs,
+            "state": verdict.state.value if verdict.state is not None else None,
+            "message": error.message if error is not None else None,
+            "hint": error.hint if error is not None else None,
+            "command": error.command if error is not None else None,
+        },
         "errors": sum(finding.level == "error" for finding in findings),
         "warnings": sum(finding.level == "warning" for finding in findings),
         "findings": [

@@ -29,8 +29,9 @@ _SECOND_LOOK_S: Final = 1.0
 def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     """Show state, position, lag, flow and the slot.
 
-    Asks the daemon (http.listen), PostgreSQL and Kafka, and shows what those that answer say. Exit code 3 when a
-    person must act, also when the daemon is down but could not start; 1 when nothing answers.
+    Asks the daemon (http.listen), PostgreSQL and Kafka, and shows what those that answer say. "next start" is what
+    `cdc run` would end in now, judged as its start judges. Exit code 3 when the state, or the next start, needs an
+    operator; 1 when nothing answers.
     """
     from cdc.outlook import Observer
 
@@ -63,8 +64,6 @@ class _Looks:
 
     def take(self, *, patient: bool = False) -> dict[str, Any]:
         """The document of one look; `patient` looks twice when only that shows how long the slot will last."""
-        from cdc.outlook import outlook
-
         view = self._observer.look()
         if patient and view.daemon is None and view.source is not None and view.source.slot.safe_wal_size is not None:
             self._before = view
@@ -72,8 +71,7 @@ class _Looks:
             view = self._observer.look()
         moment = statustext.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
         self._before = view
-        ending = outlook(view.source, view.log, publication=self._config.publication)
-        return statustext.document(self._config, view, moment, ending)
+        return statustext.document(self._config, view, moment)
 
 
 def _wal_rate(before: View | None, now: View) -> float | None:

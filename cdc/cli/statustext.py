@@ -49,19 +49,18 @@ def exit_code(document: dict[str, Any]) -> int:
     return EXIT_FAILED if document["state"] == UNKNOWN else EXIT_OK
 
 
-def document(config: Config, view: View, moment: Moment, outlook: tuple[State, str] | None) -> dict[str, Any]:
-    """Everything known, one key for one fact; null for what nobody can say now."""
+def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
+    """Everything known, one key for one fact; null for what is unknown now."""
     daemon = view.daemon or {}
     state = daemon.get("state") or (DOWN if view.anything else UNKNOWN)
-    ends_in = None if view.daemon else outlook
     slot = _slot(view, moment)
     return {
         "name": config.name,
         "state": state,
         "reason": daemon.get("reason") or None,
         "state_seconds": daemon.get("state_seconds"),
-        "needs_operator": _needs_operator(state) or ends_in is not None,
-        "outlook": {"state": ends_in[0].value, "why": ends_in[1]} if ends_in else None,
+        "needs_operator": _needs_operator(state) or (view.verdict is not None and view.verdict.stops),
+        "outlook": _next_start(view),
         "error": daemon.get("error"),
         "position": _position(view),
         "next_ordinal": daemon.get("next_ordinal"),
@@ -123,6 +122,17 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes % 60} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def _next_start(view: View) -> dict[str, Any] | None:
+    """How a start would end; None when it would run, or wait for a side that `unreachable` names."""
+    verdict = view.verdict
+    if verdict is None or verdict.error is None or verdict.state is None:
+        return None
+    if verdict.waits and (view.daemon or verdict.rule != "slot"):
+        return None
+    error = verdict.error
+    return {"state": verdict.state.value, "why": error.message, "hint": error.hint, "command": error.command}
 
 
 def _needs_operator(state: str) -> bool:
@@ -223,7 +233,11 @@ def _outlook(document: dict[str, Any]) -> Text | None:
     found = document["outlook"]
     if not found:
         return None
-    return Text.assemble((found["state"], "bold red"), f": {output.plain(found['why'])}; see docs/howto/states.md")
+    waits = found["state"] == State.WAITING
+    text = Text.assemble((found["state"], "bold yellow" if waits else "bold red"), f": {output.plain(found['why'])}")
+    if not waits:
+        _advise(text, found)
+    return text
 
 
 def _error(document: dict[str, Any]) -> Text | None:
@@ -231,12 +245,17 @@ def _error(document: dict[str, Any]) -> Text | None:
     if not error:
         return None
     text = Text(output.plain(str(error.get("message", ""))))
+    _advise(text, error)
+    return text
+
+
+def _advise(text: Text, error: dict[str, Any]) -> None:
+    """Append hint and command."""
     if error.get("hint"):
         text.append(f"\nhint: {output.plain(error['hint'])}")
     if error.get("command"):
         text.append("\ntry:  ")
         text.append(output.statement(error["command"]), style="bold")
-    return text
 
 
 def _where(document: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Looks at everything and lists the findings. What cannot be reached is a finding too, not an end."""
+"""Checks everything and lists the findings. What cannot be reached is a finding too; the checks go on."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ from cdc.config.settings import Config
 from cdc.doctor.broker import check_broker, wanted_topics
 from cdc.doctor.facts import SourceFacts
 from cdc.doctor.finding import Finding, Group, Level
-from cdc.doctor.gather import gather
+from cdc.doctor.gather import APPLICATION_NAME, gather
 from cdc.doctor.outbox import check_outbox
 from cdc.doctor.sinks import examine_sinks
 from cdc.doctor.source import check_source
+from cdc.doctor.start import with_verdict
 from cdc.doctor.tables import check_tables
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.registry import ConfluentRegistry
+from cdc.startup.facts import foresee
+from cdc.startup.judgement import Verdict
 
 BROKER_TIMEOUT_S = 10.0
 
 
-def examine(config: Config) -> list[Finding]:
-    """All findings, grouped. Raises ConfigError only: a setting that cannot be used at all."""
+def examine(config: Config) -> tuple[list[Finding], Verdict]:
+    """All findings, grouped, and how a start would end. Raises ConfigError only: a setting that cannot be used."""
     facts, found = examine_source(config)
+    verdict = foresee(config, application_name=APPLICATION_NAME)
     broker = examine_broker(config, facts)
     answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
     sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)
-    return [*found, *broker, *examine_registry(config), *sinks]
+    capture = with_verdict([*found, *broker, *examine_registry(config)], verdict)
+    return [*capture, *sinks], verdict
 
 
 def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:

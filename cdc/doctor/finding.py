@@ -1,4 +1,4 @@
-"""What the doctor says: one statement about one thing, how bad it is, and what mends it. A value, no behaviour."""
+"""A finding of the doctor: one statement about one thing, its level, and what repairs it. A value, no behaviour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """`ERROR`: capture would not start, or the source would suffer. `WARNING`: it runs, with a cost or a risk."""
+    """`ERROR`: capture would not start, or the source or the log would suffer. `WARNING`: a cost or a risk."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,6 +17,7 @@ class Level(StrEnum):
 class Group(StrEnum):
     """What the finding is about, in the order it is printed."""
 
+    START = "start"
     SOURCE = "source"
     TABLES = "tables"
     BROKER = "broker"

@@ -35,26 +35,29 @@ def check_slot(facts: SourceFacts, config: Config) -> list[Finding]:
     if not slot.exists:
         return _check_new_slot(facts, config)
     drop = f"select pg_drop_replication_slot({literal(slot.name)});  -- its changes are lost"
+    if slot.being_made:
+        return [ok("slot", f"slot {slot.name!r} is being created by pid {slot.active_pid}")]
+    # Another program may need such a slot: no statement that drops it.
     if slot.plugin != "pgoutput" or slot.temporary:
         kind = "is temporary" if slot.temporary else f"uses {slot.plugin or 'no plugin'}, must use pgoutput"
-        return [error("slot", f"slot {slot.name!r} {kind}: name another in source.slot, or drop it", drop)]
+        return [error("slot", f"slot {slot.name!r} {kind}: choose another name with source.slot")]
     if slot.database != facts.database:
-        text = f"slot {slot.name!r} is of database {slot.database!r}: name another in source.slot, or drop it"
-        return [error("slot", text, drop)]
+        text = f"slot {slot.name!r} belongs to database {slot.database!r}: choose another name with source.slot"
+        return [error("slot", text)]
     if slot.invalidation:
         text = (
             f"slot {slot.name!r} can never be read again ({slot.invalidation}): changes since "
             f"{slot.confirmed_flush_lsn} are lost"
         )
-        return [error("slot", text, drop, command="cdc slot drop")]
+        return [error("slot", text, command="cdc slot drop")]
     if slot.two_phase:
         return [
             error("slot", f"slot {slot.name!r} has two_phase on, which Tailrace does not read; make it again", drop)
         ]
     if slot.wal_status == "unreserved" or (slot.safe_wal_size is not None and slot.safe_wal_size < _SAFE_LOW_BYTES):
-        left = f"{(slot.safe_wal_size or 0) / (1 << 20):.0f} MB"
-        return [error("slot", f"slot {slot.name!r} is about to be lost: {left} of WAL are left; start capture now")]
-    reader = f", read by pid {slot.active_pid}" if slot.active_pid is not None else ", nobody reads it"
+        left = f"{max(0, slot.safe_wal_size or 0) / (1 << 20):.0f} MB"
+        return [warning("slot", f"slot {slot.name!r} is about to be lost: {left} of WAL are left; start capture now")]
+    reader = f", read by pid {slot.active_pid}" if slot.active_pid is not None else ", not read by any process"
     behind = f"{(slot.lag_bytes or 0) / (1 << 20):.1f} MB behind"
     return [ok("slot", f"slot {slot.name!r} is at {slot.confirmed_flush_lsn}, {behind}{reader}")]
 

@@ -70,9 +70,24 @@ class Restored:
         found = self.progress
         return StreamPosition(Lsn(found.end_lsn), Lsn(found.commit_lsn), found.next_ordinal)
 
+    @property
+    def known_to(self) -> Lsn | None:
+        """How far the log is; None when capture never ran."""
+        return None if self.progress is None else Lsn(self.progress.end_lsn)
+
 
 def restore(reader: TopicReader, name: str) -> Restored:
     """Read progress, identity and cut index. Raises ProgressDamaged when one is there without the other."""
+    found = recorded_position(reader, name)
+    if found.progress is None:
+        return found
+    accounts, since_lsn, reached = _accounts(reader, name, Lsn(found.progress.end_lsn))
+    settled = reached is None or reached == _place(found.progress)
+    return Restored(found.progress, found.identity, accounts, since_lsn, found.sentinel, settled)
+
+
+def recorded_position(reader: TopicReader, name: str) -> Restored:
+    """As `restore`, from the progress topic alone: without the cut index, so without counts."""
     topic = progress_topic(name)
     keys = (progress_key(name), identity_key(name), sentinel_key(name))
     newest = {key: value for key, (_, value) in reader.last_records(topic, keys=keys).items()}
@@ -85,10 +100,7 @@ def restore(reader: TopicReader, name: str) -> Restored:
         )
     progress = None if progress_bytes is None else decode(progress_bytes, Progress, topic)
     identity = None if identity_bytes is None else decode(identity_bytes, Identity, topic)
-    if progress is None:
-        return Restored(None, identity, {}, Lsn(0), sentinel)
-    accounts, since_lsn, reached = _accounts(reader, name, Lsn(progress.end_lsn))
-    return Restored(progress, identity, accounts, since_lsn, sentinel, reached is None or reached == _place(progress))
+    return Restored(progress, identity, {}, Lsn(0), sentinel)
 
 
 def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:

@@ -73,6 +73,7 @@ class Problem:
     wanted: str
     command: str
     refused: bool = True
+    hint: str = "correct the topic with this command"
 
     def __str__(self) -> str:
         return f"topic {self.topic!r}: {self.setting} is {self.found}, must be {self.wanted}"
@@ -169,7 +170,6 @@ def check(
     *,
     kafka: Kafka,
     recorded_partitions: int | None = None,
-    recorded_topic_id: str | None = None,
 ) -> list[Problem]:
     """Every difference that matters between `want` and what is there, the refused ones first.
 
@@ -177,7 +177,7 @@ def check(
     """
     topic = want.spec.topic
     problems = [
-        *_check_identity(want, facts, kafka, recorded_partitions, recorded_topic_id),
+        *_check_partitions(want, facts, recorded_partitions),
         *_check_replication(facts, kafka),
     ]
     for setting, found in facts.configs.items():
@@ -271,27 +271,16 @@ def _want(
     return TopicWant(kind=kind, spec=spec)
 
 
-def _check_identity(
-    want: TopicWant, facts: TopicFacts, kafka: Kafka, recorded_partitions: int | None, recorded_topic_id: str | None
-) -> Iterable[Problem]:
-    topic = want.spec.topic
-    describe = f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --describe --topic {topic}"
+def _check_partitions(want: TopicWant, facts: TopicFacts, recorded_partitions: int | None) -> Iterable[Problem]:
     partitions = 1 if want.kind.single else recorded_partitions
-    if recorded_topic_id is not None and facts.topic_id != recorded_topic_id:
-        yield Problem(
-            topic=topic,
-            setting="topic id",
-            found=f"{facts.topic_id} (it was deleted and made again)",
-            wanted=f"{recorded_topic_id}, the topic our positions belong to",
-            command=describe,
-        )
     if partitions is not None and facts.partition_count != partitions:
         yield Problem(
-            topic=topic,
+            topic=want.spec.topic,
             setting="partition count",
             found=str(facts.partition_count),
             wanted=f"{partitions}{'' if want.kind.single else ', as recorded: keys would move to other partitions'}",
-            command=describe,
+            command="",
+            hint="partitions cannot be removed: set another `name`, and capture starts from scratch in new topics",
         )
 
 

@@ -14,6 +14,7 @@ from cdc.kafka.facts import TopicFacts, TopicSpec
 from cdc.publish.topic_rules import REPLICATION_MIN, Problem, TopicWant, check, collision, create_command
 
 PROBLEMS_SHOWN_MAX: Final = 5
+REPAIR: Final = "cdc slot recreate --resnapshot"
 
 
 class TopicDirectory(Protocol):
@@ -41,42 +42,74 @@ def ensure_topics(
     be a lie. Raises TopicMismatch for that and for each refused `Problem`, ConfigError for a replication factor
     that is not allowed. Three requests at most, however many topics.
     """
-    names = [want.spec.topic for want in wants]
-    found = dict(admin.describe(names))
+    found = dict(admin.describe([want.spec.topic for want in wants]))
     missing = [want for want in wants if found.get(want.spec.topic) is None]
-    recorded = {*recorded_partitions, *recorded_topic_ids}
-    _refuse_lost([want for want in missing if want.spec.topic in recorded], kafka)
+    refuse_missing(wants, found, kafka=kafka, create=create, recorded={*recorded_partitions, *recorded_topic_ids})
     if missing:
-        _refuse_creation(missing, names, kafka, create=create)
         admin.create([want.spec for want in missing])
         found.update(admin.describe([want.spec.topic for want in missing]))
     there = {name: facts for name, facts in found.items() if facts is not None}
-    problems: list[Problem] = []
-    for want in wants:
-        topic = want.spec.topic
-        if topic not in there:
-            raise TopicMismatch(f"topic {topic!r} was deleted while it was checked", topic=topic)
-        problems += check(
-            want,
-            there[topic],
-            kafka=kafka,
-            recorded_partitions=recorded_partitions.get(topic),
-            recorded_topic_id=recorded_topic_ids.get(topic),
-        )
-    _refuse([problem for problem in problems if problem.refused])
+    deleted = [want.spec.topic for want in wants if want.spec.topic not in there]
+    if deleted:
+        raise TopicMismatch(f"topic {deleted[0]!r} was deleted while it was checked", topic=deleted[0])
+    refuse_unfit_topics(
+        wants, there, kafka=kafka, recorded_partitions=recorded_partitions, recorded_topic_ids=recorded_topic_ids
+    )
     return there
 
 
-def _refuse_lost(lost: Sequence[TopicWant], kafka: Kafka) -> None:
-    if not lost:
-        return
-    topic = lost[0].spec.topic
-    raise TopicMismatch(
-        f"topic {topic!r}{_and_more(len(lost))} is recorded and not there: found nothing, wanted the recorded topic",
-        hint="its records are lost; restore it, or start again under another name, which takes a new snapshot",
-        command=f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --list",
+def refuse_missing(
+    wants: Sequence[TopicWant],
+    found: Mapping[str, TopicFacts | None],
+    *,
+    kafka: Kafka,
+    create: bool,
+    recorded: Collection[str],
+) -> None:
+    """Raise TopicMismatch or ConfigError for a topic that is not there and may not be created. Pure."""
+    missing = [want for want in wants if found.get(want.spec.topic) is None]
+    lost = [want.spec.topic for want in missing if want.spec.topic in recorded]
+    if lost:
+        raise topic_lost(lost[0], more=len(lost) - 1)
+    if missing:
+        _refuse_creation(missing, [want.spec.topic for want in wants], kafka, create=create)
+
+
+def refuse_unfit_topics(
+    wants: Sequence[TopicWant],
+    there: Mapping[str, TopicFacts],
+    *,
+    kafka: Kafka,
+    recorded_partitions: Mapping[str, int],
+    recorded_topic_ids: Mapping[str, str],
+) -> None:
+    """Raise TopicMismatch for topics that were made again, or that differ from `wants` too far. Pure."""
+    again = [name for name, facts in there.items() if recorded_topic_ids.get(name, facts.topic_id) != facts.topic_id]
+    if again:
+        raise topic_lost(again[0], more=len(again) - 1, found="was deleted and made again")
+    problems = [
+        problem
+        for want in wants
+        if want.spec.topic in there
+        for problem in check(
+            want,
+            there[want.spec.topic],
+            kafka=kafka,
+            recorded_partitions=recorded_partitions.get(want.spec.topic),
+        )
+    ]
+    _refuse([problem for problem in problems if problem.refused])
+
+
+def topic_lost(topic: str, *, more: int = 0, found: str = "was deleted") -> TopicMismatch:
+    """The error for a recorded topic that is not there, or is another one under its name."""
+    others = f" (and {more} more)" if more else ""
+    return TopicMismatch(
+        f"topic {topic!r}{others} {found}: the records it had are lost",
+        hint="the command creates what is missing and reads every table again, into the same topics",
+        command=REPAIR,
         topic=topic,
-        found=None,
+        found=found,
         wanted="the recorded topic",
     )
 
@@ -118,7 +151,7 @@ def _refuse(problems: Sequence[Problem]) -> None:
     more = f"; and {len(problems) - PROBLEMS_SHOWN_MAX} more" if len(problems) > PROBLEMS_SHOWN_MAX else ""
     raise TopicMismatch(
         f"{shown}{more}",
-        hint="mend the topic with the command, or have capture write under another name",
+        hint=first.hint,
         command=first.command,
         topic=first.topic,
         setting=first.setting,

@@ -123,15 +123,7 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
     wanted = publishable(tables)
     before = publication_facts(connection, name)
     statements = to_add(before, name, wanted)
-    if statements and not create:
-        lacking = missing(before, wanted)
-        what = f"lacks {_names(lacking)}" if before else "does not exist"
-        raise SourceRefused(
-            f"publication {name!r} {what}, and source.create is false",
-            hint="run this as its owner, or let Tailrace do it with source.create = true",
-            command=statements[0],
-            publication=name,
-        )
+    refuse_uncreated(before, name, wanted, create=create)
     if before is not None:
         refuse_unfit(before, wanted)
     if not statements:
@@ -189,6 +181,20 @@ def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTab
     return [add_statement(name, lacking)] if lacking else []
 
 
+def refuse_uncreated(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable], *, create: bool) -> None:
+    """Raise SourceRefused for a publication that must be made or extended while source.create is false."""
+    statements = to_add(facts, name, tables)
+    if create or not statements:
+        return
+    what = f"lacks {names_of(missing(facts, tables))}" if facts else "does not exist"
+    raise SourceRefused(
+        f"publication {name!r} {what}, and source.create is false",
+        hint="run this as its owner, or let Tailrace do it with source.create = true",
+        command=statements[0],
+        publication=name,
+    )
+
+
 def refuse_unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> None:
     """Raise SourceRefused for a publication that leaves out kinds of changes, or shows partitions as leaves."""
     problem, statement = unfit(facts, tables)
@@ -233,7 +239,8 @@ def table_list(tables: Sequence[SourceTable]) -> sql.Composed:
     return sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(t.namespace, t.name)) for t in tables)
 
 
-def _names(tables: Sequence[SourceTable]) -> str:
+def names_of(tables: Sequence[SourceTable]) -> str:
+    """The first few names, for a message."""
     shown = ", ".join(table.table for table in tables[:_NAMED_MAX])
     more = len(tables) - _NAMED_MAX
     return f"{shown} and {more} more" if more > 0 else shown

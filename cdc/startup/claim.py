@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.errors import OutcomeUnknown, ProgressDamaged, SourceError
+from cdc.errors import OutcomeUnknown, ProgressDamaged, SourceError, TopicMismatch
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
@@ -103,8 +103,8 @@ def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Clai
     identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
     try:
         check_identity(server, restored, identity, slot, position)  # 5
-        refuse_orphans(restored, reader, data)
-    except (SourceError, ProgressDamaged):
+        refuse_orphans(config.name, restored, reader, data)
+    except (SourceError, ProgressDamaged, TopicMismatch):
         publisher.plant(b"")  # refused when somebody took over meanwhile: then the log is ahead of us, and not damaged
         raise
     return Claim(

@@ -6,27 +6,21 @@ the new one branched off. Positions behind it belong to WAL that is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final
 
 from cdc.errors import SourceDiverged
 from cdc.lsn import Lsn
 from cdc.model.timeline import Switch, left_at
+from cdc.publish.topics import REPAIR
 from cdc.telemetry import log
 
-_LEVEL: Final = "the command has every table read anew, into the same topics, and deletes there what it does not have"
-REPAIR: Final = "cdc slot recreate --resnapshot"
+LEVEL: Final = "the command reads every table again, into the same topics, and deletes there the rows it does not have"
 
 
-def follow_promotion(history_of: Callable[[int], list[Switch]], *, recorded: int, now: int, end_lsn: Lsn) -> None:
-    """Raise SourceDiverged unless timeline `now` has all of the log, which was written on timeline `recorded`."""
-    if now == recorded:
-        return
-    history = history_of(now) if now > recorded else []
-    problem = divergence(history, recorded=recorded, now=now, end_lsn=end_lsn)
-    if problem is not None:
-        raise problem
-    log.get().info("source_promoted", timeline=now, before=recorded, left_at=str(left_at(history, recorded)))
+def note_promotion(history: Sequence[Switch], *, recorded: int, now: int) -> None:
+    """Log that the log goes on on another timeline."""
+    log.get().info("source_promoted", timeline=now, before=recorded, left_at=str(left_at(list(history), recorded)))
 
 
 def divergence(history: list[Switch], *, recorded: int, now: int, end_lsn: Lsn) -> SourceDiverged | None:
@@ -38,7 +32,7 @@ def divergence(history: list[Switch], *, recorded: int, now: int, end_lsn: Lsn) 
         return SourceDiverged(
             f"the log belongs to a source with timeline {recorded}; this one has {now}, whose history was never on it",
             hint="it was restored from a copy, or is another server: positions of the log mean nothing here. See that "
-            f"source.dsn is the right one first; if it is, {_LEVEL}",
+            f"source.dsn is the right one first; if it is, {LEVEL}",
             command=REPAIR,
             field="timeline",
         )
@@ -47,7 +41,7 @@ def divergence(history: list[Switch], *, recorded: int, now: int, end_lsn: Lsn) 
             f"the log reaches {end_lsn}, but timeline {now} left timeline {recorded} at {left}: what the log has "
             "between is not in this database any more",
             hint="a standby was promoted that did not have all that capture had read; synchronized_standby_slots "
-            f"prevents that (howto/failover.md). {_LEVEL}",
+            f"prevents that (howto/failover.md). {LEVEL}",
             command=REPAIR,
             field="timeline",
             known_to=left,

@@ -1,5 +1,6 @@
 """The start of capture, step by step (DESIGN section 5); the numbers stand in `start` and in `cdc.startup.claim` too.
 
+0. judge what PostgreSQL and Kafka show (`cdc.startup.judgement`): what forbids the start is raised here;
 1. read progress, without fencing anybody;
 2. open the stream there and read nothing: the slot is the lock, so whoever else captures is not disturbed;
 3. fence: from now on no older producer of ours can commit;
@@ -50,13 +51,15 @@ from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.audit import following
 from cdc.startup.claim import Claim, Neighbours, claim_log
 from cdc.startup.ddl import catalog_of, ddl_watch
+from cdc.startup.facts import gather
 from cdc.startup.heartbeat import heartbeats
+from cdc.startup.judgement import judge
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
 from cdc.startup.outbox import OutboxStage, pruning, to_copy
 from cdc.startup.outboxcopy import copied
 from cdc.startup.server import PostgresServer
 from cdc.startup.snapshots import Snapshots
-from cdc.startup.source import Source, look_at_source
+from cdc.startup.source import Source, look_at_source, refuse
 from cdc.startup.topics import Accounts, side_topics
 from cdc.startup.writer import publisher_of
 from cdc.tables import TablePlanner
@@ -64,7 +67,6 @@ from cdc.telemetry import log
 from cdc.telemetry.status import Status
 from snapshot.desk import Desk
 
-_BROKER_ANSWER_S: Final = 5.0
 _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
 _AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
 
@@ -144,10 +146,10 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
     with ExitStack() as closing:
         sql = connect(config.source.dsn, application_name="cdc")
         closing.callback(sql.close)
-        source = look_at_source(config, sql)
         reader = closing.enter_context(LogReader(config.kafka))
         admin = TopicAdmin(config.kafka)
-        admin.broker_facts(timeout_s=_BROKER_ANSWER_S)  # a broker that is away is soon said to be
+        refuse(judge(config, gather(config, sql, reader, admin)).error)  # before anything is made
+        source = look_at_source(config, sql)
         neighbours = Neighbours(
             server=PostgresServer(config, sql, stop),
             reader=reader,

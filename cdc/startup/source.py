@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 from cdc.config.outboxcheck import literal_pattern
 from cdc.config.settings import Config
-from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused, SourceUnreachable
+from cdc.errors import SourceRefused, SourceUnreachable, TailraceError
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
-from cdc.model.failover import FAILOVER_SINCE
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
@@ -20,19 +18,12 @@ from cdc.replication.catalog import SourceIdentity
 from cdc.replication.connect import Connection, connect_replication
 from cdc.replication.publication import PublicationFacts, publishable
 from cdc.replication.session import ServerIdentity
-from cdc.replication.slot import SlotFacts, creation, held
+from cdc.replication.slot import SlotFacts, held
 from cdc.replication.table import SourceTable
-from cdc.startup.promoted import REPAIR, follow_promotion
+from cdc.startup import rules
+from cdc.startup.promoted import note_promotion
 from cdc.startup.server import SourceServer
 from cdc.telemetry import log
-
-ANEW: Final = (
-    "the range cannot be had from the WAL any more; the command makes a new slot and has every table read anew, into "
-    "the same topics"
-)
-_LEVEL: Final = "the command has every table read anew, into the same topics, and deletes there what it does not have"
-
-_ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 
 
 @dataclass(slots=True)
@@ -51,41 +42,24 @@ class Source:
         return [*self.tables, self.outbox] if apart and self.outbox is not None else self.tables
 
 
+def refuse(error: TailraceError | None) -> None:
+    """Raise it, if there is one."""
+    if error is not None:
+        raise error
+
+
 def look_at_source(config: Config, sql: Connection) -> Source:
     """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
     if catalog.pooled(sql):
         # Most poolers pass no replication on: find out before anything is made that would then hold WAL.
         connect_replication(config.source.dsn).close()
     identity = catalog.source_identity(sql)
-    wal_level = catalog.wal_settings(sql).get("wal_level")
-    if wal_level != "logical":
-        raise SourceRefused(
-            f"wal_level is {wal_level!r}; logical decoding needs 'logical'",
-            hint="set it and restart PostgreSQL",
-            command="alter system set wal_level = 'logical';",
-        )
-    if config.source.origin != "any" and identity.server_version_num < _ORIGINS_SINCE:
-        raise SourceRefused(
-            f"PostgreSQL {identity.server_version_num // 10000} cannot leave out what has an origin",
-            hint='it can from 16 on; take the line source.origin = "none" out of the configuration',
-        )
-    if config.source.failover and identity.server_version_num // 10000 < FAILOVER_SINCE:
-        raise SourceRefused(
-            f"PostgreSQL {identity.server_version_num // 10000} cannot synchronise a slot to standbys",
-            hint=f"it can from {FAILOVER_SINCE} on; take the line source.failover = true out of the configuration",
-        )
+    refuse(rules.server_unfit(config, identity, catalog.wal_settings(sql)))
     tables = catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
     outbox = outbox_table(config, sql)
     publishable([*tables, outbox] if outbox is not None else tables)
     tables = [table for table in tables if not table.unpublishable]
-    unknown = sorted(config.source.keys.keys() - {table.table for table in tables})
-    if unknown:
-        raise SourceRefused(
-            f"source.keys names {unknown[0]!r}, which is no captured table",
-            hint="a table under another key than was meant would keep it: take the line out, or mend its name",
-            command="cdc doctor",
-            table=unknown[0],
-        )
+    refuse(rules.keys_unknown(config, tables))
     return Source(sql, identity, tables, outbox)
 
 
@@ -118,15 +92,7 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
     if recorded is not None:
         _refuse_other_source(server, recorded, source.identity, restored.position)  # before anything is made there
         facts = server.publication()
-        if facts is None:
-            raise _unpublished(server, restored, f"publication {name!r} is gone")
-        if facts.oid != recorded.publication_oid:
-            raise _unpublished(server, restored, f"publication {name!r} was dropped and made again")
-        for table in source.published:
-            oid, member = recorded.tables.get(table.table, (0, 0))
-            if oid == table.oid and facts.tables.get(oid) != member:
-                what = f"publication {name!r} does not have {table.table} any more, or not all the time"
-                raise _unpublished(server, restored, what)
+        refuse(rules.unpublished(name, facts, restored, source.published, server.wal_end))
     if source.outbox is not None and not config.source.create:
         _leave_unpublished(source, server.publication())
     ensured = server.publish(source.published)
@@ -147,75 +113,29 @@ def _leave_unpublished(source: Source, facts: PublicationFacts | None) -> None:
 def _refuse_other_source(
     server: SourceServer, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
 ) -> None:
-    for field in ("system_identifier", "database_oid"):
-        was, found = getattr(recorded, field), getattr(now, field)
-        if was != found:
-            raise SourceDiverged(
-                f"the log belongs to a source with {field} {was}; this one has {found}",
-                hint="it was restored, or is another server or database: positions of the log mean nothing "
-                f"here. See that source.dsn is the right one first; if it is, {_LEVEL}",
-                command=REPAIR,
-                field=field,
-            )
     if now.timeline < server.timeline():
         raise SourceUnreachable("a standby was promoted while this start looked at the source")
     end_lsn = position.end_lsn if position is not None else Lsn(0)
-    follow_promotion(server.history, recorded=recorded.timeline, now=now.timeline, end_lsn=end_lsn)
+    promoted = now.timeline > recorded.timeline and now.system_identifier == recorded.system_identifier
+    history = server.history(now.timeline) if promoted else []
+    refuse(rules.other_source(recorded, now, history, end_lsn))
+    if now.timeline != recorded.timeline:
+        note_promotion(history, recorded=recorded.timeline, now=now.timeline)
 
 
 def find_or_make_slot(config: Config, source: Source, server: SourceServer, restored: Restored) -> SlotFacts:
     """The slot as it is before we stream from it; made when this is the very first start."""
     facts = server.slot()
-    if facts.exists and (facts.invalidation or not facts.usable):
-        raise _gap(config, restored, server, f"is lost ({facts.invalidation or facts.wal_status})")
+    refuse(rules.slot_lost(facts, restored.known_to, server.wal_end))
     if facts.being_made:
         raise held(facts)
+    refuse(rules.slot_unfit(config, facts, source.identity.database, restored, server.wal_end))
     if facts.exists:
-        if facts.plugin != "pgoutput" or facts.database != source.identity.database:
-            raise SourceRefused(
-                f"slot {config.slot!r} is for plugin {facts.plugin!r} and database {facts.database!r}",
-                hint="choose another name with source.slot",
-                slot=config.slot,
-            )
         return facts
-    if restored.progress is not None:
-        raise _gap(config, restored, server, "is gone")
-    if not config.source.create:
-        raise SourceRefused(
-            f"slot {config.slot!r} does not exist, and source.create is false",
-            hint="have it created",
-            command=creation(config.slot, failover=config.source.failover),
-            slot=config.slot,
-        )
     log.get().info("slot_creating", slot=config.slot)
     facts = server.make_slot()
     log.get().info("slot_created", slot=config.slot, lsn=str(facts.confirmed_flush_lsn))
     return facts
-
-
-def _gap(config: Config, restored: Restored, server: SourceServer, what: str) -> SourceGap:
-    known = restored.position.end_lsn if restored.position else None
-    now = server.wal_end()
-    return SourceGap(
-        f"replication slot {config.slot!r} {what}; what was committed between {known} and {now} is unknown",
-        known_to=known,
-        resumes_at=now,
-        hint=ANEW,
-        command=REPAIR,
-        slot=config.slot,
-    )
-
-
-def _unpublished(server: SourceServer, restored: Restored, what: str) -> SourceGap:
-    known = Lsn(restored.progress.verified_lsn) if restored.progress else None
-    now = server.wal_end()
-    return SourceGap(
-        f"{what}; changes between {known} and {now} may not be in the log",
-        known_to=known,
-        resumes_at=now,
-        hint=ANEW,
-        command=REPAIR,
-    )
 
 
 def identity_now(
@@ -251,31 +171,7 @@ def check_identity(
     if recorded is None:
         return
     _refuse_other_source(server, recorded, now, position)
-    wal_end = server.wal_end()  # after `position`: others may have gone on with newer WAL while this one stood still
-    if wal_end < position.end_lsn or wal_end <= position.commit_lsn:  # the log may have a part of its last transaction
-        reached = max(position.end_lsn, position.commit_lsn)
-        raise SourceDiverged(
-            f"the log reaches {reached}, the server's WAL only {wal_end}",
-            hint=f"the database was restored from an older copy, or lost WAL that was not flushed; {_LEVEL}",
-            command=REPAIR,
-        )
-    for topic, topic_id in recorded.topic_ids.items():
-        if topic in now.topic_ids and now.topic_ids[topic] != topic_id:
-            raise ProgressDamaged(f"topic {topic!r} was deleted and made again", topic=topic)
-    if recorded.slot == now.slot and slot.confirmed_flush_lsn is not None:
-        if slot.confirmed_flush_lsn > position.end_lsn:
-            raise SourceGap(
-                f"the slot stands at {slot.confirmed_flush_lsn}, the log at {position.end_lsn}: what was committed "
-                "between is unknown",
-                known_to=position.end_lsn,
-                resumes_at=slot.confirmed_flush_lsn,
-                hint=f"somebody advanced the slot or made it again; {ANEW}",
-                command=REPAIR,
-                slot=now.slot,
-            )
-    elif recorded.slot != now.slot:
-        raise ProgressDamaged(
-            f"the log was written from slot {recorded.slot!r}, the configuration says {now.slot!r}",
-            hint="set source.slot back; another slot begins elsewhere",
-            slot=now.slot,
-        )
+    # The end of the WAL after `position`: others may have gone on with newer WAL while this start stood still.
+    refuse(rules.wal_behind(position, server.wal_end()))
+    refuse(rules.topics_made_again(recorded.topic_ids, now.topic_ids))
+    refuse(rules.slot_elsewhere(recorded, replace(slot, name=now.slot), position))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cdc.config.settings import Config
-from cdc.errors import BrokerRefused, ConfigError, ProgressDamaged, TopicMismatch
+from cdc.errors import BrokerRefused, ConfigError, TopicMismatch
 from cdc.kafka.facts import TopicFacts
 from cdc.model.names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
 from cdc.model.progress import Identity
@@ -14,6 +14,7 @@ from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.topic_rules import TopicWant, control_wants, data_want, events_want, refused_want, side_want
 from cdc.publish.topics import TopicDirectory, ensure_topics
 from cdc.replication.table import SourceTable
+from cdc.startup import rules
 from outbox.eventtopics import EventTopics
 
 
@@ -30,9 +31,21 @@ def control_topics(config: Config, admin: TopicDirectory) -> dict[str, TopicFact
 
 
 def data_topics(
-    config: Config, admin: TopicDirectory, tables: list[SourceTable], recorded: Identity | None
+    config: Config, admin: TopicDirectory, tables: Sequence[SourceTable], recorded: Identity | None
 ) -> dict[str, TopicFacts]:
     """The topics of all tables and those beside them, made or checked against what is recorded of them."""
+    return ensure_topics(
+        admin,
+        data_wants(config, tables, recorded),
+        kafka=config.kafka,
+        create=config.kafka.create_topics,
+        recorded_partitions=recorded.partitions if recorded else {},
+        recorded_topic_ids=recorded.topic_ids if recorded else {},
+    )
+
+
+def data_wants(config: Config, tables: Sequence[SourceTable], recorded: Identity | None) -> list[TopicWant]:
+    """What the topics of all tables, and those beside them, must be. Raises ConfigError for a name that is taken."""
     wants = [
         data_want(
             data_topic(config.name, table.namespace, table.name),
@@ -45,15 +58,7 @@ def data_topics(
     wants += [
         side_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in side_topics(config)
     ]
-    wants += [event_want(config, topic) for topic in recorded_event_topics(config, tables, recorded)]
-    return ensure_topics(
-        admin,
-        wants,
-        kafka=config.kafka,
-        create=config.kafka.create_topics,
-        recorded_partitions=recorded.partitions if recorded else {},
-        recorded_topic_ids=recorded.topic_ids if recorded else {},
-    )
+    return [*wants, *(event_want(config, topic) for topic in recorded_event_topics(config, tables, recorded))]
 
 
 def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorded: Identity | None) -> list[str]:
@@ -97,17 +102,19 @@ def side_topics(config: Config) -> list[str]:
     return [topic for topic, wanted in asked.items() if wanted]
 
 
-def refuse_orphans(restored: Restored, reader: TopicReader, data: Mapping[str, TopicFacts]) -> None:
+def refuse_orphans(name: str, restored: Restored, reader: TopicReader, data: Mapping[str, TopicFacts]) -> None:
     """Without progress the data topics must be empty, or events would be in the log twice."""
     if restored.progress is not None:
         return
-    filled = sorted({topic for (topic, _), (_, high) in reader.end_offsets(list(data)).items() if high > 0})
-    if filled:
-        raise ProgressDamaged(
-            f"there is no progress, but {len(filled)} data topics have records ({filled[0]})",
-            hint="the progress topic was lost, or another service writes here; use another `name`, or empty topics",
-            topic=filled[0],
-        )
+    error = rules.orphans(name, filled_topics(reader, list(data)))
+    if error is not None:
+        raise error
+
+
+def filled_topics(reader: TopicReader, topics: Sequence[str]) -> list[str]:
+    """Those of `topics` that have records, by name."""
+    ends = reader.end_offsets(topics) if topics else {}
+    return sorted({topic for (topic, _), (_, high) in ends.items() if high > 0})
 
 
 class Accounts:

@@ -17,11 +17,11 @@ from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.errors import SlotHeld, SourceGap, TailraceError
 from cdc.model.walreading import WalReading
+from cdc.publish.topics import REPAIR
 from cdc.replication.connect import Connection, connect, deadline, sever
 from cdc.replication.pressure import wal_reading
 from cdc.replication.slot import drop_slot, slot_facts
-from cdc.startup.promoted import REPAIR
-from cdc.startup.source import ANEW
+from cdc.startup.rules import AGAIN
 from cdc.telemetry import log
 from cdc.telemetry.status import Status
 
@@ -109,7 +109,7 @@ class WalGuard:
             f"of WAL kept for it; what was committed between {known} and {reading.current_lsn} is unknown",
             known_to=known,
             resumes_at=reading.current_lsn,
-            hint=ANEW,
+            hint=AGAIN,
             command=REPAIR,
             slot=reading.slot,
         )

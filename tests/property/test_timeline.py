@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
 from cdc.model.timeline import Switch, parse_history
-from cdc.startup.promoted import REPAIR, divergence
+from cdc.publish.topics import REPAIR
+from cdc.startup.promoted import divergence
 
 _LSNS = st.integers(1, 2**63).map(Lsn)
 

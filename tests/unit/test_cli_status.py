@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -15,16 +15,17 @@ from rich.console import Console
 from cdc.cli import statustext
 from cdc.cli.statustext import Moment, document, duration, exit_code, lines
 from cdc.config.load import parse
-from cdc.errors import SlotHeld, SourceUnreachable
+from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.progress import Identity, Progress
 from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
-from cdc.outlook import LogView, SourceView, View, ask_daemon, outlook
+from cdc.outlook import LogView, SourceView, View, ask_daemon
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.slot import SlotFacts
+from cdc.startup.judgement import Verdict
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status, ddl_document
 from cdc.web.server import WebServer
@@ -92,7 +93,7 @@ def text(found: dict[str, Any]) -> str:
 
 
 def judged(view: View, moment: Moment = MOMENT) -> dict[str, Any]:
-    return document(CONFIG, view, moment, outlook(view.source, view.log, publication="cdc_shop"))
+    return document(CONFIG, view, moment)
 
 
 def test_a_running_daemon_is_shown_with_flow_lag_and_slot() -> None:
@@ -204,31 +205,40 @@ def test_names_with_control_characters_are_escaped() -> None:
     assert "\x1b" not in text(judged(View(None, source, LOG, {"daemon": "x"})))
 
 
+@pytest.mark.parametrize("daemon", [None, running()], ids=["down", "running"])
+def test_next_start_that_would_stop_is_shown_with_what_to_do_and_is_exit_code_3(daemon: dict[str, Any] | None) -> None:
+    gap = SourceGap("replication slot 'cdc_shop' is gone", hint="repair it", command="cdc slot recreate --resnapshot")
+
+    found = judged(View(daemon, SOURCE, LOG, {}, Verdict("slot", gap)))
+
+    assert found["outlook"] == {
+        "state": "GAP",
+        "why": gap.message,
+        "hint": "repair it",
+        "command": "cdc slot recreate --resnapshot",
+    }
+    assert exit_code(found) == 3
+    shown = text(found)
+    assert "next start  GAP: replication slot 'cdc_shop' is gone" in shown
+    assert "cdc slot recreate --resnapshot" in shown
+
+
 @pytest.mark.parametrize(
-    ("change", "state", "why"),
+    ("daemon", "verdict", "shown"),
     [
-        (lambda s: replace(s, slot=SlotFacts(name="cdc_shop", exists=False)), State.GAP, "slot cdc_shop is gone"),
-        (lambda s: replace(s, slot=replace(SLOT, invalidation="wal_removed")), State.GAP, "is lost"),
-        (lambda s: replace(s, slot=replace(SLOT, confirmed_flush_lsn=Lsn(0x1001))), State.GAP, "stands at 0/1001"),
-        (lambda s: replace(s, publication=None), State.GAP, "publication cdc_shop is gone"),
-        (lambda s: replace(s, publication=replace(PUBLICATION, oid=12)), State.GAP, "made again"),
-        (lambda s: replace(s, publication=replace(PUBLICATION, tables={30: 32})), State.GAP, "and put back"),
-        (lambda s: replace(s, current_lsn=Lsn(0xFFF)), State.DIVERGED, "the server's WAL only 0/FFF"),
-        (lambda s: replace(s, identity=replace(s.identity, timeline=2)), State.DIVERGED, "timeline 1"),
-        (lambda s: replace(s, identity=replace(s.identity, system_identifier="8")), State.DIVERGED, "identifier"),
+        (None, Verdict(), False),
+        (None, Verdict("slot", SlotHeld("slot is in use by pid 7")), True),
+        (running(), Verdict("slot", SlotHeld("slot is in use by pid 7")), False),
+        (None, Verdict("source", SourceUnreachable("refused")), False),
     ],
 )
-def test_a_start_that_would_need_a_person_is_seen_while_the_daemon_is_down(
-    change: Callable[[SourceView], SourceView], state: State, why: str
+def test_next_start_that_would_run_or_wait_needs_no_operator(
+    daemon: dict[str, Any] | None, verdict: Verdict, shown: bool
 ) -> None:
-    view = View(None, change(SOURCE), LOG, {"daemon": "x"})
+    found = judged(View(daemon, SOURCE, LOG, {}, verdict))
 
-    found = judged(view)
-
-    assert found["outlook"]["state"] == state
-    assert why in found["outlook"]["why"]
-    assert exit_code(found) == 3
-    assert f"next start  {state}" in text(found)
+    assert exit_code(found) == 0
+    assert ("next start" in text(found)) == shown
 
 
 def test_before_the_first_start_nothing_is_wrong() -> None:

@@ -114,12 +114,10 @@ def test_pooler_is_seen(error: SourceRefused | None, level: Level) -> None:
     ("changes", "words"),
     [
         ({"plugin": "test_decoding"}, "must use pgoutput"),
-        ({"database": "other"}, "is of database 'other'"),
+        ({"database": "other"}, "belongs to database 'other'"),
         ({"invalidation": "wal_removed"}, "wal_removed"),
         ({"temporary": True}, "temporary"),
         ({"two_phase": True}, "two_phase"),
-        ({"wal_status": "unreserved"}, "about to be lost"),
-        ({"safe_wal_size": 1 << 20}, "about to be lost"),
     ],
 )
 def test_unusable_slot_is_an_error(changes: dict[str, Any], words: str) -> None:
@@ -127,6 +125,21 @@ def test_unusable_slot_is_an_error(changes: dict[str, Any], words: str) -> None:
 
     assert (finding.check, finding.level) == ("slot", Level.ERROR)
     assert words in finding.message
+
+
+@pytest.mark.parametrize("changes", [{"plugin": "test_decoding"}, {"database": "other"}, {"temporary": True}])
+def test_slot_of_another_program_is_never_proposed_for_dropping(changes: dict[str, Any]) -> None:
+    (finding,) = bad(slot=replace(SLOT, **changes))
+
+    assert "drop" not in finding.sql + finding.command + finding.message
+
+
+@pytest.mark.parametrize("changes", [{"wal_status": "unreserved"}, {"safe_wal_size": 1 << 20}])
+def test_slot_about_to_be_lost_is_a_warning_because_a_start_still_saves_it(changes: dict[str, Any]) -> None:
+    (finding,) = bad(slot=replace(SLOT, **changes))
+
+    assert (finding.check, finding.level) == ("slot", Level.WARNING)
+    assert "about to be lost" in finding.message
 
 
 def test_slot_in_use_counts_as_free() -> None:

@@ -19,7 +19,7 @@ from cdc.publish.topic_rules import (
     data_want,
     message_bytes_max,
 )
-from cdc.publish.topics import PROBLEMS_SHOWN_MAX, ensure_topics
+from cdc.publish.topics import PROBLEMS_SHOWN_MAX, ensure_topics, refuse_unfit_topics
 
 KAFKA = Kafka(bootstrap="broker:9092")
 ROW_BYTES_MAX = 16 << 20
@@ -178,13 +178,21 @@ def test_another_partition_count_than_the_recorded_one_is_refused() -> None:
     assert (problem.setting, problem.found, problem.refused) == ("partition count", "4", True)
 
 
-def test_another_topic_id_than_the_recorded_one_is_refused() -> None:
+def test_topic_that_was_made_again_is_named_with_the_command_that_repairs_it() -> None:
     wanted = want()
+    topic = wanted.spec.topic
 
-    (problem,) = check(wanted, made(wanted.spec, topic_id="new"), kafka=KAFKA, recorded_topic_id="old")
+    with pytest.raises(TopicMismatch) as caught:
+        refuse_unfit_topics(
+            [wanted],
+            {topic: made(wanted.spec, topic_id="new")},
+            kafka=KAFKA,
+            recorded_partitions={},
+            recorded_topic_ids={topic: "old"},
+        )
 
-    assert (problem.setting, problem.refused) == ("topic id", True)
-    assert "old" in problem.wanted
+    assert caught.value.message == f"topic {topic!r} was deleted and made again: the records it had are lost"
+    assert caught.value.command == "cdc slot recreate --resnapshot"
 
 
 def test_a_control_topic_with_several_partitions_is_refused() -> None:
@@ -248,7 +256,7 @@ def test_an_existing_topic_is_adopted_with_its_partition_count() -> None:
 def test_a_recorded_topic_that_is_gone_is_never_made_again(partitions: dict[str, int], ids: dict[str, str]) -> None:
     cluster = FakeCluster()
 
-    with pytest.raises(TopicMismatch, match=r"'shop\.public\.t' is recorded and not there"):
+    with pytest.raises(TopicMismatch, match=r"'shop\.public\.t' was deleted"):
         ensure(cluster, want(), want("shop.public.new"), partitions=partitions, ids=ids)
     assert "create" not in cluster.requests
 
@@ -282,11 +290,11 @@ def test_colliding_names_are_refused_before_anything_is_created() -> None:
 def test_a_topic_made_again_is_refused() -> None:
     cluster = FakeCluster(made(want().spec, topic_id="new"))
 
-    with pytest.raises(TopicMismatch, match="it was deleted and made again") as caught:
+    with pytest.raises(TopicMismatch, match="was deleted and made again") as caught:
         ensure(cluster, want(), ids={"shop.public.t": "old"})
 
     assert caught.value.facts["topic"] == "shop.public.t"
-    assert caught.value.command.startswith("kafka-topics.sh --bootstrap-server broker:9092 --describe")
+    assert caught.value.command == "cdc slot recreate --resnapshot"
 
 
 def test_advice_does_not_stop_capture() -> None:

@@ -1,0 +1,195 @@
+"""Gathers what `cdc.startup.judgement` judges: a dozen queries and a few requests to Kafka. Changes nothing.
+
+The order matters beside a running capture: the slot is read before the log, the end of the WAL after it, so that
+neither looks ahead of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cdc.config.settings import Config
+from cdc.errors import BrokerError, ConfigError, ProgressDamaged, TailraceError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
+from cdc.model.names import data_topic, progress_topic
+from cdc.model.snapshot import SnapshotRecord
+from cdc.model.timeline import Switch
+from cdc.progress.impatient import Impatient
+from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
+from cdc.publish.topic_rules import TopicKind, control_wants
+from cdc.replication import catalog
+from cdc.replication.catalog import SourceIdentity, reading
+from cdc.replication.connect import Connection, connect, connect_replication
+from cdc.replication.publication import missing, publication_facts
+from cdc.replication.slot import slot_facts
+from cdc.replication.table import SourceTable
+from cdc.replication.timeline import timeline_history
+from cdc.startup.judgement import LogFacts, StartFacts, Verdict, judge
+from cdc.startup.source import outbox_table
+from cdc.startup.topics import data_wants, filled_topics
+from snapshot.reader import unreadable
+
+_NOTHING: Final = Restored(None, None, {}, Lsn(0), None)
+_ANSWER_S: Final = 5.0
+_ROWS: Final = frozenset({TopicKind.DATA, TopicKind.KEYLESS, TopicKind.EVENTS, TopicKind.REFUSED})
+
+_ROLE: Final = """
+select current_user::text, rolsuper, has_database_privilege(current_database(), 'create'),
+       (select pg_has_role(pubowner, 'usage') from pg_publication where pubname = %(publication)s),
+       (select pg_get_userbyid(pubowner)::text from pg_publication where pubname = %(publication)s)
+from pg_roles where rolname = current_user
+"""
+_FOREIGN: Final = """
+select c.oid::int8, pg_get_userbyid(c.relowner)::text from pg_class c
+where c.oid = any(%(oids)s::oid[]) and not pg_has_role(c.relowner, 'usage')
+"""
+_SLOTS_USED: Final = "select count(*) from pg_replication_slots"
+
+
+def foresee(config: Config, *, application_name: str) -> Verdict:
+    """How `cdc run` would end if it were started now. Raises ConfigError only."""
+    try:
+        admin = TopicAdmin(config.kafka, client_id="tailrace-status")
+        with (
+            connect(config.source.dsn, application_name=application_name) as sql,
+            LogReader(config.kafka, client_id="tailrace-status") as reader,
+        ):
+            return judge(config, gather(config, sql, reader, admin))
+    except ConfigError:
+        raise
+    except TailraceError as error:
+        return Verdict("source", error)
+
+
+def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin) -> StartFacts:
+    """The facts now. Kafka that does not answer is one of them; raises a TailraceError for PostgreSQL that does not.
+
+    Raises SourceRefused also for an outbox that cannot be captured.
+    """
+    source = config.source
+    identity = catalog.source_identity(sql)
+    tables = catalog.tables_matching(sql, source.tables, source.keyless, source.keys)
+    outbox = outbox_table(config, sql)
+    published = [*tables, outbox] if outbox is not None else tables
+    publication = publication_facts(sql, config.publication)
+    with reading("count replication slots"):
+        used = sql.execute(_SLOTS_USED).fetchone()
+    assert used is not None
+    slot = slot_facts(sql, config.slot)
+    log, log_error = _answer_of(config, tables, reader, admin)
+    return StartFacts(
+        identity=identity,
+        settings=catalog.wal_settings(sql),
+        slots_used=used[0],
+        tables=tables,
+        outbox=outbox,
+        replication_error=None if slot.active_pid is not None else _replication_error(config),
+        publication=publication,
+        publishing_refused=_publishing_refused(config, sql, missing(publication, published)),
+        slot=slot,
+        wal_end=Lsn(0) if identity.in_recovery else catalog.current_wal(sql),
+        history=_history(config, identity, log),
+        log=log,
+        log_error=log_error,
+        unreadable={} if log is None else _unreadable(config, sql, tables, reader, log),
+    )
+
+
+def _answer_of(
+    config: Config, tables: Sequence[SourceTable], reader: LogReader, admin: TopicAdmin
+) -> tuple[LogFacts | None, TailraceError | None]:
+    """What Kafka says, or why it says nothing."""
+    try:
+        admin.broker_facts(timeout_s=_ANSWER_S)
+        return _log_facts(config, tables, Impatient(reader, _ANSWER_S), admin), None
+    except BrokerError as error:
+        return None, error
+
+
+def _log_facts(config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin) -> LogFacts:
+    name, captured = config.name, [table for table in tables if not table.problem]
+    wants = control_wants(name, config.kafka, row_bytes_max=config.capture.row_bytes_max)
+    progress = progress_topic(name)
+    there = admin.describe([progress])[progress] is not None
+    restored, damage = _NOTHING, None
+    try:
+        restored = recorded_position(reader, name) if there else _NOTHING
+    except ProgressDamaged as error:
+        damage = error
+    wants += data_wants(config, captured, restored.identity)
+    topics = admin.describe([want.spec.topic for want in wants])
+    filled: list[str] = []
+    if restored.progress is None:
+        data = [want.spec.topic for want in wants if want.kind in _ROWS and topics[want.spec.topic] is not None]
+        filled = filled_topics(reader, data)
+    # The topic of signals holds no position, so it may be made again.
+    wants = [want for want in wants if want.kind is not TopicKind.SIGNALS or topics[want.spec.topic] is not None]
+    return LogFacts(restored=restored, damage=damage, wants=wants, topics=topics, filled=filled)
+
+
+def _replication_error(config: Config) -> TailraceError | None:
+    """Open a replication connection and close it: pg_hba, rights and poolers show only that way."""
+    try:
+        connect_replication(config.source.dsn, application_name="cdc").close()
+    except ConfigError:
+        raise
+    except TailraceError as error:
+        return error
+    return None
+
+
+def _publishing_refused(config: Config, sql: Connection, lacking: Sequence[SourceTable]) -> dict[str, str]:
+    """Why the role may not create the publication, or extend it, under "", and per table why it may not be added."""
+    with reading("read rights on the publication"):
+        row = sql.execute(_ROLE, {"publication": config.publication}).fetchone()
+        foreign = sql.execute(_FOREIGN, {"oids": [table.oid for table in lacking]}).fetchall()
+    assert row is not None
+    role, superuser, may_create, owned, owner = row
+    if superuser or not lacking:
+        return {}
+    found = {}
+    if owned is None and not may_create:
+        found[""] = f"role {role!r} has no CREATE on the database"
+    if owned is False:
+        found[""] = f"role {role!r} is not its owner ({owner!r})"
+    owners: dict[int, str] = dict(foreign)
+    for table in lacking:
+        if table.oid in owners:
+            found[table.table] = f"role {role!r} is not the owner of {table.table} ({owners[table.oid]!r})"
+    return found
+
+
+def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> Sequence[Switch]:
+    recorded = log.restored.identity if log is not None else None
+    if recorded is None or identity.in_recovery or identity.system_identifier != recorded.system_identifier:
+        return ()
+    return timeline_history(config.source.dsn, identity.timeline) if identity.timeline > recorded.timeline else ()
+
+
+def _unreadable(
+    config: Config, sql: Connection, tables: Sequence[SourceTable], reader: TopicReader, log: LogFacts
+) -> dict[str, TailraceError]:
+    """Tables that a start must still read, and whose rows the role may not read."""
+    refused = unreadable(sql, [table for table in tables if not table.problem and config.snapshot.wants(table.table)])
+    if not refused:
+        return {}
+    exists = log.topics.get(progress_topic(config.name)) is not None
+    records = recorded_snapshots(reader, config.name) if exists and log.damage is None else {}
+    wanted = [table for table in tables if table.table in refused and _is_read(table, records.get(table.table))]
+    keyless = [data_topic(config.name, table.namespace, table.name) for table in wanted if not table.key]
+    filled = filled_topics(reader, [topic for topic in keyless if log.topics.get(topic) is not None])
+    return {
+        table.table: refused[table.table]
+        for table in wanted
+        if table.key or data_topic(config.name, table.namespace, table.name) not in filled
+    }
+
+
+def _is_read(table: SourceTable, record: SnapshotRecord | None) -> bool:
+    """Whether a snapshot of the table begins, or goes on, with the next start."""
+    if record is None or record.relation != table.oid:
+        return True
+    return record.state != "complete" and not record.hold
