@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
+.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate signal-fuzz quick-lane capture-lane slow-lane consumer-kills
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -150,6 +150,9 @@ simulate: setup ## SEEDS histories of capture in a simulated world, from FIRST o
 
 fuzz: setup ## every property with new seeds, decoders among them, for ten minutes
 	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 1200 tests/property
+
+signal-fuzz: setup ## 20,000 random and hostile signals to capture on real servers, with latencies before and during
+	TAILRACE_SIGNAL_FUZZ=$${TAILRACE_SIGNAL_FUZZ:-20000} $(PYTEST) -s --timeout 3600 tests/faults/test_signal_fuzz.py
 
 lock: ## renew constraints.txt and the readers' (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -32,6 +32,8 @@ def renewing(renew: Callable[[], None]) -> Iterator[None]:
                 renew()
             except TailraceError as error:
                 log.get().warning("sink_lease_not_renewed", **log.error_fields(error))
+            except Exception as error:  # noqa: BLE001 - it is called again
+                log.get().error("sink_lease_not_renewed", error=log.origin(error))
 
     thread = threading.Thread(target=work, name="sink-lease", daemon=True)
     thread.start()

@@ -250,8 +250,8 @@ class _Parser:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    at = 0
-    while text[at:].strip():
+    at, end = 0, len(text.rstrip())
+    while at < end:
         found = _TOKEN.match(text, at)
         if found is None:
             while text[at].isspace():

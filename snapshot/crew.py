@@ -230,11 +230,11 @@ class Crew:
             self._end(form.relation.table, condition, problem)
         return not problem
 
-    def _end(self, name: str, condition: Condition, why: str) -> None:
-        """The condition of a snapshot does not fit its table any more; that is no reason to stop capture."""
+    def _end(self, name: str, condition: Condition | None, why: str) -> None:
+        """Stop a snapshot of some rows that cannot be read, which is no reason to stop capture."""
         log.get().warning("snapshot_stopped", table=name, reason=why)
         with self._desk.merging() as merger:
-            if name in merger.tracked and merger.condition(name) == condition:
+            if name in merger.tracked and merger.selective(name) and merger.condition(name) == condition:
                 merger.stop(name)
 
     def _sample(self, connection: Connection) -> None:
@@ -264,13 +264,24 @@ class Crew:
                     merger.give_back(chunk, halve=reason.halve)
                 self._clock.wait(self._stop, _IN_THE_WAY_S)
             except SourceRefused as error:
-                if chunk.spec.condition is None:
+                if not self._signalled(chunk):
                     raise
                 self._end(chunk.spec.table, chunk.spec.condition, error.message)
-            except BaseException:
-                with self._desk.merging() as merger:
-                    merger.give_back(chunk)
-                raise
+            except BaseException as error:
+                expected = isinstance(error, TailraceError) or not isinstance(error, Exception)
+                if expected or not self._signalled(chunk):
+                    with self._desk.merging() as merger:
+                        merger.give_back(chunk)
+                    raise
+                self._end(chunk.spec.table, chunk.spec.condition, f"it failed: {log.origin(error)}")
+
+    def _signalled(self, chunk: Chunk) -> bool:
+        """Whether a chunk is read only because a signal asked for some rows: no mistake in these may stop capture."""
+        spec = chunk.spec
+        if spec.named or spec.sweep:
+            return False
+        with self._desk.merging() as merger:
+            return spec.table in merger.tracked and merger.selective(spec.table)
 
     def _hindered(self, table: str, reason: reader.NotNow) -> None:
         """Tried again soon; said once when that has gone on for long."""

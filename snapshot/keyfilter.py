@@ -16,7 +16,7 @@ from psycopg import sql
 from cdc.model.relation import Relation
 
 _AVRO: Final = b"\0"  # of Confluent's framing; JSON never begins so
-_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")  # every int8; int() refuses thousands of digits
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BITS: Final = {21: 16, 23: 32, 20: 64}  # int2, int4, int8
 _TEXTS: Final = frozenset({25, 1043})  # text, varchar
@@ -28,7 +28,7 @@ def key_condition(
 ) -> sql.Composable:
     """True for every row of the table that has one of `keys`; `named` are the same by column, or nothing."""
     types = {column.name: column.type_oid for column in relation.columns}
-    found = named or [msgspec.json.decode(key, type=dict[str, object]) for key in keys if not key.startswith(_AVRO)]
+    found: Sequence[Mapping[str, object]] = named or [_columns(key) for key in keys if not key.startswith(_AVRO)]
     parts: list[sql.Composable] = [sql.SQL("true")]
     for name in found[0] if found else ():
         texts = [_text(types.get(name, 0), key.get(name)) for key in found]
@@ -39,11 +39,21 @@ def key_condition(
     return sql.SQL(" and ").join(parts)
 
 
+def _columns(key: bytes) -> dict[str, object]:
+    """Column -> its text, or the digits of a number as bytes: a number may be larger than any of Python's types."""
+    found = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
+    return {name: _value(bytes(raw)) for name, raw in found.items()}
+
+
+def _value(raw: bytes) -> object:
+    return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw
+
+
 def _text(type_oid: int, value: object) -> str | None:
-    """What PostgreSQL reads as the value; None when that is not sure."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
+    """Return what PostgreSQL reads as the value; None when that is not certain."""
+    if isinstance(value, bool) or not isinstance(value, (int, str, bytes)):
         return None
-    text = str(value)
+    text = value.decode() if isinstance(value, bytes) else str(value)
     if type_oid in _BITS:
         limit = 1 << (_BITS[type_oid] - 1)
         return text if _INTEGER.fullmatch(text) and -limit <= int(text) < limit else None

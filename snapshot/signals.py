@@ -12,21 +12,27 @@ https://debezium.io/documentation/reference/stable/configuration/signalling.html
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from math import isinf
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-Action: TypeAlias = Literal["start", "pause", "resume", "stop", "log"]
+from snapshot.condition import LENGTH_MAX
+from snapshot.tablepatterns import PATTERN_MAX, PatternError, check_comparisons, selected
+
+Action: TypeAlias = Literal["start", "pause", "resume", "stop", "log", ""]
+"""Empty: the record could not be understood."""
 
 KEYS_MAX: Final = 10_000  # of one signal; they are in the record of their snapshot until they are read
 KEYS_BYTES_MAX: Final = 1 << 20
-_SHOWN_MAX: Final = 200  # characters of a message or id that is somebody's
+PAYLOAD_BYTES_MAX: Final = 2 << 20  # of a record's value: the keys, with room for escapes and spaces
+_SHOWN_MAX: Final = 200  # characters of a message or id that the sender chose
 _TABLES_MAX: Final = 1000
-_Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+_NUMBER_MAX: Final = 132_000  # characters: a numeric of PostgreSQL has at most 131,072 digits before the point
+_Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=PATTERN_MAX)]
+_Where = Annotated[str, msgspec.Meta(max_length=LENGTH_MAX)]
 
 
 class SignalError(Exception):
@@ -55,36 +61,38 @@ class Signal:
     keys: tuple[bytes, ...] = ()
     message: str = ""
 
-    def matching(self, pattern: str, names: Iterable[str]) -> list[str]:
-        """Those of `names` that a pattern is for; a name stands for itself."""
-        known = list(names)
-        if pattern in known:
-            return [pattern]
-        if not self.regular:
-            return [name for name in known if fnmatchcase(name, pattern)]
+    def matching(self, pattern: str, names: Collection[str]) -> list[str]:
+        """Return those of `names` that a pattern selects. Raises SignalError when the pattern cannot be used."""
         try:
-            form = re.compile(pattern)
-        except re.error:
-            return []
-        return [name for name in known if form.fullmatch(name)]
+            return selected(pattern, names, regular=self.regular)
+        except PatternError as error:
+            raise SignalError(str(error)) from None
+
+    def check(self, names: Collection[str]) -> None:
+        """Raise SignalError when comparing its patterns with `names` would take too long."""
+        patterns = [one for one in (*self.tables, *self.wheres) if one not in names]
+        try:
+            check_comparisons(patterns, len(names))
+        except PatternError as error:
+            raise SignalError(str(error)) from None
 
     def where_of(self, table: str) -> str:
-        """The condition for a table; empty for none."""
-        own = [text for pattern, text in self.wheres.items() if self.matching(pattern, [table])]
-        return own[0] if own else self.where
+        """Return the condition for a table; empty for none. Raises SignalError."""
+        own = next((text for pattern, text in self.wheres.items() if self.matching(pattern, {table})), None)
+        return self.where if own is None else own
 
 
 class _Ours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: Literal["start", "pause", "resume", "stop"]
     id: str = ""
     tables: Annotated[tuple[_Pattern, ...], msgspec.Meta(max_length=_TABLES_MAX)] = ()
-    where: str = ""
+    where: _Where = ""
     keys: tuple[dict[str, msgspec.Raw], ...] = ()
 
 
 class _Additional(msgspec.Struct, frozen=True):
-    collection: str = msgspec.field(name="data-collection")
-    filter: str = ""
+    collection: _Pattern = msgspec.field(name="data-collection")
+    filter: _Where = ""
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -94,8 +102,10 @@ class _Data(msgspec.Struct, frozen=True):
         name="data-collections", default=None
     )
     kind: str = msgspec.field(name="type", default="incremental")
-    conditions: tuple[_Additional, ...] | None = msgspec.field(name="additional-conditions", default=None)
-    condition: str | None = msgspec.field(name="additional-condition", default=None)
+    conditions: Annotated[tuple[_Additional, ...], msgspec.Meta(max_length=_TABLES_MAX)] | None = msgspec.field(
+        name="additional-conditions", default=None
+    )
+    condition: _Where | None = msgspec.field(name="additional-condition", default=None)
     message: str = ""
 
 
@@ -120,9 +130,11 @@ _ACTIONS: Final[Mapping[str, Action]] = {
 
 
 def parse(key: bytes | None, value: bytes | None, name: str) -> Signal | None:
-    """The signal of a record; None when it is for another pipeline, or for nobody. Raises SignalError."""
+    """Return the signal of a record; None when its key is another pipeline's name. Raises SignalError."""
     if value is None or (key is not None and key != name.encode()):
         return None
+    if len(value) > PAYLOAD_BYTES_MAX:
+        raise SignalError(f"the record has {len(value)} bytes; at most {PAYLOAD_BYTES_MAX} are accepted")
     try:
         either = msgspec.json.decode(value, type=_Either)
         if either.command is not msgspec.UNSET:
@@ -153,7 +165,7 @@ def key_of(text: bytes) -> bytes:
 
 
 def in_order(key: bytes, columns: Sequence[str]) -> bytes:
-    """A key with its columns in this order. Raises SignalError when it has others."""
+    """Return a key with its columns in this order. Raises SignalError when it has others."""
     found = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
     if found.keys() != set(columns):
         raise SignalError(f"keys of this table have the columns {', '.join(columns)}")
@@ -167,11 +179,19 @@ def _key(found: Mapping[str, msgspec.Raw], columns: Iterable[str]) -> bytes:
         raw = bytes(found[name])
         if raw[:1] in b"[{n":
             raise SignalError("the columns of a key are numbers, text, true or false")
-        value = msgspec.json.encode(msgspec.json.decode(raw)) if raw[:1] == b'"' else raw
+        value = msgspec.json.encode(msgspec.json.decode(raw)) if raw[:1] == b'"' else _checked(raw)
         pieces.append(msgspec.json.encode(name) + b":" + value)
     if not pieces:
         raise SignalError("a key has at least one column")
     return b"{" + b",".join(pieces) + b"}"
+
+
+def _checked(number: bytes) -> bytes:
+    """The number (or true, false) as it is written. Raises SignalError when no column can have it."""
+    too_large = b"e" in number.lower() and number[:1] not in b"tf" and isinf(float(number))
+    if too_large or len(number) > _NUMBER_MAX:
+        raise SignalError("a number of a key is out of range")
+    return number
 
 
 def _ours(found: _Ours) -> Signal:

@@ -179,9 +179,14 @@ def _steer(action: Action, tables: tuple[str, ...], config_path: Path | None, *,
 def _ask(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow: bool = False) -> int:
     """Write a signal, say what became of it, and with `follow` wait until the tables are read."""
     from cdc.clock import SystemClock
-    from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached
+    from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, UsageError
     from cdc.snapshots import SnapshotView, ask, await_answer
 
+    if not config.signals.enabled:
+        raise UsageError(
+            "capture does not read signals: [signals] enabled is false",
+            hint="set it to true, restart capture, and run the command again",
+        )
     with output.waiting("asking"):
         offset = ask(config, signal)
     if no_wait:

@@ -30,6 +30,7 @@ __all__ = [
     "Registry",
     "Search",
     "Section",
+    "Signals",
     "Sink",
     "Snapshot",
     "Source",
@@ -248,6 +249,25 @@ class Snapshot(Section, frozen=True):
         return chosen(table, self.tables, self.mode) == "initial"
 
 
+class Signals(Section, frozen=True):
+    """Records in `<name>.__signals`, by which programs and `cdc snapshot` steer snapshots."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="read the topic and act on it; false: records stay there and are acted on once it is true again"
+        ),
+    ] = True
+    per_second_max: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="records acted on in a second, after a burst of 20; the others wait in the topic; 0: no limit",
+        ),
+    ] = 10.0
+
+
 class Audit(Section, frozen=True):
     """Reading the log back beside capture: what the cut index says is recomputed from the topics."""
 
@@ -444,6 +464,7 @@ class Config(Section, frozen=True):
     registry: Registry = Registry()
     toast: Toast = Toast()
     snapshot: Snapshot = Snapshot()
+    signals: Signals = Signals()
     ddl: Ddl = Ddl()
     audit: Audit = Audit()
     http: Http = Http()

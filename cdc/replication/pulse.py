@@ -14,10 +14,11 @@ import psycopg
 
 from cdc.clock import Clock
 from cdc.config.secret import Secret
-from cdc.errors import TailraceError
+from cdc.errors import InvariantError, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.catalog import current_wal
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
+from cdc.telemetry import log
 
 _STATEMENT_S: Final = 10.0  # a heartbeat that waits longer, for a lock, says enough
 _WRONG: Final = "42"  # the class of statements that are wrong, or not allowed
@@ -72,6 +73,9 @@ class Pulse:
                 self._try()
             except TailraceError as error:
                 self._lost(error)
+            except Exception as error:  # noqa: BLE001 - the thread goes on; the observer reports it
+                self._hang_up()
+                self._lost(InvariantError(f"capture.heartbeat_query failed: {log.origin(error)}"))
 
     def _try(self) -> None:
         """Run it; what time mends is told, the rest is raised."""

@@ -22,10 +22,11 @@ from psycopg import pq
 
 from cdc.clock import Clock
 from cdc.config.secret import Secret
-from cdc.errors import SourceUnreachable, TailraceError
+from cdc.errors import InvariantError, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.connect import REPLICATION_SESSION, connect_replication, sever, text_encoding
 from cdc.replication.sqlstate import translate, translate_sqlstate
+from cdc.telemetry import log
 from cdc.wire.frame import standby_status
 
 _FRAMES_MAX: Final = 1000  # frames a read returns: 0.3 ms under the lock
@@ -217,6 +218,9 @@ class ReplicationSession:
                 self._send_status(reply_requested=True)
             except TailraceError as error:
                 self._failure = error
+                return
+            except Exception as error:  # noqa: BLE001 - without a status the server would end the stream, without a reason
+                self._failure = InvariantError(f"sending a status to PostgreSQL failed: {log.origin(error)}")
                 return
 
     def _send_status(self, *, reply_requested: bool) -> None:

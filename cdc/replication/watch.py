@@ -20,7 +20,7 @@ import psycopg
 
 from cdc.clock import Clock
 from cdc.config.secret import Secret
-from cdc.errors import SourceGap, SourceUnreachable, TailraceError
+from cdc.errors import InvariantError, SourceGap, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
 from cdc.telemetry import log
@@ -173,6 +173,9 @@ class CatalogWatch:
                 # A gap must be seen as one: with the stream cut it would look like a broken connection first.
                 if isinstance(error, SourceUnreachable) and not self._stop.is_set():
                     self._failed()
+                return
+            except Exception as error:  # noqa: BLE001 - without checks nothing is acknowledged and WAL piles up
+                self.failure = InvariantError(f"the check of slot and publication failed: {log.origin(error)}")
                 return
 
     def _look(self, connection: Connection) -> None:

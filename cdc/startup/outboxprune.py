@@ -8,10 +8,11 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.errors import SourceRefused, TailraceError
+from cdc.errors import InvariantError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.connect import Connection, connect, sever
 from cdc.replication.table import SourceTable
+from cdc.telemetry import log
 from outbox.pruner import Pruner
 
 _JOIN_S: Final = 10.0
@@ -72,6 +73,9 @@ class PruneThread:
                     self._observer.prune_failed(error)
                 if not isinstance(error, SourceRefused):
                     self._hang_up()
+            except Exception as error:  # noqa: BLE001 - the thread goes on; the observer reports it
+                self._observer.prune_failed(InvariantError(f"pruning the outbox failed: {log.origin(error)}"))
+                self._hang_up()
             if not more and self._clock.wait(self._stop, self._interval_s):
                 return
 

@@ -1,97 +1,199 @@
 """Reads ``<name>.__signals`` and acts on it, beside capture; what was acted on is recorded with what it changed.
 
-A thread with a consumer of its own. A signal that cannot be done is answered in the record, logged and passed over:
-nothing that somebody writes there stops capture, nor does a broker that is away.
+A thread with a consumer of its own. Whoever may write to the topic can write anything, so no record may stop capture or
+the thread: whatever goes wrong while a signal is examined or carried out becomes a refusal, which is recorded, and the
+next signal is read. An error of Kafka or PostgreSQL is waited out.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.errors import SourceRefused, TailraceError
+from cdc.errors import InvariantError, TailraceError
 from cdc.kafka.consumer import LogReader
+from cdc.lsn import Lsn
 from cdc.model.names import signals_topic
 from cdc.model.signals import SignalAnswer, SignalsRecord, bounded
+from cdc.progress.records import encode
 from cdc.progress.restore import LogRecord
-from cdc.replication.connect import Connection, connect
-from cdc.replication.table import SourceTable
+from cdc.replication.connect import connect
+from cdc.startup.signalacts import Act, Catalog, Outcome, SourceCatalog, start, steer
+from cdc.startup.signalrate import SignalRate
 from cdc.telemetry import log
-from snapshot import reader
-from snapshot.condition import Condition, ConditionError, parse
 from snapshot.crew import Tables
 from snapshot.desk import Desk
 from snapshot.merger import Merger
-from snapshot.signals import Signal, SignalError, in_order
+from snapshot.signals import Signal, SignalError
 from snapshot.signals import parse as parse_signal
-from snapshot.tablestate import Wanted
 
 _AHEAD_BYTES: Final = 2 << 20
 _AGAIN_S: Final = 2.0  # between attempts to read, or to ask PostgreSQL
-_REFUSED_MAX: Final = 100  # of one answer, which is kept in the log
-_NAME_MAX: Final = 200
-_LIVE: Final = frozenset({"begun", "suspected", "planned"})
+_ATTEMPTS_MAX: Final = 3  # at a signal over whose examination the connection breaks; then it is refused
+_LOGGED_MAX: Final = 10  # reasons in one event
 
 
-@dataclass(slots=True)
-class _Outcome:
-    done: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
+class SignalObserver(Protocol):
+    """Told of signals; for logs, metrics and status. Must not block or raise."""
 
-    @property
-    def told(self) -> dict[str, str]:
-        """A bounded number of what was refused."""
-        found = {name[:_NAME_MAX]: why for name, why in list(self.refused.items())[:_REFUSED_MAX]}
-        more = len(self.refused) - _REFUSED_MAX
-        return found | ({"": f"{more} more were refused"} if more > 0 else {})
+    def signals_listening(self, alive: Callable[[], bool] | None) -> None:
+        """The topic is being read for as long as `alive()`; None: no more."""
+
+    def signals_failed(self, cause: TailraceError | None) -> None:
+        """The topic cannot be read, or a signal not be examined; None: it goes on."""
+
+    def signal_handled(self, *, refused: bool, next_offset: int) -> None:
+        """A signal was answered; `refused`: for some table, or as a whole."""
+
+
+class Merging(Protocol):
+    """What of the desk is needed; `snapshot.desk.Desk` is one."""
+
+    boundary: Lsn
+
+    def merging(self) -> AbstractContextManager[Merger]:
+        """See there."""
+
+
+class SignalHandler:
+    """Turns records into acts and answers. Not thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        desk: Merging,
+        catalog: Callable[[], AbstractContextManager[Catalog]],
+        record: SignalsRecord,
+        observer: SignalObserver,
+        *,
+        avro: bool = False,
+    ) -> None:
+        """`catalog` connects to PostgreSQL; it raises TailraceError when that is not possible now."""
+        self._name = name
+        self._desk = desk
+        self._catalog = catalog
+        self._observer = observer
+        self._avro = avro
+        self._tried = (-1, 0)
+        self.record = record
+
+    def handle(self, record: LogRecord) -> None:
+        """Act on one record; that and its offset go into the log together.
+
+        Raises TailraceError while PostgreSQL cannot be asked. A signal over whose examination the connection breaks
+        again and again is refused in the end.
+        """
+        _, _, offset, _, key, value, _ = record
+        signal, act = self._examined(key, value, offset)
+        with self._desk.merging() as merger:
+            outcome = self._acted(act, merger, offset)
+            self.record = self._answered(offset, signal, outcome)
+            merger.acted(self.record)
+        if signal is not None:
+            self._observer.signal_handled(refused=bool(outcome.refused), next_offset=offset + 1)
+            _log(signal, offset, outcome)
+
+    def _examined(self, key: bytes | None, value: bytes | None, offset: int) -> tuple[Signal | None, Act]:
+        signal: Signal | None = None
+        try:
+            signal = parse_signal(key, value, self._name)
+            return signal, _nothing if signal is None else self._prepared(signal, offset)
+        except SignalError as error:
+            refusal = str(error)
+        except TailraceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a signal causes is its refusal
+            refusal = _failed(offset, error)
+        return signal or Signal("", ""), lambda _: Outcome(refused={"": refusal})
+
+    def _prepared(self, signal: Signal, offset: int) -> Act:
+        if signal.action in {"log", ""}:
+            return _nothing
+        if signal.action != "start":
+            return lambda merger: steer(signal, merger)
+        with self._catalog() as catalog:
+            try:
+                return start(signal, catalog, lambda: self._desk.boundary, avro=self._avro)
+            except TailraceError as error:
+                before, count = self._tried
+                self._tried = (offset, count + 1 if before == offset else 1)
+                if self._tried[1] < _ATTEMPTS_MAX:
+                    raise
+                raise SignalError(f"it failed {_ATTEMPTS_MAX} times while it was examined: {error.message}") from None
+
+    def _acted(self, act: Act, merger: Merger, offset: int) -> Outcome:
+        try:
+            return act(merger)
+        except SignalError as error:
+            return Outcome(refused={"": str(error)})
+        except Exception as error:  # noqa: BLE001 - see `_examined`
+            return Outcome(refused={"": _failed(offset, error)})
+
+    def _answered(self, offset: int, signal: Signal | None, outcome: Outcome) -> SignalsRecord:
+        """Return the record to be written. One that cannot be encoded would stop capture, so that is tried here."""
+        topic_id, answers = self.record.topic_id, self.record.answers
+        if signal is None:
+            return SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=answers)
+        answer = SignalAnswer(
+            offset=offset, id=signal.id, action=signal.action, done=tuple(outcome.done), refused=outcome.shown
+        )
+        found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=bounded((*answers, answer)))
+        try:
+            encode(found)
+        except Exception as error:  # noqa: BLE001 - see `_examined`
+            plain = SignalAnswer(offset=offset, done=tuple(outcome.done), refused={"": _failed(offset, error)})
+            found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=bounded((*answers, plain)))
+        return found
 
 
 class SignalListener:
-    """Acts on every signal once, from `start` to `close`."""
+    """Acts on every signal once, from `start` to `close`, in a thread that survives every error."""
 
     def __init__(
         self,
         config: Config,
         clock: Clock,
-        desk: Desk,
-        tables: Tables,
-        record: SignalsRecord | None,
-        topic_id: str,
+        handler: SignalHandler,
+        observer: SignalObserver,
     ) -> None:
-        """`record` is what the log has; of another topic, or None, the topic is read from its beginning."""
         self._config = config
         self._clock = clock
-        self._desk = desk
-        self._tables = tables
-        same = record is not None and record.topic_id == topic_id
-        self._record = record if record is not None and same else SignalsRecord(topic_id=topic_id, next_offset=0)
+        self._handler = handler
+        self._observer = observer
+        self._rate = SignalRate(config.signals.per_second_max, clock)
         self._stop = threading.Event()
+        self._failing = False
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
 
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
+        self._observer.signals_listening(self._thread.is_alive)
 
     def close(self) -> None:
         """End the thread, within a moment."""
         self._stop.set()
+        self._observer.signals_listening(None)
         if self._thread.ident is not None:
             self._thread.join()
 
     def _listen(self) -> None:
-        troubled = False
         while not self._stop.is_set():
             try:
                 self._read()
             except TailraceError as error:
-                if not troubled:
-                    log.get().warning("signals_interrupted", **log.error_fields(error))
-                troubled = True
-                self._clock.wait(self._stop, _AGAIN_S)
+                self._failed(error)
+            except Exception as error:  # noqa: BLE001 - the thread goes on; the observer reports it
+                self._failed(InvariantError(f"the signals thread failed: {log.origin(error)}"))
+
+    def _failed(self, error: TailraceError) -> None:
+        self._failing = True
+        self._observer.signals_failed(error)
+        self._clock.wait(self._stop, _AGAIN_S)
 
     def _read(self) -> None:
         partition = (signals_topic(self._config.name), 0)
@@ -99,154 +201,68 @@ class SignalListener:
             self._config.kafka, client_id="tailrace-signals", clock=self._clock, ahead_bytes=_AHEAD_BYTES, follows=True
         ) as consumer:
             low, high = consumer.end_offsets([partition[0]])[partition]
-            at = self._record.next_offset
+            at = self._handler.record.next_offset
             batches = consumer.read({partition: at if low <= at <= high else low})
             try:
                 for batch in batches:
                     for record in batch:
-                        if self._stop.is_set():
+                        if self._stop.is_set() or not self._rate.wait(self._stop):
                             return
-                        self._take(record)
+                        self._handler.handle(record)
                     if self._stop.is_set():
                         return
+                    if self._failing:
+                        self._failing = False
+                        self._observer.signals_failed(None)
             finally:
                 batches.close()
 
-    def _take(self, record: LogRecord) -> None:
-        """Act on one record, and have that and its place go into the log together."""
-        _, _, offset, _, key, value, _ = record
-        act: Callable[[Merger], _Outcome] = lambda _: _Outcome()  # noqa: E731
-        identity, action = "", ""
-        try:
-            signal = parse_signal(key, value, self._config.name)
-            if signal is not None:
-                identity, action = signal.id, signal.action
-                act = self._prepared(signal)
-        except SignalError as error:
-            refusal = _Outcome(refused={"": str(error)})
-            act = lambda _: refusal  # noqa: E731
-            signal = Signal("", "log")
-        with self._desk.merging() as merger:
-            outcome = act(merger)
-            answers = self._record.answers
-            if signal is not None:
-                answer = SignalAnswer(
-                    offset=offset, id=identity, action=action, done=tuple(outcome.done), refused=outcome.told
-                )
-                answers = bounded((*answers, answer))
-            self._record = SignalsRecord(topic_id=self._record.topic_id, next_offset=offset + 1, answers=answers)
-            merger.acted(self._record)
-        if signal is not None:
-            self._say(signal, action, offset, outcome)
 
-    def _say(self, signal: Signal, action: str, offset: int, outcome: _Outcome) -> None:
-        if outcome.refused or not action:
-            refused = {name or "*": why for name, why in list(outcome.refused.items())[:10]}
-            log.get().warning("signal_refused", action=action, offset=offset, reasons=refused)
-        elif action == "log":
-            log.get().info("signal_log", offset=offset, message=signal.message.replace("{}", str(offset)))
-        if outcome.done:
-            log.get().info("signal_done", action=action, offset=offset, tables=len(outcome.done))
+def listener(
+    config: Config,
+    clock: Clock,
+    desk: Desk,
+    tables: Tables,
+    record: SignalsRecord | None,
+    topic_id: str,
+    observer: SignalObserver,
+) -> SignalListener | None:
+    """Return what reads the signals; None when `[signals] enabled` is false.
 
-    def _prepared(self, signal: Signal) -> Callable[[Merger], _Outcome]:
-        """What is to be done; whatever takes time is behind it. Raises SignalError, and as PostgreSQL is asked."""
-        if signal.action == "log":
-            return lambda _: _Outcome()
-        if signal.action == "start":
-            return self._start(signal)
-        return lambda merger: self._steer(signal, merger)
+    `record` is what the log has; of another topic, or None, the topic is read from its beginning.
+    """
+    if not config.signals.enabled:
+        return None
 
-    def _start(self, signal: Signal) -> Callable[[Merger], _Outcome]:
-        wanted: dict[str, Wanted] = {}
-        refused: dict[str, str] = {}
-        with connect(self._config.source.dsn, application_name="cdc signals") as connection:
-            tables = {table.table: table for table in self._tables(connection)}
-            for pattern in signal.tables:
-                names = signal.matching(pattern, tables)
-                if not names:
-                    refused[pattern] = "no captured table is called so"
-                if signal.keys and len({*names, *wanted}) > 1:
-                    raise SignalError("keys are those of one table")
-                for name in names:
-                    try:
-                        wanted[name] = self._wanted(connection, tables[name], signal)
-                    except SignalError as error:
-                        refused[name] = str(error)
+    @contextmanager
+    def catalog() -> Iterator[Catalog]:
+        with connect(config.source.dsn, application_name="cdc signals") as connection:
+            yield SourceCatalog(connection, config.publication, tables)
 
-        def act(merger: Merger) -> _Outcome:
-            outcome = _Outcome(refused=refused)
-            states = {one.table: one for one in merger.progress()}
-            for name, rows in wanted.items():
-                now = states.get(name)
-                some = rows.where or rows.keys
-                if now is not None and now.state in _LIVE:
-                    outcome.refused[name] = "it is being read already"
-                elif some and (now is None or now.state != "complete"):
-                    outcome.refused[name] = "some rows are read of tables only whose first snapshot is complete"
-                else:
-                    merger.order(name, tables[name].oid, self._desk.boundary, rows)
-                    outcome.done.append(name)
-            return outcome
+    if record is None or record.topic_id != topic_id:
+        record = SignalsRecord(topic_id=topic_id, next_offset=0)
+    avro = config.encode.format == "avro"
+    return SignalListener(
+        config, clock, SignalHandler(config.name, desk, catalog, record, observer, avro=avro), observer
+    )
 
-        return act
 
-    def _wanted(self, connection: Connection, table: SourceTable, signal: Signal) -> Wanted:
-        """Which rows of a table are meant. Raises SignalError."""
-        if not table.key:
-            raise SignalError("it has no key: rows that are read again could not take the place of others")
-        if signal.keys and self._config.encode.format == "avro":
-            raise SignalError("its keys are in Avro, and a signal names keys in JSON: give a condition")
-        columns = [column.name for column in table.columns if column.name in table.key]
-        keys = tuple(in_order(key, columns) for key in signal.keys)
-        text = "" if keys else signal.where_of(table.table)
-        try:
-            condition = parse(text) if text else None
-        except ConditionError as error:
-            raise SignalError(f"the condition cannot be read: {error}") from None
-        problem = self._problem(connection, table, condition)
-        if problem:
-            raise SignalError(problem)
-        return Wanted(text, keys)
+def _nothing(_: Merger) -> Outcome:
+    """There is nothing to be done."""
+    return Outcome()
 
-    def _problem(self, connection: Connection, table: SourceTable, condition: Condition | None) -> str:
-        """Why PostgreSQL would not let it be read: what only the reading would find out would stop capture."""
-        try:
-            sights = reader.sights(connection, self._config.publication, [table])
-            if table.table not in sights:
-                return "it is not published"
-            if condition is None:
-                return ""
-            return reader.condition_problem(connection, sights[table.table].form, condition)
-        except SourceRefused as error:
-            return error.message
-        except reader.NotNow:
-            return ""  # it is looked at again before the table is read
 
-    def _steer(self, signal: Signal, merger: Merger) -> _Outcome:
-        """Pause, resume or stop what is going on, of all tables or of some."""
-        outcome = _Outcome()
-        tables = {one.table: one for one in merger.progress()}
-        live = [name for name, one in tables.items() if one.state in _LIVE]
-        names = live
-        if signal.tables:
-            names = []
-            for pattern in signal.tables:
-                found = signal.matching(pattern, tables)
-                names += found
-                if not found:
-                    outcome.refused[pattern] = "there is no snapshot of a table that is called so"
-        for name in dict.fromkeys(names):
-            now = tables[name]
-            if now.state not in _LIVE:
-                outcome.refused[name] = f"nothing is being read: it is {now.shown}"
-            elif signal.action == "stop":
-                merger.stop(name)
-                outcome.done.append(name)
-            elif now.paused == (signal.action == "pause"):
-                outcome.refused[name] = "it is paused already" if now.paused else "it is not paused"
-            else:
-                merger.pause(name, paused=not now.paused)
-                outcome.done.append(name)
-        if signal.tables == () and not outcome.done:
-            outcome.refused.setdefault("", "there is nothing to do: no snapshot is in such a state")
-        return outcome
+def _failed(offset: int, error: Exception) -> str:
+    """Log an error that no signal should cause, and return the refusal."""
+    log.get().error("signal_failed", offset=offset, error=log.origin(error))
+    return f"it failed with {type(error).__name__}; the log of capture says where"
+
+
+def _log(signal: Signal, offset: int, outcome: Outcome) -> None:
+    if outcome.refused:
+        refused = {name or "*": why for name, why in list(outcome.refused.items())[:_LOGGED_MAX]}
+        log.get().warning("signal_refused", action=signal.action, offset=offset, reasons=refused)
+    elif signal.action == "log":
+        log.get().info("signal_log", offset=offset, message=signal.message.replace("{}", str(offset)))
+    if outcome.done:
+        log.get().info("signal_done", action=signal.action, offset=offset, tables=len(outcome.done))

@@ -22,7 +22,7 @@ from cdc.publish.livekeys import StaleKeys
 from cdc.replication import catalog
 from cdc.replication.connect import Connection
 from cdc.replication.table import SourceTable
-from cdc.startup.signals import SignalListener
+from cdc.startup.signals import SignalListener, listener
 from cdc.telemetry.status import Status
 from snapshot import reader
 from snapshot.crew import Crew
@@ -139,8 +139,9 @@ class Snapshots:
         self.desk.joined = status.snapshot_joined
         self._crew.start(reader.now(sql).started)
         self._sweeper.start()
-        self._listener = SignalListener(self._config, self._clock, self.desk, self._look, signals, topic_id)
-        self._listener.start()
+        self._listener = listener(self._config, self._clock, self.desk, self._look, signals, topic_id, status.signals)
+        if self._listener is not None:
+            self._listener.start()
         self._unreport = status.snapshots_are(self._crew.report)
 
     def close(self) -> None:

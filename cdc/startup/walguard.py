@@ -72,6 +72,9 @@ class WalGuard:
             except TailraceError as error:
                 log.get().debug("wal_guard_waits", **log.error_fields(error))
                 self._disconnect()
+            except Exception as error:  # noqa: BLE001 - the guard goes on; the age of its last check shows it
+                log.get().error("wal_guard_failed", error=log.origin(error))
+                self._disconnect()
             self._clock.wait(self._stop, self._config.source.wal_check_s)
         self._disconnect()
 

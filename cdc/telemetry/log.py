@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
@@ -83,3 +85,10 @@ def error_fields(error: TailraceError) -> dict[str, object]:
     if error.command:
         fields["command"] = error.command
     return fields
+
+
+def origin(error: BaseException) -> str:
+    """Return class and place of an unexpected error. Its text is left out: it may quote values."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{at}"

@@ -106,6 +106,7 @@ class Metrics:
 
         self._add_outbox(registry)
         self._add_snapshots(registry)
+        self._add_signals(registry)
         self._add_wal(registry)
         self._add_audit(registry)
 
@@ -189,6 +190,22 @@ class Metrics:
         )
         self.audit_failures = Counter(
             "cdc_audit_failures_total", "Times the audit could not be done", registry=registry
+        )
+
+    def _add_signals(self, registry: CollectorRegistry) -> None:
+        self.signals = Counter(
+            "cdc_signals_total",
+            "Records of the signals topic that were acted on, by outcome: done, refused (for some table or as a whole)",
+            ["outcome"],
+            registry=registry,
+        )
+        self.signal_failures = Counter(
+            "cdc_signal_failures_total", "Times the signals topic could not be read or acted on", registry=registry
+        )
+        self.signals_listening = Gauge(
+            "cdc_signals_listening_state",
+            "1 while signals are read, 0 while they are not though they should be; NaN when off or capture waits",
+            registry=registry,
         )
 
     def _add_snapshots(self, registry: CollectorRegistry) -> None:
