@@ -1,4 +1,4 @@
-"""Named obligations of the snapshot models: a mutant counts as found only by the obligation that its clause serves.
+"""Named obligations of the models of snapshots and views: a mutant is found only by the obligation that it breaks.
 
 A failed `assert` elsewhere, in the model or in the product, is a crash. It never counts as a finding.
 """
@@ -13,6 +13,8 @@ LOG_IS_TABLE: Final = "the log folds to the table"
 NEWEST_IS_ROW: Final = "the newest record of a key is its row"
 SNAPSHOT_ENDS: Final = "a snapshot ends"
 ONLY_GONE_DELETED: Final = "only keys that the table lacks are deleted"
+VIEW_IS_QUERY: Final = "a view equals its query"
+ONLY_CANDIDATES: Final = "a plan gives rows of candidate keys only"
 ONCE: Final = "each change is copied or published, and only once"
 
 

@@ -281,7 +281,7 @@ PLANTED = quickly(
         (_one_look, RIGHT),
         (_undecided_clean, test_a_key_that_never_rests_is_undecided_and_not_clean),
     ],
-    ids=lambda one: getattr(one, "__name__", None).strip("_")[:30],
+    ids=lambda one: getattr(one, "__name__", "").strip("_")[:30],
 )
 def test_a_comparison_with_one_check_off_is_found_wrong(
     monkeypatch: pytest.MonkeyPatch, mutate: Mutate, test: Callable[[], None]

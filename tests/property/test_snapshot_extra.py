@@ -122,6 +122,13 @@ def _history(numbers: list[int], *, merger: type[Merger] = Merger, page: int = 2
     return history.seen
 
 
+def seeded(seed: int, merger: type[Merger] = Merger) -> None:
+    """Run the history that a seed stands for."""
+    chance = random.Random(seed)
+    numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
+    _history(numbers, merger=merger, page=1 + seed % 3)
+
+
 def test_key_that_only_the_log_has_is_deleted_once_and_no_other_is() -> None:
     seen: Counter[str] = Counter()
 
@@ -144,8 +151,6 @@ def test_key_that_only_the_log_has_is_deleted_once_and_no_other_is() -> None:
 )
 def test_deleting_without_one_of_its_clauses_is_found_wrong(merger: type[Merger], obligation: str) -> None:
     def history(seed: int) -> None:
-        chance = random.Random(seed)
-        numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
-        _history(numbers, merger=merger, page=1 + seed % 3)
+        seeded(seed, merger)
 
     assert_found(obligation, history, _HISTORIES)

@@ -136,6 +136,14 @@ class _History:
             records.clear()
 
 
+def seeded(seed: int, make: Make = _rule, *, patient: bool = True) -> None:
+    """Run the history that a seed stands for."""
+    chance = random.Random(seed)
+    history = _History(_WRAPPING if seed % 2 else _ORDINARY, make, patient=patient)
+    history.run([chance.randrange(1 << 16) for _ in range(_NUMBERS)])
+    history.finish()
+
+
 def test_each_change_is_in_the_copy_or_an_event_and_only_once() -> None:
     seen: Counter[str] = Counter()
 
@@ -177,10 +185,7 @@ class _Narrow(Snapshot):
     [(_rule, False), (_nothing_left_out, True), (_by_lsn, True), (_running_only, True), (_not_widened, True)],
 )
 def test_rule_without_one_of_its_clauses_is_found_wrong(make: Make, patient: bool) -> None:
-    def run(seed: int) -> None:
-        chance = random.Random(seed)
-        history = _History(_WRAPPING if seed % 2 else _ORDINARY, make, patient=patient)
-        history.run([chance.randrange(1 << 16) for _ in range(_NUMBERS)])
-        history.finish()
+    def history(seed: int) -> None:
+        seeded(seed, make, patient=patient)
 
-    assert_found(ONCE, run, _HISTORIES)
+    assert_found(ONCE, history, _HISTORIES)

@@ -88,6 +88,12 @@ def _run(numbers: Sequence[int], window: type[Window], merger: type[Merger]) -> 
     return Counter(name for name, count in history.seen.items() if count)
 
 
+def seeded(seed: int, window: type[Window] = Window, merger: type[Merger] = Merger) -> None:
+    """Run the history that a seed stands for."""
+    chance = random.Random(seed)
+    _run([chance.randrange(1 << 16) for _ in range(_NUMBERS)], window, merger)
+
+
 def _numbers(steps: bytes) -> list[int]:
     return [high << 8 | low for high, low in zip(steps[::2], steps[1::2], strict=True)]
 
@@ -112,7 +118,6 @@ def test_topic_whose_rows_were_owed_is_the_table_in_the_end() -> None:
 )
 def test_owed_rows_without_a_clause_of_their_rule_are_found_wrong(window: type[Window], merger: type[Merger]) -> None:
     def history(seed: int) -> None:
-        chance = random.Random(seed)
-        _run([chance.randrange(1 << 16) for _ in range(_NUMBERS)], window, merger)
+        seeded(seed, window, merger)
 
     assert_found(NO_STALE_ROW if window is not Window else NEWEST_IS_ROW, history, _HISTORIES)

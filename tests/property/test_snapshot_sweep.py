@@ -44,6 +44,18 @@ def _history(
     return history.seen
 
 
+def seeded(
+    seed: int,
+    kind: type[gap.Repaired] = gap.Repaired,
+    merger: type[Merger] = Merger,
+    window: type[Window] = Window,
+) -> None:
+    """Run the history that a seed stands for."""
+    chance = random.Random(seed)
+    numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
+    _history(numbers, kind=kind, merger=merger, window=window, reselect=seed % 3 > 0, page=1 + seed % 3)
+
+
 def test_log_of_an_earlier_epoch_folds_to_the_table_after_repair() -> None:
     seen: Counter[str] = Counter()
 
@@ -81,8 +93,6 @@ def test_sweep_without_one_of_its_clauses_is_found_wrong(
     kind: type[gap.Repaired], merger: type[Merger], window: type[Window], obligation: str
 ) -> None:
     def history(seed: int) -> None:
-        chance = random.Random(seed)
-        numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
-        _history(numbers, kind=kind, merger=merger, window=window, reselect=seed % 3 > 0, page=1 + seed % 3)
+        seeded(seed, kind, merger, window)
 
     assert_found(obligation, history, _HISTORIES)

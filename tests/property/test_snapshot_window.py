@@ -34,6 +34,19 @@ def _run(history: History, numbers: list[int]) -> Counter[str]:
     return history.seen
 
 
+def seeded(
+    seed: int, window: type[Window] = Window, merger: type[Merger] = Merger, kind: type[History] = History
+) -> None:
+    """Run the history that a seed stands for."""
+    chance = random.Random(seed)
+    numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
+    first = _WRAPPING if seed % 2 else _ORDINARY
+    history = kind(
+        first, lambda: merger(window(), chunk_bytes=mutants.CHUNK_BYTES), numbers[:20], reselect=seed % 3 > 0
+    )
+    _run(history, numbers[20:])
+
+
 def test_log_folds_to_the_table_and_no_stale_row_joins() -> None:
     seen: Counter[str] = Counter()
 
@@ -81,13 +94,7 @@ def test_log_folds_to_the_table_and_no_stale_row_joins() -> None:
 def test_rule_without_one_of_its_clauses_is_found_wrong(
     window: type[Window], merger: type[Merger], kind: type[History], obligation: str
 ) -> None:
-    def run(seed: int) -> None:
-        chance = random.Random(seed)
-        numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
-        first = _WRAPPING if seed % 2 else _ORDINARY
-        history = kind(
-            first, lambda: merger(window(), chunk_bytes=mutants.CHUNK_BYTES), numbers[:20], reselect=seed % 3 > 0
-        )
-        _run(history, numbers[20:])
+    def history(seed: int) -> None:
+        seeded(seed, window, merger, kind)
 
-    assert_found(obligation, run, _HISTORIES)
+    assert_found(obligation, history, _HISTORIES)
