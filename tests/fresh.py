@@ -39,7 +39,7 @@ def simulated(seed: int) -> None:
     with quiet():
         violation = History(seed).run().violation
     if violation is not None:
-        raise violation
+        raise AssertionError(f"broken obligation: {violation}") from violation
 
 
 SNAPSHOT_MODELS: Final[Mapping[str, Model]] = {
