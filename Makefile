@@ -11,7 +11,8 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate signal-fuzz quick-lane capture-lane slow-lane consumer-kills
+# Every target is a command, none a file.
+.PHONY: quick-lane capture-lane slow-lane $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +35,7 @@ demo-capture: setup ## the same without Spark, under two minutes
 # Three lanes of about the same length, for two cores: a test on servers takes about half a core. A tier that
 # fails does not keep the tiers behind it from running: one run tells all.
 LANES := quick-lane capture-lane slow-lane
-quick-lane: TIERS := static unit property spark contract e2e
+quick-lane: TIERS := static unit property fresh spark contract e2e
 capture-lane: TIERS := integration
 slow-lane: TIERS := faults
 
@@ -59,6 +60,9 @@ unit: setup ## under 10 s, no network
 
 property: setup ## Hypothesis, derandomised
 	$(PYTEST) tests/property
+
+fresh: setup ## simulation, snapshot models and properties with new seeds, two minutes; a failure names its command
+	$(BIN)/python -m tests.fresh --seconds $${TAILRACE_FRESH_S:-120}
 
 contract: setup ## our edges against a real broker and database
 	$(PYTEST) tests/contract

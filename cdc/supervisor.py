@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -208,10 +208,10 @@ class Supervisor:
 class SinkProcess:
     """`cdc sink run` as a child; see `Child`."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         # A group of its own: Ctrl-C in a terminal is for us, and the child is told by us. A second one for it would
         # end it in the middle of a cut.
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        self._process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, process_group=0)
 
     @property
     def pid(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -34,6 +35,7 @@ def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path 
     def work() -> None:
         config = configuration(config_path)
         from cdc.app import run_capture
+        from cdc.config.handover import sink_environment
         from cdc.config.settings import Applied
         from cdc.supervisor import SinkProcess, sink_command
 
@@ -41,7 +43,8 @@ def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path 
 
         def launched(sink: str) -> SinkProcess:
             instance = socket.gethostname() if isinstance(config.sinks[sink], Applied) else ""
-            return SinkProcess(sink_command(sink, file, json_logs=as_json, instance=instance))
+            command = sink_command(sink, file, json_logs=as_json, instance=instance)
+            return SinkProcess(command, sink_environment(sink, os.environ))
 
         run_capture(config, sinks=launched if with_sinks else None)
 

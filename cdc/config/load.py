@@ -27,6 +27,7 @@ from cdc.errors import ConfigError
 _PREFIX: Final = "TAILRACE_"
 _WITH_OPTIONS: Final = ("kafka", "registry")
 _FILE_SUFFIX: Final = "_file"
+_TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options of this name, whose value is a path
 _PORT_MAX: Final = 65535
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
 _FEW: Final = 16  # keys that fit into a hint
@@ -70,7 +71,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     for sink, table in _table(raw, "sinks").items():
         if isinstance(table, dict) and "kind" not in table:
             raise ConfigError(f"{where}: sinks.{sink}.kind is missing; it has no default", hint='kind = "warehouse"')
-        if isinstance(table, dict) and table.get("kind") in {"search", "cache"}:
+        if isinstance(table, dict):
             _sink_options(table, sink, environ)
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
@@ -145,7 +146,7 @@ def _options(options: dict[str, Any], where: str) -> dict[str, str]:
             raise ConfigError(f"{where}.{prefix} must be a string, a number, true or false")
 
     walk("", options)
-    for key in [key for key in flat if key.endswith(_FILE_SUFFIX)]:
+    for key in [key for key in flat if key.endswith(_FILE_SUFFIX) and not key.endswith(_TOKEN_FILE)]:
         try:
             flat[key.removesuffix(_FILE_SUFFIX)] = Path(flat.pop(key)).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
@@ -162,14 +163,20 @@ def _options(options: dict[str, Any], where: str) -> dict[str, str]:
 
 
 def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) -> None:
-    """As `_options`, for the client of a sink's store: TAILRACE_SINK_<SINK>_OPTION_<OPTION>, words joined by `_`."""
-    prefix = f"{_PREFIX}SINK_{sink}_OPTION_".upper()
-    given = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
-    there = table.get("options", {})
-    if given and isinstance(there, dict):
-        table["options"] = there = {**there, **given}
-    if isinstance(there, dict) and there:
-        table["options"] = _options(there, f"sinks.{sink}.options")
+    """As `_options`, for the store of a sink: TAILRACE_SINK_<SINK>_OPTION_<OPTION>, words joined by `_`.
+
+    The object store of a warehouse has its options in `storage`: TAILRACE_SINK_<SINK>_STORAGE_<OPTION>. Names of
+    Spark settings have capital letters and dots, so an environment variable cannot name them.
+    """
+    warehouse = table.get("kind") == "warehouse"
+    for key, word in (("storage", "STORAGE"), ("spark", "")) if warehouse else (("options", "OPTION"),):
+        prefix = f"{_PREFIX}SINK_{sink}_{word}_".upper()
+        given = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
+        there = table.get(key, {})
+        if given and word and isinstance(there, dict):
+            table[key] = there = {**there, **given}
+        if isinstance(there, dict) and there:
+            table[key] = _options(there, f"sinks.{sink}.{key}")
 
 
 def _unreadable(error: OSError | UnicodeDecodeError) -> str:

@@ -330,11 +330,14 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     ] = 500_000
     master: Annotated[str, Meta(description="Spark master; spark-submit's own wins")] = "local[*]"
     memory: Annotated[str, Meta(pattern="^[1-9][0-9]*[mg]$", description="heap of the Spark driver")] = "2g"
-    spark: Annotated[dict[str, str], Meta(description="any Spark setting")] = {}
+    spark: Annotated[
+        dict[str, Secret], Meta(description="any Spark setting; `<setting>_file` reads it from a file")
+    ] = {}
     storage: Annotated[
         dict[str, Secret],
         Meta(
-            description="options of the object store, as the deltalake package names them; those of S3 are Spark's too"
+            description="options of the object store, as the deltalake package names them; those of S3 are Spark's "
+            "too. `<option>_file` reads it from a file, TAILRACE_SINK_<SINK>_STORAGE_<OPTION> from the environment"
         ),
     ] = {}
     keep_cuts: Annotated[

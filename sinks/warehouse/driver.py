@@ -69,7 +69,7 @@ class LakeParts:
     location: Location
     settings: Warehouse
     spark: SparkSession
-    kafka_options: Mapping[str, str]
+    kafka_options: Mapping[str, str] = field(repr=False)
     reader: LogReader
     store: ManifestStore
     committer: Committer

@@ -42,7 +42,7 @@ class SpanReader:
     """
 
     spark: SparkSession
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     group: str
     reader: LogReader | None = None
     _plans: PreparedPlans | None = None

@@ -74,7 +74,7 @@ class SparkOptions:
 
     master: str = "local[*]"
     memory: str = "2g"
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     scratch: Path
 
 

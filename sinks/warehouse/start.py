@@ -81,7 +81,7 @@ def start(
                 location=location,
                 settings=settings,
                 spark=spark,
-                kafka_options=spark_options(config.kafka, settings.spark),
+                kafka_options=spark_options(config.kafka, _revealed(settings)),
                 reader=reader,
                 store=store,
                 committer=DeltaRs(location),
@@ -118,7 +118,7 @@ def verify(
             spark=spark,
             location=location,
             name=config.name,
-            kafka_options=spark_options(config.kafka, settings.spark),
+            kafka_options=spark_options(config.kafka, _revealed(settings)),
             tables=tables or ("*.*",),
             types=settings.types,
         )
@@ -144,9 +144,14 @@ def _options(settings: Warehouse, machine: Machine) -> SparkOptions:
     return SparkOptions(
         master=settings.master,
         memory=settings.memory,
-        options={name: value for name, value in settings.spark.items() if not name.startswith(PREFIX)},
+        options={name: value for name, value in _revealed(settings).items() if not name.startswith(PREFIX)},
         scratch=machine.cache / "spark",
     )
+
+
+def _revealed(settings: Warehouse) -> dict[str, str]:
+    """Spark's settings, which may hold secrets, as Spark takes them."""
+    return {name: value.reveal() for name, value in settings.spark.items()}
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Verification:
     spark: SparkSession
     location: Location
     name: str
-    kafka_options: Mapping[str, str]
+    kafka_options: Mapping[str, str] = field(repr=False)
     tables: Sequence[str]
     types: Mapping[str, Mapping[str, str]]
 

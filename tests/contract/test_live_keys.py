@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cdc.encode.partition import partition_of
 from cdc.errors import SpoolFailed
 from cdc.kafka.consumer import LogReader
 from cdc.publish.ledger import Ledger
 from cdc.publish.livekeys import SpooledKeys, StaleKeys
 from tests.contract.kafka_clients import Broker, create_topic, producing, publish, settings_of
+from tests.fixtures.murmur2 import java_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def test_stale_keys_are_live_ones_whose_last_record_is_from_before(kafka: Broker
     """Nor is one of them streamed meanwhile; what lies behind the end counts for nothing."""
     topic = create_topic(kafka, topic_prefix, partitions=2)
     old: list[Record] = [(b"%d" % number, b"v", None) for number in range(8)]
-    home = {number: partition_of(b"%d" % number, 2) for number in range(8)}
+    home = {number: java_partition(b"%d" % number, 2) for number in range(8)}
     with producing(kafka, topic_prefix) as producer:
         marks, ends = [], {}
         for index in range(2):
@@ -68,7 +68,7 @@ def test_keys_that_are_asked_for_are_found_alive_whenever_they_were_written(kafk
     ends = {}
     with producing(kafka, topic_prefix) as producer:
         for index in range(2):
-            mine = [b"%d" % number for number in range(8) if partition_of(b"%d" % number, 2) == index]
+            mine = [b"%d" % number for number in range(8) if java_partition(b"%d" % number, 2) == index]
             records: list[Record] = [(key, b"v", None) for key in mine]
             records += [(b"5", None, None)] if b"5" in mine else []
             ends[topic, index] = publish(producer, topic, index, records) + 1

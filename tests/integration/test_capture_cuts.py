@@ -1,4 +1,4 @@
-"""The cut index: offsets, counts and hashes recomputed by somebody else; it travels with its data (section 4)."""
+"""The cut index against an independent reader, which counts and hashes the records by the documented definition."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from cdc.publish.ledger import roll
 from tests.fixtures.daemon import CaptureSite, capture_site
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
+from tests.fixtures.rolling import rolled
 from tests.fixtures.seed import seed
 from tests.fixtures.servers import fresh_database
 from tests.fixtures.transactionstate import PREPARE_COMMIT, transaction_states
@@ -131,5 +131,5 @@ def states(records: list[LogRecord]) -> Iterator[tuple[int, str]]:
     rolling = 0
     yield 0, f"{rolling:016x}"
     for count, record in enumerate(records, 1):
-        rolling = roll(rolling, [(record.key, record.value, None)])
+        rolling = rolled(rolling, record.key, record.value)
         yield count, f"{rolling:016x}"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.fixtures.commands import cdc
 from tests.fixtures.supervised import is_gone, supervised
@@ -14,7 +18,7 @@ from tests.fixtures.waiting import until
 from tests.fixtures.web import ask
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import pytest
 
     from tests.fixtures.daemon import CaptureSite
 
@@ -91,3 +95,31 @@ def test_sink_that_is_not_configured_is_answered_with_those_that_are(capture: Ca
 def _ask(port: int, path: str) -> tuple[int, str]:
     code, _, body = ask("127.0.0.1", port, path)
     return code, body.decode()
+
+
+def test_processes_of_sinks_inherit_no_secret_that_they_do_not_need(
+    capture: CaptureSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from the kernel: what a process was started with, not what it says."""
+    capture.sql("create table t (id int primary key)")
+    password = str(conninfo_to_dict(capture.dsn).get("password", "hunter1"))
+    for name, value in {
+        "TAILRACE_SOURCE_DSN": make_conninfo(capture.dsn, password=password),
+        "TAILRACE_SOURCE_PASSWORD": password,
+        "TAILRACE_REGISTRY_OPTION_BASIC_AUTH_USER_INFO": "hunter3",
+        "TAILRACE_SINK_LAKE_STORAGE_AWS_SECRET_ACCESS_KEY": "hunter4",
+        "TAILRACE_SINK_FAST_OPTION_PASSWORD": "of the cache",
+        "TAILRACE_KAFKA_OPTION_CLIENT_ID": "of the broker",
+    }.items():
+        monkeypatch.setenv(name, value)
+    section = {"kind": "cache", "url": "redis://127.0.0.1:1/0"}
+    with supervised(capture, {"sinks.fast": section}, "inherits") as daemon:
+        (pid,) = until(daemon.sink_pids, "the sink is started", within_s=60)
+        until(lambda: daemon.events("sink_waiting"), "the sink waits for its store", within_s=60)
+        found = (Path("/proc") / str(pid) / "environ").read_bytes().decode()
+        own = (Path("/proc") / str(daemon.process.pid) / "environ").read_bytes().decode()
+
+    assert (own.count(password), own.count("hunter3"), own.count("hunter4")) == (2, 1, 1)
+    assert not {password, "hunter3", "hunter4"} & set(re.split(r"[\0=' ]", found))
+    assert "TAILRACE_SINK_FAST_OPTION_PASSWORD=of the cache" in found
+    assert "TAILRACE_KAFKA_OPTION_CLIENT_ID=of the broker" in found

@@ -15,6 +15,7 @@ from snapshot.place import Place
 from snapshot.sweep import Bounds, Sweep
 from snapshot.sweeps import Sweeps
 from snapshot.window import Touch, Verdict
+from tests.property.obligations import ONLY_GONE_DELETED, SNAPSHOT_ENDS, demand
 from tests.property.snapshot_history import TABLE, Event, History, Kept, fold
 from tests.property.snapshot_server import KEYS
 
@@ -174,8 +175,8 @@ class Repaired(Swept):
 
     def finish(self) -> None:
         super().finish()
-        assert self.kept.records[TABLE].sweep == ()
-        assert self.merger.states[TABLE] == "complete"
+        demand(SNAPSHOT_ENDS, self.kept.records[TABLE].sweep == (), "a sweep is left")
+        demand(SNAPSHOT_ENDS, self.merger.states[TABLE] == "complete", self.merger.states[TABLE])
 
     def _start(self) -> None:
         super()._start()
@@ -185,8 +186,8 @@ class Repaired(Swept):
         events = [*self._events, *self._buffer]
         for key in map(int, absent):
             last = max(at for at, event in enumerate(events) if event[0] in {key, None})
-            assert last < self._mark, "what is swept has no record of this epoch"
-            assert key in fold(events), "what is swept was in the log"
+            demand(ONLY_GONE_DELETED, last < self._mark, f"key {key} has a record of this epoch")
+            demand(ONLY_GONE_DELETED, key in fold(events), f"key {key} is not in the log")
             self._say((key, None))
         return len(absent)
 

@@ -19,6 +19,7 @@ from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec
 from snapshot.merger import Merger
 from snapshot.place import Place
 from snapshot.window import Touch, Verdict
+from tests.property.obligations import LOG_IS_TABLE, NO_STALE_ROW, ONLY_GONE_DELETED, SNAPSHOT_ENDS, Violation, demand
 from tests.property.snapshot_server import BLOCKS, KEYS, Op, Row, Server
 
 TABLE: Final = "public.t"
@@ -61,9 +62,8 @@ class History:
         self._first_xid = first_xid
         for step in preamble:
             self._write(step)
-        for transaction in list(self.server.open.values()):
-            self.server.commit(transaction)
-        self.server.flushed = self.server.insert  # who makes a slot has its position flushed
+        self._publish()
+        self.server.flushed = self.server.insert  # creating a slot flushes its position
         self.kept = Kept(position=self.server.insert)
         self._start()
 
@@ -109,13 +109,14 @@ class History:
             self._join(100)
             self._beside()
             server.abort(server.begin())  # after a crash ids are given out again: one that nobody has yet is not seen
-        assert not self.merger.active, "a snapshot that is left alone ends"
+        demand(SNAPSHOT_ENDS, not self.merger.active)
         self.seen.update(self.merger.counts)
         while self._position < server.insert:
             self._stream()
         self._commit()
         found = fold(self.kept.events)
-        assert found == {key: (row.small, row.large) for key, row in server.rows().items()}
+        wanted = {key: (row.small, row.large) for key, row in server.rows().items()}
+        demand(LOG_IS_TABLE, found == wanted, f"{found}, expected {wanted}")
 
     def _write(self, step: int) -> None:
         server, kind, rest = self.server, step % 32, step // 32
@@ -136,6 +137,11 @@ class History:
         elif kind == 11 and rest % 3 == 1:
             server.abort(transaction)
 
+    def _publish(self) -> None:
+        """Creating a slot waits for every open transaction."""
+        for transaction in list(self.server.open.values()):
+            self.server.commit(transaction)
+
     def _start(self) -> None:
         self.merger = self._make()
         self.merger.resume(self.kept.records, self.kept.pending)
@@ -152,11 +158,12 @@ class History:
         """The next transaction that is flushed, or a keepalive."""
         for transaction in self.server.committed:
             if transaction.commit >= self._position and transaction.end <= self.server.flushed:
-                keys = {str(key).encode() for op in transaction.ops for key in (op.key, op.old) if key is not None}
-                last = {str(op.key).encode(): self._whole(op) for op in transaction.ops if op.key is not None}
+                ops = [op for op in transaction.ops if op.published]
+                keys = {str(key).encode() for op in ops for key in (op.key, op.old) if key is not None}
+                last = {str(op.key).encode(): self._whole(op) for op in ops if op.key is not None}
                 partial = {key for key, whole in last.items() if not whole}
-                truncated = frozenset({TABLE} if any(op.key is None for op in transaction.ops) else ())
-                for op in transaction.ops:
+                truncated = frozenset({TABLE} if any(op.key is None for op in ops) else ())
+                for op in ops:
                     self._emit(op)
                 self._position = transaction.end
                 if (keys or truncated) and self.merger.active:
@@ -254,13 +261,14 @@ class History:
             if str(key).encode() in verdict.keys:
                 continue
             small, large = self._said.get(key, (row.small, row.large)) or (None, None)
-            assert (small, large) in {(row.small, row.large), (row.small, None)}, "a row that joins is its last event"
+            fresh = (small, large) in {(row.small, row.large), (row.small, None)}
+            demand(NO_STALE_ROW, fresh, f"the log has {(small, large)} of key {key}, {row} joins")
             self._say((key, (row.small, row.large)))
             joined += 1
         return joined, joined
 
     def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
-        raise AssertionError("a sweep that nobody wanted")
+        raise Violation(ONLY_GONE_DELETED, f"{absent} without a sweep")
 
     def _beside(self) -> None:
         """One step of who else there is."""
@@ -293,6 +301,14 @@ class History:
         if server:
             self.server.crash()
         self._start()
+
+
+class Joined(History):
+    """The table joins the publication of a running slot, in the middle of open transactions."""
+
+    def _publish(self) -> None:
+        self.seen["joined in a transaction"] += any(one.ops for one in self.server.open.values())
+        self.server.join_publication()
 
 
 def _keys(_: Spec, rows: Rows) -> set[bytes]:

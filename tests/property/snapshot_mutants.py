@@ -16,11 +16,53 @@ from tests.property.snapshot_history import History
 CHUNK_BYTES = 8192
 
 
-class NobodySuspected(Window):
-    """What was open at the beginning is not waited for."""
+class NothingSuspected(Window):
+    """Transactions that were open at the beginning are not waited for."""
 
     def suspect(self, xids: Iterable[int], tables: Collection[str] | None = None) -> None:
         pass
+
+
+class SuspicionForgotten(Window):
+    """A suspected transaction counts as known when it is streamed, although earlier keys of it may be unknown."""
+
+    def streamed(self, touch: Touch) -> None:
+        super().streamed(touch)
+        self.pending[touch.xid] = replace(self.pending[touch.xid], unknown=touch.unknown)
+
+
+class UnknownKeysJoin(Window):
+    """A chunk joins although a transaction that it does not see may hide keys."""
+
+    def __init__(self) -> None:
+        super().__init__(keys_max=2)
+
+    def verdict(self, number: int) -> Verdict | None:
+        log = self._open[number].log
+        log[:] = [replace(touch, unknown=frozenset()) for touch in log]
+        return super().verdict(number)
+
+
+class KeysForgotten(Window):
+    """Keys of the oldest pending transactions are dropped above the bound, and the transactions with them."""
+
+    def __init__(self) -> None:
+        super().__init__(keys_max=2)
+
+    def _forget_keys(self) -> None:
+        while self._size > self._keys_max:
+            self._size -= self.pending.pop(next(iter(self.pending))).size
+
+
+class LargeKeysForgotten(Window):
+    """A transaction with more keys than the bound counts as one without keys."""
+
+    def __init__(self) -> None:
+        super().__init__(keys_max=2)
+
+    def streamed(self, touch: Touch) -> None:
+        large = touch.size > self._keys_max
+        super().streamed(replace(touch, keys={}) if large else touch)
 
 
 class PendingNotKnown(Window):

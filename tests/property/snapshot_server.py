@@ -6,7 +6,7 @@ rewritten, ids that wrap, and crashes that take asynchronous commits along.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc.model.visibility import Snapshot
 
@@ -27,13 +27,14 @@ class Row:
 class Op:
     """One change: of `key`, from `old` when it moved. No row: a delete. No key: a TRUNCATE.
 
-    `whole` says whether the stream has the large value of the new row.
+    `whole` says whether the stream has the large value of the new row; `published` whether the stream has the change.
     """
 
     key: int | None
     row: Row | None = None
     old: int | None = None
     whole: bool = True
+    published: bool = True
 
 
 @dataclass(slots=True)
@@ -109,6 +110,11 @@ class Server:
         self._base = (len(self.committed), dict(self._table))
         self.filenode += 1
         self.flushed = self.insert
+
+    def join_publication(self) -> None:
+        """Add the table to the publication: what open transactions did to it before is never streamed."""
+        for transaction in self.open.values():
+            transaction.ops = [replace(op, published=False) for op in transaction.ops]
 
     def commit(self, transaction: Transaction) -> None:
         """Write the record: from now on it can be streamed, once it is flushed. Locks stay until it is visible."""

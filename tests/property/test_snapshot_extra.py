@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,14 @@ from snapshot.place import Place
 from snapshot.tablestate import Wanted
 from snapshot.window import Verdict, Window
 from tests.property import snapshot_mutants as mutants
+from tests.property.obligations import (
+    LOG_IS_TABLE,
+    ONLY_GONE_DELETED,
+    SNAPSHOT_ENDS,
+    Violation,
+    assert_found,
+    demand,
+)
 from tests.property.snapshot_gap import StreamIgnored, Swept
 from tests.property.snapshot_history import TABLE, fold
 from tests.property.snapshot_server import KEYS
@@ -51,7 +60,7 @@ class Planted(Swept):
         self._settle()
         self._order()
         super().finish()
-        assert self.kept.records[TABLE].absent == ()
+        demand(SNAPSHOT_ENDS, self.kept.records[TABLE].absent == (), "keys are left to be deleted")
 
     def _settle(self) -> None:
         for _ in range(400):
@@ -60,7 +69,7 @@ class Planted(Swept):
             for transaction in list(self.server.open.values()):
                 self.server.commit(transaction)
             self._go_on()
-        raise AssertionError("a snapshot that is left alone ends")
+        raise Violation(SNAPSHOT_ENDS, "it is still active")
 
     def _order(self) -> None:
         self.merger.order(TABLE, 1, Lsn(self._position), Wanted(keys=tuple(b"%d" % key for key in self._planted)))
@@ -88,8 +97,8 @@ class Planted(Swept):
     def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
         events = [*self._events, *self._buffer]
         for key in map(int, absent):
-            assert key in self._planted, "what is deleted was asked for"
-            assert fold(events).get(key) == _PLANT, "what is deleted is what was planted, and is in the log"
+            demand(ONLY_GONE_DELETED, key in self._planted, f"key {key} was not asked for")
+            demand(ONLY_GONE_DELETED, fold(events).get(key) == _PLANT, f"key {key} is not as it was planted")
             self._say((key, None))
             self.seen["deleted"] += 1
         return len(absent)
@@ -113,6 +122,13 @@ def _history(numbers: list[int], *, merger: type[Merger] = Merger, page: int = 2
     return history.seen
 
 
+def seeded(seed: int, merger: type[Merger] = Merger) -> None:
+    """Run the history that a seed stands for."""
+    chance = random.Random(seed)
+    numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
+    _history(numbers, merger=merger, page=1 + seed % 3)
+
+
 def test_key_that_only_the_log_has_is_deleted_once_and_no_other_is() -> None:
     seen: Counter[str] = Counter()
 
@@ -128,17 +144,13 @@ def test_key_that_only_the_log_has_is_deleted_once_and_no_other_is() -> None:
     assert not rare, "each must have happened in 50 histories at least"
 
 
-def _found_wrong(merger: type[Merger]) -> bool:
-    for seed in range(_HISTORIES):
-        chance = random.Random(seed)
-        numbers = [chance.randrange(1 << 16) for _ in range(_NUMBERS)]
-        try:
-            _history(numbers, merger=merger, page=1 + seed % 3)
-        except AssertionError:
-            return True
-    return False
+@pytest.mark.parametrize(
+    ("merger", "obligation"),
+    [(StreamIgnored, ONLY_GONE_DELETED), (NotMissed, LOG_IS_TABLE)],
+    ids=lambda one: getattr(one, "__name__", None),
+)
+def test_deleting_without_one_of_its_clauses_is_found_wrong(merger: type[Merger], obligation: str) -> None:
+    def history(seed: int) -> None:
+        seeded(seed, merger)
 
-
-def test_deleting_without_one_of_its_clauses_is_found_wrong() -> None:
-    for merger in (StreamIgnored, NotMissed):
-        assert _found_wrong(merger), merger.__name__
+    assert_found(obligation, history, _HISTORIES)

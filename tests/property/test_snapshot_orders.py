@@ -12,6 +12,7 @@ from snapshot.merger import Merger
 from snapshot.tablestate import Wanted as Rows
 from snapshot.window import Window
 from tests.property import snapshot_mutants as mutants
+from tests.property.obligations import SNAPSHOT_ENDS, demand
 from tests.property.snapshot_gap import Swept
 from tests.property.snapshot_history import TABLE
 
@@ -61,7 +62,7 @@ class Ordered(Swept):
         elif now.paused:
             self.merger.pause(TABLE, paused=False)
         super().finish()
-        assert self.merger.states[TABLE] == "complete"
+        demand(SNAPSHOT_ENDS, self.merger.states[TABLE] == "complete", self.merger.states[TABLE])
 
 
 def test_log_folds_to_the_table_whatever_is_ordered_meanwhile() -> None:

@@ -66,7 +66,7 @@ def test_store_that_does_not_converge_is_found(mutant: type[MemoryTarget], parti
     def fails(data: st.DataObject) -> None:
         targets.converges(data, mutant(), TABLE, partial=partial)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=targets.NOT_CONVERGED):
         fails()
 
 

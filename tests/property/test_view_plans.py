@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.warehouse.planner.plan import plan_view
+from tests.property.obligations import VIEW_IS_QUERY, Violation
 from tests.property.view_mutants import MUTANTS
 from tests.property.viewqueries import Query
 from tests.property.viewshapes import BY_KEYS, OVER_VIEWS, RECOMPUTED, SUMS
@@ -89,6 +90,7 @@ def found_wrong(views: dict[str, str], *, without_old_images: bool = False) -> b
     for seed in range(6):
         try:
             follow(Kept(seed, views, without_old_images=without_old_images), cuts=12)
-        except AssertionError:
-            return True
+        except Violation as broken:
+            if broken.obligation == VIEW_IS_QUERY:
+                return True
     return False

@@ -18,6 +18,7 @@ import sqlglot
 
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
+from tests.property.obligations import ONLY_CANDIDATES, VIEW_IS_QUERY, demand
 
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     "customers": ("id",),
@@ -150,11 +151,12 @@ class Kept:
         """Every view is what its query gives now, by keys and by deltas."""
         for name, sql in self.views.items():
             wanted = _bag(self._run(sql).to_pylist())
-            assert _bag(self._rows[name]) == wanted, f"{name}: {self.views[name]}"
+            demand(VIEW_IS_QUERY, _bag(self._rows[name]) == wanted, f"{name}: {self.views[name]}")
             delta = self.plans[name].delta
             if delta is not None:
                 self._db.register("state_now", self._states[name])
-                assert _bag(self._run(delta.result_sql("state_now")).to_pylist()) == wanted, f"delta of {name}"
+                found = _bag(self._run(delta.result_sql("state_now")).to_pylist())
+                demand(VIEW_IS_QUERY, found == wanted, f"delta of {name}")
 
     def _add(self, name: str, sql: str) -> None:
         rows = self._run(sql)
@@ -183,7 +185,7 @@ class Kept:
         self._db.register("k", keys)
         fresh = self._listed(plan.rows_sql("k"))
         gone = {_key(row, plan.key) for row in keys.to_pylist()}
-        assert {_key(row, plan.key) for row in fresh} <= gone
+        demand(ONLY_CANDIDATES, {_key(row, plan.key) for row in fresh} <= gone, name)
         return [row for row in self._rows[name] if _key(row, plan.key) not in gone] + fresh
 
     def _delta(self, name: str, changed: set[str]) -> None:

@@ -21,6 +21,7 @@ from cdc.model.progress import SchemaRecord
 from cdc.pipeline import Pipeline
 from cdc.progress import restore as restoring
 from cdc.progress.restore import Restored, restore
+from cdc.publish import ledger
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.slot import SlotFacts
 from cdc.startup import claim
@@ -204,6 +205,14 @@ def bytes_that_depend_on_the_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(assembler, "make_stamp", stamped)
 
 
+def hash_of_the_value_alone(patch: pytest.MonkeyPatch) -> None:
+    """The rolling hash of the cut index leaves out the key."""
+    roll = ledger.roll
+    patch.setattr(
+        ledger, "roll", lambda rolling, records: roll(rolling, [(None, value or b"", None) for _, value, _ in records])
+    )
+
+
 MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     mutant.__name__: (mutant, obligation)
     for mutant, obligation in (
@@ -223,6 +232,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
         (ack_what_nobody_looked_at, "P11"),
         (keepalive_moves_on_inside_a_spread_transaction, "P4"),
         (bytes_that_depend_on_the_start, "P8"),
+        (hash_of_the_value_alone, "G8"),
     )
 }
 """Each with the obligation by which it is found."""

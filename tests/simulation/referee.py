@@ -13,7 +13,7 @@ import msgspec
 
 from cdc.model.event import Record
 from cdc.model.progress import Cut, Progress
-from cdc.publish.ledger import Partition, roll
+from tests.fixtures.rolling import rolled
 from tests.simulation.broker import Broker, Transaction
 from tests.simulation.source import CAPTURED, Postgres
 from tests.simulation.world import World
@@ -21,6 +21,9 @@ from tests.simulation.world import World
 _TOPICS: Final = {f"shop.public.t{oid}": oid for oid in CAPTURED}
 _PROGRESS: Final = ("shop.__progress", 0)
 _CUTS: Final = ("shop.__cuts", 0)
+
+Partition = tuple[str, int]
+"""(topic, index)."""
 
 Event = tuple[str, int, str]
 """(topic, key, operation)."""
@@ -129,7 +132,7 @@ class Referee:
             if partition not in (_PROGRESS, _CUTS):
                 touched.setdefault(partition, []).append(record)
                 count, rolling = self._accounts.get(partition, (0, 0, 0))[1:]
-                self._accounts[partition] = (offset + 1, count + 1, roll(rolling, [record]))
+                self._accounts[partition] = (offset + 1, count + 1, rolled(rolling, record[0], record[1]))
         if progress is None or cut is None:
             if found or progress is not None or cut is not None:
                 self.world.violate("P1", "a Kafka transaction without its progress or its cut is committed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from itertools import pairwise
@@ -264,7 +265,9 @@ def test_child_logs_as_its_parent_and_ends_with_it() -> None:
 
 def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
     """The parent's end of the pipe goes with the parent; here it is closed."""
-    process = SinkProcess([sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"])
+    process = SinkProcess(
+        [sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"], os.environ
+    )
     assert process._process.stdin is not None
 
     process._process.stdin.close()

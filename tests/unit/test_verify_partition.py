@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from cdc.encode.partition import partition_of
 from cdc.model.event import Record
-from cdc.publish.ledger import roll
 from cdc.verify.cut import Account
 from cdc.verify.partition import PartitionCheck
+from tests.fixtures.murmur2 import java_partition
+from tests.fixtures.rolling import rolled
 
 
 def event(op: str, commit_lsn: int, ordinal: int, *, epoch: int = 1) -> bytes:
@@ -77,7 +77,7 @@ def test_deletes_and_tombstones_come_in_pairs() -> None:
 
 
 def test_a_record_in_another_partition_than_its_keys_is_misplaced() -> None:
-    home = partition_of(A, 4)
+    home = java_partition(A, 4)
 
     assert judged([(A, event("c", 1, 1), None)], index=home, partitions=4).faults.named() == {}
     assert judged([(A, event("c", 1, 1), None)], index=(home + 1) % 4, partitions=4).faults.named() == {"misplaced": 1}
@@ -141,4 +141,7 @@ def test_counts_that_began_later_than_the_log_are_not_held_against_it() -> None:
 
 
 def account_of(records: list[Record]) -> Account:
-    return Account(len(records), len(records), roll(0, records))
+    rolling = 0
+    for key, value, _ in records:
+        rolling = rolled(rolling, key, value)
+    return Account(len(records), len(records), rolling)
