@@ -28,6 +28,10 @@ _HBA: Final = (
     "(`replication` there is for physical standbys), then reload"
 )
 _PASSWORD: Final = "give the password in TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE"  # noqa: S105
+_REJECTED: Final = (
+    "PostgreSQL rejected the password: check TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE, and that "
+    "the role exists"
+)
 _TLS: Final = (
     "check sslmode and sslrootcert in source.dsn; the server must present a certificate for the host named "
     "that has not expired"
@@ -48,7 +52,7 @@ _LOST: Final = _Cause(SourceGap, _GONE, "cdc slot list")
 _BY_STATE: Final[dict[str, _Cause]] = {
     "22021": _Cause(SourceRefused, "a text of this SQL_ASCII database is not UTF-8: repair the row"),
     "25006": _Cause(SourceRefused, _STANDBY),
-    "28P01": _Cause(SourceRefused, _PASSWORD),
+    "28P01": _Cause(SourceRefused, _REJECTED),
     "28": _ROLE,
     "3D000": _NO_DATABASE,
     "3F000": _Cause(SourceRefused, "the schema does not exist in this database"),
@@ -85,6 +89,7 @@ _BY_TEXT: Final[tuple[tuple[tuple[str, ...], _Cause], ...]] = (
     (("permission denied to start WAL sender", "must be superuser or replication role"), _RIGHTS),
     (("connection option", "invalid sslmode value", "invalid ssl_"), _Cause(ConfigError, "correct source.dsn")),
     (("no pg_hba.conf entry", "pg_hba.conf rejects"), _ROLE),
+    (("password authentication failed",), _Cause(SourceRefused, _REJECTED)),
     (("password", "SASL", "SCRAM"), _Cause(SourceRefused, _PASSWORD)),
     (("SSL", "TLS", "certificate", "channel binding"), _Cause(SourceRefused, _TLS)),
     (("authentication", "is not permitted to log in"), _ROLE),
