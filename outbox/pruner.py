@@ -87,6 +87,7 @@ class Pruner:
         clock: Clock,
         stop: threading.Event,
         *,
+        partitioned: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`oid` is the table's; everything that commits below `durable()` is known to be in Kafka."""
@@ -100,6 +101,8 @@ class Pruner:
         namespace, _, name = settings.table.partition(".")
         self._namespace, self._name = namespace, name
         self._table = sql.Identifier(namespace, name)
+        # A table that inherits from the outbox is published by itself, or not at all: its rows are not ours to delete.
+        self._rows = sql.SQL("{}{}").format(sql.SQL("" if partitioned else "only "), self._table)
 
     def turn(self, connection: Connection) -> Pruned:
         """Take away what can go now, a bounded amount. Raises SourceRefused, SourceUnreachable."""
@@ -142,11 +145,11 @@ class Pruner:
         connection.execute(b"begin isolation level repeatable read")
         try:
             found = connection.execute(
-                sql.SQL("select 1 from {} where {} limit 1").format(self._table, where), self._names()
+                sql.SQL("select 1 from {} where {} limit 1").format(self._rows, where), self._names()
             ).fetchone()
             if found is None or not self._await(current_wal(connection)):
                 return Pruned()
-            statement = sql.SQL(_DELETE).format(self._table, where, sql.Literal(self._settings.prune_rows))
+            statement = sql.SQL(_DELETE).format(self._rows, where, sql.Literal(self._settings.prune_rows))
             rows = 0
             for _ in range(_STATEMENTS_MAX):
                 count = connection.execute(statement, self._names()).rowcount

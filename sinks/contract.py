@@ -45,9 +45,8 @@ class Change(NamedTuple):
         offset: of that record, the version.
         key: as the topic has it, a JSON object.
         row: the row as a JSON object, bytes; None: the key is gone.
-        kept: columns whose value is not the event's own (`source.reselected`, `source.unchanged`) and that no earlier
-            record of the same life of the row gives: a store that holds the key keeps what it has for them. Those of
-            `unchanged` and `omitted` are not in `row` at all.
+        kept: columns of `source.unchanged`, which are not in `row`, and which no earlier record of the same row gives:
+            a store that holds the key keeps what it has for them.
         schema_id: of the row; "" for a key that is gone.
         epoch, commit_lsn, ts_ms: of the event; ts_ms is its commit time.
         lacks: columns of `source.unchanged` in a row that begins with this change: nothing has a value for them yet.

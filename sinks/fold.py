@@ -1,8 +1,9 @@
 """Folds the records of a key into the change that a store has to apply. Pure.
 
-Only the newest record of a key counts. An update may borrow values (`source.reselected`, `source.unchanged`): they come
-from the key's earlier records, as far as those are at hand, and else from the store's own row (`Change.kept`). Nothing
-is borrowed over a delete, an insert or a snapshot row: there another row begins, and the store's row is not its past.
+Only the newest record of a key counts. An update may lack values (`source.unchanged`): they come from the key's earlier
+records, as far as those are at hand, and else from the store's own row (`Change.kept`). Nothing is taken over a delete,
+an insert or a snapshot row: there another row begins, and the store's row is not its past. Values in
+`source.reselected` count as they are: the store's own may be older than a record that compaction has removed.
 A delete is an event and a tombstone behind it; either alone says that the key is gone.
 
 docs/howto/large-values.md states the rule; `cdc.verify.rule` has it a second time, record by record, as the check.
@@ -32,7 +33,6 @@ class _Source(msgspec.Struct, frozen=True):
     commit_lsn: int
     schema_id: str = ""
     unchanged: tuple[str, ...] = ()
-    reselected: tuple[str, ...] = ()
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def change_of(records: Sequence[LogRecord]) -> Change:
     if event.op == "d":
         return _gone(newest, event)
     row, source = bytes(event.after), event.source
-    kept = source.unchanged + source.reselected
+    kept = source.unchanged
     lacks: tuple[str, ...] = ()
     if kept:
         row, kept, lacks = _completed(row, kept, records[:-1] if event.op == "u" else None)
@@ -92,32 +92,30 @@ def merged(row: bytes, kept: Iterable[str], before: bytes) -> bytes:
 
 
 def _completed(
-    row: bytes, borrowed: tuple[str, ...], before: Sequence[LogRecord] | None
+    row: bytes, unchanged: tuple[str, ...], before: Sequence[LogRecord] | None
 ) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
-    """Take borrowed values from the key's earlier records; None: the row is new, so it has none.
+    """Take unchanged values from the key's earlier records; None: the row is new, so it has none.
 
-    Returns the row, the columns that the store keeps as it has them, and those that nothing has a value for. Of several
-    earlier values the oldest one counts: those that follow it are the same or were read later.
+    Returns the row, the columns that the store keeps as it has them, and those that nothing has a value for.
     """
     found: dict[str, msgspec.Raw] = {}
-    open_columns, begun = set(borrowed), before is None
+    wanted, begun = set(unchanged), before is None
     for record in reversed(before or ()):
-        if begun or not open_columns:
+        if begun or not wanted:
             break
         event = _event(record)
         if event is None or event.op == "d":
             begun = True
             break
         values = _values(event.after)
-        found |= {column: values[column] for column in open_columns if column in values}
+        found |= {column: values[column] for column in wanted if column in values}
         begun = event.op != "u"
-        open_columns &= {*event.source.unchanged, *event.source.reselected}
+        wanted &= {*event.source.unchanged}
     if found:
         row = msgspec.json.encode(_values(row) | found)
-    if not begun:
-        return row, tuple(column for column in borrowed if column in open_columns), ()
-    there = _values(row)
-    return row, (), tuple(column for column in borrowed if column not in there)
+    if begun:
+        return row, (), tuple(column for column in unchanged if column not in found)
+    return row, tuple(column for column in unchanged if column in wanted), ()
 
 
 def _gone(record: LogRecord, event: _Envelope | None) -> Change:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cdc.verify.findings import TableFindings
     from cdc.verify.latest import Sample
     from cdc.verify.stores import Told
+    from cdc.verify.waiting import Say
 
 _NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undecided", "expired", "blocked", "repaired")
 
@@ -35,17 +36,26 @@ _NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undeci
     help="Compare a random share of the keys only, as 0.01.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Which share; the same seed, the same keys.")
-@click.option("--repair", is_flag=True, help="Mend the keys that differ, and no others.")
+@click.option("--repair", is_flag=True, help="Repair the keys that differ, and no others.")
+@click.option(
+    "--timeout",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for Kafka, and for capture to catch up.",
+)
 @config_option
 @json_option
 def command(
     sink: str | None, tables: tuple[str, ...], only_topics: bool, no_source: bool, share: float, seed: int,
-    repair: bool, config_path: Path | None, as_json: bool,
+    repair: bool, wait_s: float, config_path: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare the sink SINK with the topics, and the topics with the tables of the source.
 
-    Everything may run and be written meanwhile: what changes is looked at again. Exit code 1 when anything differs, is
-    undecided or blocked. A lake is compared with the topics only, as of the cut it is at.
+    Everything may run and be written meanwhile: what changes is compared again. Exit code 1 when anything differs, is
+    undecided or blocked, or when capture does not catch up in time. A lake is compared with the topics only, as of the
+    cut it is at.
     """
     from cdc.config.settings import Applied
     from cdc.config.sinks import sink_of
@@ -60,15 +70,15 @@ def command(
             raise UsageError("a lake is verified as a whole, and not repaired", hint="build it anew in another folder")
         return _lake(config, sink, tables, as_json=as_json)
     return _rows(
-        config, sink, tables, Sample(share, seed), source=not no_source, repair=repair, as_json=as_json
+        config, sink, tables, Sample(share, seed), source=not no_source, repair=repair, wait_s=wait_s, as_json=as_json
     )  # fmt: skip
 
 
 def _rows(
     config: Config, sink: str | None, tables: Sequence[str], sample: Sample, *, source: bool, repair: bool,
-    as_json: bool,
+    wait_s: float, as_json: bool,
 ) -> int:  # fmt: skip
-    """Topics first: what is mended there reaches the sink by itself."""
+    """Topics first: what is repaired there reaches the sink by itself."""
     from cdc.appliers import target_of
     from cdc.clock import SystemClock
     from cdc.config.sinks import applied_of
@@ -80,17 +90,20 @@ def _rows(
     clock = SystemClock()
     of_source: list[TableFindings] = []
     of_sink: list[TableFindings] = []
-    with contextlib.ExitStack() as held, _telling() as told:
+    with contextlib.ExitStack() as held, _telling(as_json=as_json) as (told, say):
         if sink is not None and repair:
             held.enter_context(claimed(config, sink, "verify --repair", clock))
         if source:
             kept = [*tables] or (list(_tables_of(config, sink)) if sink is not None else [])
-            of_source = verify_source(config, kept, clock=clock, sample=sample, repair=repair, told=told)
+            of_source = verify_source(
+                config, kept, clock=clock, sample=sample, repair=repair, told=told, wait_s=wait_s, say=say
+            )
         if sink is not None:
             with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
                 of_sink = verify_store(
-                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=told
-                )
+                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=told,
+                    wait_s=wait_s, say=say,
+                )  # fmt: skip
     ok = bool(of_source or of_sink) and all(found.ok for found in (*of_source, *of_sink))
     if as_json:
         output.show_json(
@@ -119,16 +132,22 @@ def _tables_of(config: Config, sink: str) -> Sequence[str]:
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[Told]:
-    """A spinner that says where it is; nothing where stderr is no terminal."""
+def _telling(*, as_json: bool) -> Iterator[tuple[Told, Say]]:
+    """Progress as a spinner, where stderr is a terminal; and lines about a wait, also where it is not.
+
+    With `as_json` a stderr that is no terminal has the error alone, which says what was waited for.
+    """
     out = output.console(stderr=True)
-    words = {"fold": "records read", "compare": "rows compared", "again": "keys looked at again"}
+    words = {"fold": "records read", "compare": "rows compared", "again": "keys compared again"}
     if not out.is_terminal:
-        yield lambda _, __, ___: None
+        yield lambda _, __, ___: None, (lambda _: None) if as_json else output.note
         return
     with out.status(Text("connecting ...", style="dim")) as status:
-        yield lambda table, what, count: status.update(
-            Text(f"{output.plain(table)}: {count:,} {words[what]} ...", style="dim")
+        yield (
+            lambda table, what, count: status.update(
+                Text(f"{output.plain(table)}: {count:,} {words[what]} ...", style="dim")
+            ),
+            lambda text: out.print(Text(output.plain(text), style="dim")),
         )
 
 

@@ -28,7 +28,7 @@ from cdc.startup.outbox import OutboxStage
 from cdc.telemetry import log
 from cdc.wire import copytext
 from outbox.rowform import column_of
-from snapshot import wholecopy
+from snapshot import reader, wholecopy
 from snapshot.chunk import Form
 
 _AHEAD_BYTES: Final = 2 << 20
@@ -79,16 +79,17 @@ class OutboxCopier(Copier):
         """Ids of rows that are there and in the log. Memory is bounded by the table, not by the log."""
         relation = form.relation
         query = sql.SQL("select {}::text from {}").format(
-            sql.Identifier(relation.columns[identity].name), sql.Identifier(relation.namespace, relation.name)
+            sql.Identifier(relation.columns[identity].name),
+            reader.place(relation.namespace, relation.name, partitioned=form.partitioned),
         )
         there = {str(row[0]).encode() for row in connection.execute(query)}
         topics = self.stage.topics
         found: set[bytes] = set()
-        with LogReader(self.config.kafka, client_id="tailrace-outbox", ahead_bytes=_AHEAD_BYTES) as reader:
-            ends = reader.end_offsets(topics)
+        with LogReader(self.config.kafka, client_id="tailrace-outbox", ahead_bytes=_AHEAD_BYTES) as log_reader:
+            ends = log_reader.end_offsets(topics)
             begin = {at: low for at, (low, high) in ends.items() if low < high}
             until = {at: ends[at][1] for at in begin}
-            for batch in reader.read(begin, until) if begin else ():
+            for batch in log_reader.read(begin, until) if begin else ():
                 found.update(_ids(batch) & there)
         log.get().info("outbox_searched", rows=len(there), routed=len(found))
         return frozenset(found)

@@ -42,7 +42,7 @@ class PruneThread:
         self._observer = observer
         self._stop = threading.Event()
         self._connection: Connection | None = None
-        self._pruner = Pruner(config.outbox, table.oid, durable, clock, self._stop)
+        self._pruner = Pruner(config.outbox, table.oid, durable, clock, self._stop, partitioned=table.partitioned)
         self._thread = threading.Thread(target=self._run, name="outbox-pruner", daemon=True)
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -36,7 +36,7 @@ class AvroFormat:
     def __init__(self, schema: Callable[[int], str], key_encodings: Mapping[str, str]) -> None:
         self._schema = schema
         self._key_encodings = key_encodings
-        self._schemas: dict[int, _Schema] = {}
+        self._schemas: dict[int, tuple[_Schema, dict[str, _Schema]]] = {}
 
     @property
     def format(self) -> Format:
@@ -73,7 +73,6 @@ class AvroFormat:
                 found["op"],
                 row,
                 tuple(source["unchanged"]),
-                tuple(source["reselected"]),
                 (),
                 source["schema_id"],
                 source["epoch"],
@@ -93,12 +92,14 @@ class AvroFormat:
             raise ValueError("the frame of a schema registry's client is missing")
         number = int.from_bytes(data[1:_FRAME_BYTES], "big")
         if number not in self._schemas:
-            self._schemas[number] = msgspec.json.decode(self._schema(number))
-        reading = _Reading(data, _FRAME_BYTES)
-        value = reading.value(self._schemas[number])
+            found = msgspec.json.decode(self._schema(number))
+            self._schemas[number] = (found, dict(_records(found)))
+        schema, named = self._schemas[number]
+        reading = _Reading(data, _FRAME_BYTES, named)
+        value = reading.value(schema)
         if reading.at != len(data):
             raise ValueError(f"{len(data) - reading.at} bytes are left over")
-        return self._schemas[number], value
+        return schema, value
 
 
 class _Reading:
@@ -107,10 +108,10 @@ class _Reading:
     https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
     """
 
-    def __init__(self, data: bytes, at: int) -> None:
+    def __init__(self, data: bytes, at: int, named: Mapping[str, _Schema]) -> None:
         self.at = at
         self._data = data
-        self._named: dict[str, _Schema] = {}
+        self._named = named
 
     def value(self, schema: _Schema) -> Any:
         """The next value."""
@@ -118,7 +119,6 @@ class _Reading:
             return self.value(schema[self._long()])
         kind = schema["type"] if isinstance(schema, dict) else schema
         if kind == "record":
-            self._named[schema["name"]] = schema
             return {field["name"]: self.value(field["type"]) for field in schema["fields"]}
         if isinstance(kind, dict | list):
             return self.value(kind)
@@ -171,6 +171,18 @@ class _Reading:
             raise ValueError("a text is cut off")
         self.at += size
         return found
+
+
+def _records(schema: _Schema) -> Iterator[tuple[str, _Schema]]:
+    """Name and schema of each record in a schema: elsewhere it is referred to by its name."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _records(part)
+    elif isinstance(schema, dict):
+        if schema["type"] == "record":
+            yield schema["name"], schema
+        for part in (schema["type"], schema.get("items"), schema.get("values"), *schema.get("fields", ())):
+            yield from _records(part)
 
 
 def _name(field: Mapping[str, Any]) -> str:

@@ -77,8 +77,10 @@ def fold_and_compare(
     """
     if config.encode.format != "json":
         raise UsageError(
-            f'encode.format = "{config.encode.format}": the comparison folds envelopes in JSON',
-            hint='it is of captures with encode.format = "json"',
+            f'encode.format = "{config.encode.format}": this comparison reads the format json only, because it checks '
+            "the envelopes as well",
+            hint="rows of every format can be compared with the tables",
+            command="cdc verify --topics",
         )
     clock, told = clock or SystemClock(), progress or Silent()
     with LogReader(config.kafka, client_id="tailrace-verify") as reader:

@@ -17,6 +17,7 @@ from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic
 from cdc.model.progress import Cut
 from cdc.progress.records import decode
+from cdc.verify.waiting import NOTICE_S, Say, silent
 
 Partition = tuple[str, int]
 
@@ -76,8 +77,9 @@ class CutIndex:
 class CutFollower:
     """Reads the index on from where it was. One thread."""
 
-    def __init__(self, reader: LogReader, name: str, clock: Clock) -> None:
+    def __init__(self, reader: LogReader, name: str, clock: Clock, say: Say = silent) -> None:
         self._reader = reader
+        self._say = say
         self._topic = cuts_topic(name)
         self._clock = clock
         self._at = 0
@@ -86,17 +88,25 @@ class CutFollower:
     def until(self, lsn: Lsn, *, timeout_s: float) -> CutIndex:
         """Read until the index reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
         lsn = lsn.before_header()
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        began_s, reported = self._clock.monotonic_s(), False
         while True:
             self._look()
             if self.index.accounts and self.index.end_lsn >= lsn:
                 return self.index
-            if self._clock.monotonic_s() > deadline_s:
+            waited_s = self._clock.monotonic_s() - began_s
+            if waited_s > timeout_s:
                 raise CutNotReached(
-                    f"the log reaches {self.index.end_lsn}, not {lsn}, after {timeout_s:g} s",
-                    hint="is capture running, and does it keep up?",
+                    f"capture did not catch up within {timeout_s:g} s: the topics are at {self.index.end_lsn}, and the "
+                    f"tables at {lsn}",
+                    hint="capture is not running, or does not keep up",
                     command="cdc status",
                     lsn=lsn,
+                )
+            if waited_s > NOTICE_S and not reported:
+                reported = True
+                self._say(
+                    f"waiting for capture: the topics are at {self.index.end_lsn}, and the tables at {lsn}; gives up "
+                    f"after {timeout_s:g} s"
                 )
             self._clock.wait(threading.Event(), _POLL_S)
 

@@ -21,7 +21,6 @@ class _Source(msgspec.Struct, frozen=True):
     commit_lsn: int
     schema_id: str = ""
     unchanged: tuple[str, ...] = ()
-    reselected: tuple[str, ...] = ()
     omitted: tuple[str, ...] = ()
     txId: int | None = None  # noqa: N815 - Debezium's name
 
@@ -67,7 +66,6 @@ def json_event(record: LogRecord) -> Event:
         found.op,
         None if found.op == "d" or row == b"null" else row,
         source.unchanged,
-        source.reselected,
         source.omitted,
         source.schema_id,
         source.epoch,
@@ -89,7 +87,6 @@ def flat_event(record: LogRecord) -> Event:
             headers["__op"].decode(),
             record[5],
             _listed(headers, "__unchanged"),
-            _listed(headers, "__reselected"),
             (),
             headers["__schema_id"].decode(),
             int(headers["__epoch"]),

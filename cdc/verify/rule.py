@@ -18,7 +18,6 @@ class Event(NamedTuple):
         op: ``c``, ``r``, ``u``, ``d``; "" for a tombstone that says nothing else.
         row: the row as a JSON object; None: the key is gone.
         unchanged: columns that are not in `row`, because PostgreSQL did not send them.
-        reselected: columns of `row` whose value was read from the table later.
         omitted: columns that capture left out of `row` because it was too large.
         xid: the transaction, 32 bits; None when the record does not have it.
     """
@@ -26,7 +25,6 @@ class Event(NamedTuple):
     op: str
     row: bytes | None
     unchanged: tuple[str, ...] = ()
-    reselected: tuple[str, ...] = ()
     omitted: tuple[str, ...] = ()
     schema_id: str = ""
     epoch: int = 0
@@ -59,19 +57,19 @@ def after(event: Event, before: State | None) -> State:
     1. A tombstone or a delete: the key is gone.
     2. An insert or a snapshot row (`c`, `r`): the row is what the record has. Columns in `unchanged` are absent.
        Nothing comes from a row that had the key before.
-    3. An update (`u`): the row is what the record has, but each column in `unchanged` or `reselected` keeps the value
-       that the row had before the record. Where that row lacks the column, a `reselected` one has the record's value
-       and an `unchanged` one is absent.
+    3. An update (`u`): the row is what the record has, but each column in `unchanged` keeps the value that the row had
+       before the record. Where that row lacks the column, it is absent.
+
+    Columns in `reselected` have their value in the record.
     """
     if event.row is None:
         return State(None)
-    borrowed = (*event.unchanged, *event.reselected) if event.op == "u" else ()
-    if not borrowed:
-        return State(event.row, (), tuple(sorted({*event.unchanged, *event.omitted})))
+    absent = {*event.unchanged, *event.omitted}
+    if event.op != "u" or not event.unchanged:
+        return State(event.row, (), tuple(sorted(absent)))
     if before is None or before.row is None:  # compaction has removed the record that made the row
-        return State(event.row, borrowed, tuple(name for name in event.omitted if name not in borrowed))
+        return State(event.row, event.unchanged, tuple(sorted({*event.omitted})))
     row, earlier = _values(event.row), _values(before.row)
-    row |= {name: earlier[name] for name in borrowed if name in earlier}
-    unsure = tuple(name for name in borrowed if name in before.unsure)
-    lacking = {*event.omitted, *borrowed} - row.keys() - {*unsure}
-    return State(msgspec.json.encode(row), unsure, tuple(sorted(lacking)))
+    row |= {name: earlier[name] for name in event.unchanged if name in earlier}
+    unsure = tuple(name for name in event.unchanged if name in before.unsure)
+    return State(msgspec.json.encode(row), unsure, tuple(sorted(absent - row.keys() - {*unsure})))

@@ -9,7 +9,8 @@
 What changes meanwhile is looked at again until time is up: then it is undecided.
 
 Records of the format ``flat`` do not name their transaction. Such an event counts as visible once every transaction has
-ended that had begun when the log had the event (`_Horizon`).
+ended that had begun when the log had the event (`_Horizon`). A key that changes all the while is right when its row is
+one of the states that the log had around the snapshot.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ class SourceCheck:
             row = moment.rows.get(key)
             event = as_of(moment.snapshot, states, self._horizon.has)
             if isinstance(event, Unclear):
-                if key in came or differs(row, known) is not None:
+                if not _may_be(row, states):
                     unclear.append(key)
                 continue
             kind = differs(row, event)
@@ -231,6 +232,12 @@ class SourceCheck:
 
 class Unclear:
     """The log does not say what a snapshot sees."""
+
+
+def _may_be(row: Row | None, states: Sequence[Known | None]) -> bool:
+    """Whether a row is one of the states that a snapshot may see, where no state names its transaction. Pure."""
+    unnamed = all(state is None or state.xid is None for state in states)
+    return unnamed and any(differs(row, state) is None for state in states)
 
 
 def as_of(

@@ -22,6 +22,7 @@ from cdc.reading import tables as logged_tables
 from cdc.verify.findings import TableFindings
 from cdc.verify.latest import Sample
 from cdc.verify.sinkcheck import Sides, check_topic
+from cdc.verify.waiting import WAIT_S, PatientReader, Say, silent
 from sinks.contract import Change, Content, Place, Target, Topic
 from sinks.readplaces import woken
 
@@ -39,17 +40,20 @@ def verify_store(
     sample: Sample,
     repair: bool,
     told: Told = lambda _, __, ___: None,
+    wait_s: float = WAIT_S,
+    say: Say = silent,
 ) -> list[TableFindings]:
     """Compare each table of a sink with its topic. The sink may run meanwhile, here or elsewhere.
 
-    A sink that was STALE or in GAP may go on when all of it was repaired while no worker ran.
+    A sink that was STALE or in GAP may go on when all of it was repaired while no worker ran. Kafka may be away for
+    `wait_s`; `say` takes a line when that is waited for.
 
     Raises UsageError when no table fits, CutNotReached when the sink never ran, and what Kafka and the store say.
     """
     settings = config.sinks[sink]
     assert isinstance(settings, Applied)
     refuse_other_formats(config)
-    with LogReader(config.kafka, client_id="tailrace-verify") as reader, BlockedNow(config, sink) as blocked:
+    with PatientReader(config.kafka, wait_s=wait_s, say=say) as reader, BlockedNow(config, sink) as blocked:
         topics = _topics(config, reader, [*settings.tables], patterns)
         if not topics:
             raise UsageError("no table of the sink fits", hint="--table takes patterns of schema.table")
@@ -86,8 +90,9 @@ def refuse_other_formats(config: Config) -> None:
     """Raises UsageError unless the topics have Debezium's JSON envelope."""
     if config.encode.format != "json":
         raise UsageError(
-            f'encode.format = "{config.encode.format}": the comparison folds envelopes in JSON',
-            hint='it is of captures with encode.format = "json"',
+            f'encode.format = "{config.encode.format}": sinks read the format json only, so there is none to compare',
+            hint="topics in every format can be compared with the tables",
+            command="cdc verify --topics",
         )
 
 

@@ -12,8 +12,7 @@ import msgspec
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.errors import CutNotReached, SourceRefused
-from cdc.kafka.consumer import LogReader
+from cdc.errors import CutNotReached, SourceRefused, UsageError
 from cdc.lsn import Lsn
 from cdc.model.names import data_topic
 from cdc.patterns import matches
@@ -26,11 +25,11 @@ from cdc.verify.keyedrows import KeyedRows
 from cdc.verify.latest import Sample
 from cdc.verify.source import SourceRows
 from cdc.verify.sourcecheck import SourceCheck, SourceSides
-from cdc.verify.stores import Told, refuse_other_formats
+from cdc.verify.stores import Told
+from cdc.verify.topicforms import Forms
+from cdc.verify.waiting import WAIT_S, PatientReader, Say, noticed, silent
 from snapshot.signals import KEYS_MAX, Signal, SignalError, in_order
 
-_WAIT_S: Final = 60.0  # for the log to have what a snapshot of the source sees
-_ANSWER_S: Final = 30.0
 _LOOK_S: Final = 0.2
 _SIGNAL_BYTES: Final = 900_000  # of keys, below snapshot.signals.KEYS_BYTES_MAX
 
@@ -43,31 +42,43 @@ def verify_source(
     sample: Sample,
     repair: bool,
     told: Told = lambda _, __, ___: None,
+    wait_s: float = WAIT_S,
+    say: Say = silent,
 ) -> list[TableFindings]:
     """Compare each captured table with its topic, while both are written.
 
-    Raises CutNotReached when the log stays behind the source, and what Kafka and PostgreSQL say.
+    Kafka may be away, and capture behind the source, for `wait_s` each; `say` takes a line when that is waited for.
+
+    Raises:
+        CutNotReached: the log stays behind the source.
+        UsageError: topics in Avro cannot be repaired by key.
+        TailraceError: what Kafka, PostgreSQL and the schema registry say.
     """
-    refuse_other_formats(config)
+    _refuse_repair(config, repair=repair)
     with (
-        LogReader(config.kafka, client_id="tailrace-verify") as reader,
+        PatientReader(config.kafka, wait_s=wait_s, say=say) as reader,
         contextlib.closing(connect(config.source.dsn, application_name="cdc verify")) as connection,
+        contextlib.ExitStack() as held,
     ):
         connection.autocommit = True
         source = SourceRows(config, connection)
-        follower = CutFollower(reader, config.name, clock)
+        forms = held.enter_context(contextlib.closing(Forms(config, reader)))
+        follower = CutFollower(reader, config.name, clock, say)
 
         def cut(lsn: Lsn) -> CutIndex:
-            return follower.until(lsn, timeout_s=_WAIT_S)
+            return follower.until(lsn, timeout_s=wait_s)
 
         columns = {table.table: [one.name for one in table.columns if one.name in table.key] for table in source.tables}
 
         def mend(table: str, keys: Sequence[bytes]) -> Sequence[bytes]:
             named = [key for key in keys if _can_be_asked_for(key, columns[table])]
-            read_again(config, table, named, clock)
+            with noticed(say, f"waiting for capture to read keys of {table} again; gives up after {wait_s:g} s"):
+                read_again(config, table, named, clock, wait_s)
             return named
 
-        sides = SourceSides(reader=reader, cut=cut, clock=clock, sample=sample, repair=mend if repair else None)
+        sides = SourceSides(
+            reader=reader, cut=cut, clock=clock, sample=sample, repair=mend if repair else None, form=forms.of
+        )
         tables = [table for table in source.tables if not patterns or matches(table.table, patterns)]
         return [_check(config, source, connection, table, sides, told) for table in tables]
 
@@ -96,19 +107,29 @@ def _can_be_asked_for(key: bytes, columns: Sequence[str]) -> bool:
         return False
 
 
-def read_again(config: Config, table: str, keys: Sequence[bytes], clock: Clock) -> None:
+def _refuse_repair(config: Config, *, repair: bool) -> None:
+    if repair and config.encode.format == "avro":
+        raise UsageError(
+            'verify --repair cannot repair topics with encode.format = "avro": it asks capture for keys in JSON, and '
+            "keys in Avro can be asked for by a condition only",
+            hint="verify without --repair, then have the rows that differ read again",
+            command="cdc snapshot start TABLE --where CONDITION",
+        )
+
+
+def read_again(config: Config, table: str, keys: Sequence[bytes], clock: Clock, wait_s: float = WAIT_S) -> None:
     """Have capture read these keys of a table again, and delete from its topic those that it does not have.
 
-    Raises CutNotReached when nobody answers, SourceRefused.
+    Raises CutNotReached when capture does not answer within `wait_s`, SourceRefused.
     """
     for some in _lists(keys):
         with SnapshotView(config) as view:
-            _await_rest(view, table, clock)
+            _await_rest(view, table, clock, wait_s)
             offset = ask(config, Signal(uuid.uuid4().hex, "start", (table,), keys=tuple(some)))
-            answer = await_answer(view, offset, _ANSWER_S, clock)
+            answer = await_answer(view, offset, wait_s, clock)
         if answer is None:
             raise CutNotReached(
-                f"capture did not act within {_ANSWER_S:.0f} s on reading keys of {table} again",
+                f"capture did not act within {wait_s:g} s on reading keys of {table} again",
                 hint="it acts on it as soon as it runs; verify again then",
                 command="cdc status",
             )
@@ -118,9 +139,9 @@ def read_again(config: Config, table: str, keys: Sequence[bytes], clock: Clock) 
             )
 
 
-def _await_rest(view: SnapshotView, table: str, clock: Clock) -> None:
+def _await_rest(view: SnapshotView, table: str, clock: Clock, wait_s: float) -> None:
     """Keys that were asked for before are read first; what takes longer is said by capture's refusal."""
-    end_s = clock.monotonic_s() + _WAIT_S
+    end_s = clock.monotonic_s() + wait_s
     view.look()
     while (record := view.records.get(table)) is not None and record.state != "complete":
         if clock.monotonic_s() > end_s:

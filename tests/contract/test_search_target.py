@@ -194,7 +194,12 @@ def test_index_keeps_the_values_that_an_update_lacks(target: SearchTarget) -> No
     target.refresh([TABLE.topic])
     found = live(target.held(TABLE.topic))
     assert found == book.rows
-    assert [found[b'{"id":%d}' % key]["big"] for key in (1, 2, 3, 4)] == ["large"] * 3 + ["of a later event"]
+    assert [found[b'{"id":%d}' % key]["big"] for key in (1, 2, 3, 4)] == [
+        "of a later event",
+        "large",
+        "large",
+        "of a later event",
+    ]
 
 
 def test_lines_of_a_book_are_applied_once_each(target: SearchTarget) -> None:

@@ -73,6 +73,26 @@ def test_nothing_goes_that_kafka_does_not_have(capture: CaptureSite) -> None:
     open_session.close()
 
 
+def test_rows_of_a_table_that_inherits_from_the_outbox_are_not_deleted(capture: CaptureSite) -> None:
+    """They are not in the outbox's publication, so Kafka does not have them."""
+    capture.sql(
+        *made(),
+        "create table outbox.heir () inherits (outbox.outbox)",
+        event(1).insert(),
+        event(2).insert().replace("outbox.outbox", "outbox.heir"),
+    )
+    [(oid,)] = capture.query("select 'outbox.outbox'::regclass::oid::int8")
+    settings, durable = convert({"prune": "delete", "keep_s": 0}, Outbox), capture.wal()
+    with closing(connect(Secret(capture.dsn))) as connection:
+        pruner = Pruner(settings, oid, lambda: durable, SystemClock(), threading.Event())
+
+        assert pruner.turn(connection).rows == 1
+
+    assert capture.query("select (select count(*) from only outbox.outbox), (select count(*) from outbox.heir)") == [
+        (0, 1)
+    ]
+
+
 def parts(capture: CaptureSite) -> list[str]:
     """The partitions of the outbox."""
     query = "select inhrelid::regclass::text from pg_inherits where inhparent = 'outbox.outbox'::regclass order by 1"

@@ -63,15 +63,15 @@ class KeyLog:
 def key_logs(draw: st.DrawFn) -> KeyLog:
     """What capture can write of a key: rows begin, are updated, read again, deleted, and begin again."""
     log, live = KeyLog(), False
-    borrowed = st.sampled_from(["own", "own", "reselected", "unchanged", "omitted", "missing"])
+    kinds = st.sampled_from(["own", "own", "reselected", "unchanged", "omitted", "missing"])
     while len(log.records) < draw(st.integers(1, RECORDS_MAX)):
         if live and draw(st.integers(0, 3)) == 0:
             log.delete()
             live = False
             continue
-        # An insert that borrows came from another key. After a live row: compaction has removed the delete.
+        # An insert that lacks values came from another key. After a live row: compaction has removed the delete.
         op = draw(st.sampled_from(["u", "u", "u", "r", "c"] if live else ["c", "c", "r"]))
-        log.put(op, **({column: draw(borrowed) for column in COLUMNS} if op != "r" else {}))
+        log.put(op, **({column: draw(kinds) for column in COLUMNS} if op != "r" else {}))
         live = True
     return log
 
@@ -139,13 +139,13 @@ def test_what_compaction_removed_is_unsure_and_all_else_is_what_it_was(log: KeyL
             }
 
 
-def test_a_long_run_of_updates_that_borrow_folds_in_one_batch() -> None:
+def test_a_long_run_of_updates_that_lack_values_folds_in_one_batch() -> None:
     log = KeyLog()
     log.put("c")
     for _ in range(5_000):
         log.put("u", a="reselected", b="unchanged")
 
-    assert row_of(sinks.fold.change_of(log.records).row) == {"id": 1, "a": 0, "b": 0, "c": 5_000}
+    assert row_of(sinks.fold.change_of(log.records).row) == {"id": 1, "a": 5_000, "b": 0, "c": 5_000}
 
 
 def moved_over_a_deleted_row() -> KeyLog:
@@ -162,8 +162,8 @@ def updated_in_pieces() -> KeyLog:
     log = KeyLog()
     log.put("c")
     log.put("u", a="reselected", b="unchanged")
-    log.put("u", a="reselected", b="omitted")
-    log.put("u", a="unchanged", b="reselected")
+    log.put("u", a="unchanged", b="omitted")
+    log.put("u", a="unchanged", b="reselected", c="unchanged")
     return log
 
 
@@ -207,12 +207,12 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
 def _kept_over_a_delete(patch: pytest.MonkeyPatch) -> None:
-    """The fault that this rule was written for: an earlier life of the key lends values to a later one."""
+    """The fault that this rule was written for: an earlier life of the key gives values to a later one."""
     real = sinks.fold._completed
 
-    def completed(row: bytes, borrowed: tuple[str, ...], before: Sequence[LogRecord] | None) -> Any:
-        done, kept, lacks = real(row, borrowed, before)
-        return done, kept or borrowed, lacks
+    def completed(row: bytes, unchanged: tuple[str, ...], before: Sequence[LogRecord] | None) -> Any:
+        done, kept, lacks = real(row, unchanged, before)
+        return done, kept or unchanged, lacks
 
     patch.setattr(sinks.fold, "_completed", completed)
 
@@ -233,7 +233,7 @@ def _nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def _earlier_records_unread(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinks.fold, "_completed", lambda row, borrowed, _: (row, borrowed, ()))
+    patch.setattr(sinks.fold, "_completed", lambda row, unchanged, _: (row, unchanged, ()))
 
 
 def _first_record_counts(patch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,19 @@ def test_delete_resets_what_is_known(spark: SparkSession) -> None:
     assert [row[1] for row in rows] == [None, None]
 
 
+def test_row_that_took_the_key_of_a_deleted_row_keeps_nothing_of_it(spark: SparkSession) -> None:
+    """Delete the row of key 1, and give its key to the row of key 2, whose large value is not sent."""
+    events = Events(RECORD)
+    events.put("d", {"id": 1})
+    events.put("d", {"id": 2})
+    events.lsn -= 100  # a changed key is a delete and an insert at one position
+    events.put("c", {"id": 1, "a.b": "read later", "c`d": None, "e": None}, reselected=["a.b"])
+    mirror = _mirror(spark, (1, "old", None, None), (2, "new", None, None))
+
+    for before, wanted in ((mirror, "new"), (_mirror(spark, (1, "old", None, None)), "read later")):
+        assert [row[1] for row in _images(_filled(spark, events, before))][-1] == wanted
+
+
 def test_columns_of_the_table_come_first(spark: SparkSession) -> None:
     events = Events(RECORD)
     events.put("d", {"id": 1})

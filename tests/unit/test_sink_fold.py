@@ -34,15 +34,37 @@ def test_delete_is_gone_by_event_by_tombstone_and_by_both() -> None:
     assert [change.commit_lsn for change in found] == [1016, 0, 1016]
 
 
-@pytest.mark.parametrize("how", ["reselected", "unchanged"])
-def test_value_that_is_not_the_events_own_comes_from_the_record_before(how: str) -> None:
+def test_value_that_was_not_sent_comes_from_the_record_before() -> None:
     book = LogBook()
     book.put(1, {"id": 1, "v": 1, "big": "own"})
-    book.put(1, {"id": 1, "v": 2, "big": "later"}, **{how: ["big"]})
-    book.put(1, {"id": 1, "v": 3, "big": "later"}, **{how: ["big"]})
+    book.put(1, {"id": 1, "v": 2, "big": "own"}, unchanged=["big"])
+    book.put(1, {"id": 1, "v": 3, "big": "own"}, unchanged=["big"])
 
     assert change_of(book.records)[4:6] == (b'{"id":1,"v":3,"big":"own"}', ())
     assert change_of(book.records[1:]).kept == ("big",), "only the store can have it"
+
+
+def test_value_that_was_read_again_is_never_replaced_by_an_older_one() -> None:
+    """The record that changed it may have been removed by compaction: the store would keep the value from before."""
+    book = LogBook()
+    book.put(1, {"id": 1, "v": 1, "big": "before"})
+    book.put(1, {"id": 1, "v": 2, "big": "now"}, reselected=["big"])
+
+    for records in (book.records, book.records[1:]):
+        assert change_of(records)[4:6] == (b'{"id":1,"v":2,"big":"now"}', ())
+
+
+@pytest.mark.parametrize("begin", [0, 1, 3])
+def test_row_that_begins_takes_nothing_from_the_row_that_had_the_key(begin: int) -> None:
+    """Delete and insert are records of one batch, of two, or compaction has removed the delete."""
+    book = LogBook()
+    book.put(1, {"id": 1, "v": 1, "big": "before"})
+    book.delete(1)
+    book.put(1, {"id": 1, "v": 2, "big": "of the other key"}, unchanged=["big"])
+
+    change = change_of(book.records[begin:])
+
+    assert (change.row, change.kept, change.lacks) == (b'{"id":1,"v":2}', (), ("big",))
 
 
 def test_row_behind_a_delete_owes_nothing_to_what_was_before() -> None:
