@@ -119,9 +119,10 @@ def drop_command(name: str | None, yes: bool, config_path: Path | None, as_json:
 def recreate_command(
     resnapshot: bool, timeout_s: float | None, yes: bool, config_path: Path | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Repair the log after a GAP, or of a restored database.
+    """Repair the log after a GAP, of a restored database, or without a topic that was deleted.
 
-    A new slot takes the place of the old one, and the log goes on in a new epoch, in the same topics. At the next
+    A new slot takes the place of the old one, and the log goes on in a new epoch, in the same topics; a topic that
+    was deleted is created again. At the next
     start of capture every table with a key is read anew; keys that it does not have any more are deleted from its
     topic. Tables without a key go on as they are: what they lack stays unknown. Stop capture first.
     """
@@ -155,6 +156,7 @@ def recreate_command(
                     "resnapshot": repair.keyed,
                     "keyless": repair.keyless,
                     "left": repair.left,
+                    "lost_topics": repair.lost,
                 }
             )
         else:
@@ -167,6 +169,8 @@ def _what_is_repaired(repair: Repair) -> Iterator[str]:
         yield f"this is another source than before: {other}"
     if repair.slot.usable:
         yield f"slot {repair.slot.name} is not lost; what it still has is given up, and the tables are read instead"
+    if repair.lost:
+        yield f"topics that were deleted or made again; they start empty: {_listed(repair.lost)}"
     yield f"the log is whole up to {repair.known_to}; of what was committed since it gets the outcome, not each step"
     if repair.keyless:
         yield f"without a key, so what they lack stays unknown: {_listed(repair.keyless)}"

@@ -6,8 +6,12 @@ import re
 from typing import Final
 
 # Up to the last @: a password with an @ or / that was not escaped is wrong for libpq, but still a password.
-_URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):\S*@")
-_KEY_PASSWORD: Final = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+_URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):.*@", re.DOTALL)
+SECRET_PARAMETERS: Final = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+"""Parameters of a libpq connection string whose values are secret (libpq 18)."""
+_KEY_PASSWORD: Final = re.compile(
+    rf"((?:{'|'.join(SECRET_PARAMETERS)})\s*=\s*)('(?:[^'\\]|\\.)*'|(?:\\.|\S)+)", re.IGNORECASE | re.DOTALL
+)
 
 
 class Secret:

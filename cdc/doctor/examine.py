@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from cdc.config.settings import Config
 from cdc.doctor.broker import check_broker, wanted_topics
 from cdc.doctor.facts import SourceFacts
@@ -12,6 +14,7 @@ from cdc.doctor.sinks import examine_sinks
 from cdc.doctor.source import check_source
 from cdc.doctor.start import with_verdict
 from cdc.doctor.tables import check_tables
+from cdc.doctor.transport import check_transport
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.registry import ConfluentRegistry
@@ -29,7 +32,9 @@ def examine(config: Config) -> tuple[list[Finding], Verdict]:
     answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
     sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)
     capture = with_verdict([*found, *broker, *examine_registry(config)], verdict)
-    return [*capture, *sinks], verdict
+    order = list(Group)
+    found = [*capture, *sinks, *check_transport(config, os.environ)]
+    return sorted(found, key=lambda finding: order.index(finding.group)), verdict
 
 
 def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:

@@ -13,14 +13,14 @@ from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.config.secret import Secret
+from cdc.config.secret import SECRET_PARAMETERS, Secret
 from cdc.doctor.facts import SourceFacts
 from cdc.doctor.tables import RESERVED_SCHEMAS
 from cdc.doctor.tomltext import table_pattern, toml_string
 from cdc.patterns import pattern_for
 from cdc.replication.table import SourceTable
 
-_SECRETS: Final = ("password", "sslpassword")
+_SECRETS: Final = SECRET_PARAMETERS
 _TABLES_SHOWN: Final = 100
 _NAME_LENGTH_MAX: Final = 40  # the pattern of `Config.name`
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from cdc.clock import Clock, SystemClock
@@ -70,6 +70,14 @@ class TopicAdmin:
         if failures:
             raise failures[0]
         self._wait_visible([spec.topic for spec in specs], timeout_s)
+
+    def delete_records(self, partition: tuple[str, int], before: int, *, timeout_s: float = 30.0) -> None:
+        """Remove the records of a partition below an offset. Raises BrokerUnreachable, BrokerRefused."""
+        doing, (topic, index) = "delete records", partition
+        wanted = [TopicPartition(topic, index, before)]
+        asked = self._call(doing, lambda: self._client.delete_records(wanted, request_timeout=timeout_s))
+        for future in asked.values():
+            self._result(doing, future, timeout_s, topic=topic)
 
     def operations(self, topics: Sequence[str], *, timeout_s: float = 30.0) -> dict[str, frozenset[str]]:
         """What our user may do with those that are there, as ``WRITE``; without those of which nothing is said.

@@ -1,18 +1,19 @@
-"""After a GAP or DIVERGED: a new slot, a new epoch in the log, and every table marked to be read anew and swept.
+"""After a GAP or DIVERGED, or a lost topic: a new slot, a new epoch, every table marked to be read again and swept.
 
 The steps are those of a start (`cdc.startup.protocol`), in its order: the slot is the lock, then the fence, then one
 Kafka transaction that has all of it. Before that commit the log is as it was, and capture still refuses to go on; after
 it, the next start reads the tables. So it may be killed anywhere, and done again.
 
-Records of the new epoch lie behind all others, whatever their LSNs are. What was deleted in the range that nobody
-knows is found by `snapshot.sweep`.
+Records of the new epoch lie behind all others, whatever their LSNs are. What was deleted in the unknown range is found
+by `snapshot.sweep`. A recorded topic that was deleted, or made again, is created or adopted as a new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,12 +25,12 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
-from cdc.model.names import data_topic, schema_topic, signals_topic
+from cdc.model.names import cuts_topic, data_topic, schema_topic, signals_topic
 from cdc.model.outbox import OutboxRecord
 from cdc.model.progress import Identity
 from cdc.model.snapshot import Notes, SnapshotRecord
 from cdc.progress.catalog import recorded_catalog
-from cdc.progress.restore import Restored, recorded_outbox, recorded_snapshots, restore
+from cdc.progress.restore import Restored, recorded_outbox, recorded_position, recorded_snapshots
 from cdc.publish.ledger import Ledger
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.connect import Connection, connect
@@ -37,8 +38,9 @@ from cdc.replication.publication import ensure_publication
 from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, Watch, create_slot, drop_slot, held, slot_facts
 from cdc.replication.table import SourceTable
-from cdc.startup.source import identity_now, look_at_source
-from cdc.startup.topics import Accounts, control_topics, data_topics
+from cdc.startup import rules
+from cdc.startup.source import identity_now, look_at_source, refuse
+from cdc.startup.topics import Accounts, control_topics, data_topics, filled_topics
 from cdc.startup.writer import publisher_of, read_behind_sentinel
 
 _BROKER_ANSWER_S: Final = 5.0
@@ -73,7 +75,8 @@ class Repair:
             self._admin = TopicAdmin(config.kafka)
             self._admin.broker_facts(timeout_s=_BROKER_ANSWER_S)
             self._source = look_at_source(config, self._sql)
-            self._before = _restored(config, self._reader)
+            self._before = _restored(config, self._reader, self._admin)
+            self._lost = _lost_topics(_identity(self._before), self._admin)
             self.slot = slot_facts(self._sql, config.slot)
             if self.slot.active_pid is not None:
                 raise held(self.slot)
@@ -98,6 +101,11 @@ class Repair:
     def keyless(self) -> list[str]:
         """Tables whose topics keep what they have: no record there can be taken back, so none may come twice."""
         return [table.table for table in self._source.tables if not table.key]
+
+    @property
+    def lost(self) -> list[str]:
+        """Recorded topics that were deleted or made again: whatever they had is gone."""
+        return sorted(self._lost & {*_control(self._config), *self._data()})
 
     @property
     def left(self) -> list[str]:
@@ -126,7 +134,7 @@ class Repair:
             publication = ensure_publication(self._sql, config.publication, published, config.source.create).facts
             control = control_topics(config, self._admin)
             control.pop(signals_topic(config.name))
-            data = data_topics(config, self._admin, tables, self._before.identity)
+            data = data_topics(config, self._admin, tables, _without(_identity(self._before), self._lost))
             slot = _new_slot(self._sql, config, timeout_s, watch)
             assert slot.confirmed_flush_lsn is not None
             position = StreamPosition(slot.confirmed_flush_lsn)
@@ -139,9 +147,12 @@ class Repair:
             publisher = publisher_of(config, self._clock, epoch)
             closing.callback(publisher.close)
             publisher.fence()
-            restored = read_behind_sentinel(config, self._reader, publisher, self._clock)
+            whole = cuts_topic(config.name) not in self._lost
+            restored = read_behind_sentinel(config, self._reader, publisher, self._clock, whole=whole)
             if restored.progress is None or restored.progress.epoch != epoch - 1:
-                raise OutcomeUnknown("somebody else has changed the log meanwhile", hint="look again, then try again")
+                raise OutcomeUnknown("another process has changed the log meanwhile", hint="run the command again")
+            if self.lost:  # counts of what was deleted would contradict the topic: all begin again here
+                restored = replace_fields(restored, accounts={}, since_lsn=position.end_lsn)
 
             topics = {**control, **data}
             identity = identity_now(config, self._source, publication, session.identity, topics, restored.identity)
@@ -149,6 +160,8 @@ class Repair:
             accounts.begin([*data, schema_topic(config.name)])
             publisher.ledger.take_as_is()
             publisher.introduce(identity, restored.since_lsn)
+            if self.lost:
+                self._forget_counts()
             self._commit(publisher, position)
             return Repaired(epoch, position.end_lsn, slot)
 
@@ -158,13 +171,31 @@ class Repair:
         before = recorded_snapshots(self._reader, config.name)
         # What DDL did by now does not matter: every row is read anew. The next look has nothing to compare with.
         publisher.note(None, {table.table: None for table in keyed if table.table in known})
-        publisher.tables = dict.fromkeys(self.keyless, "complete")
+        emptied = [table for table in self._source.tables if not table.key and self._topic(table) in self._lost]
+        publisher.tables = dict.fromkeys(self.keyless, "complete") | {one.table: "snapshotting" for one in emptied}
         records = _records(config.name, keyed, before, publisher.ledger, position.end_lsn)
+        records |= {
+            one.table: SnapshotRecord(table=one.table, relation=one.oid, state="running", began_lsn=position.end_lsn)
+            for one in emptied
+            if config.snapshot.wants(one.table)
+        }
         # No copy made before holds anything of the new stream, whatever ids it saw: they may be of others now.
-        copied = {name: one for name in self.keyless if (one := before.get(name)) is not None and one.seen}
+        known_copies = {name: before[name] for name in self.keyless if name in before and name not in records}
+        copied = {name: one for name, one in known_copies.items() if one.seen}
         self._look_for_events(publisher)
         records |= {name: replace(one, seen="", seen_to_lsn=0) for name, one in copied.items()}
         publisher.commit(position, position.end_lsn, Notes(records=records))
+
+    def _forget_counts(self) -> None:
+        """Cuts so far count records that are gone. Without them the log is as after a long stop, until the commit."""
+        partition = (cuts_topic(self._config.name), 0)
+        self._admin.delete_records(partition, self._reader.end_offsets([partition[0]])[partition][1])
+
+    def _topic(self, table: SourceTable) -> str:
+        return data_topic(self._config.name, table.namespace, table.name)
+
+    def _data(self) -> list[str]:
+        return [self._topic(table) for table in self._source.tables]
 
     def _look_for_events(self, publisher: KafkaPublisher) -> None:
         """Events of the unknown range may still be in the outbox: the next start compares its rows with the topics."""
@@ -175,18 +206,44 @@ class Repair:
             publisher.keep(OutboxRecord(table=table.table, relation=table.oid, missed=True))
 
 
-def _restored(config: Config, reader: LogReader) -> Restored:
+def _restored(config: Config, reader: LogReader, admin: TopicAdmin) -> Restored:
     try:
-        restored = restore(reader, config.name)
+        restored = recorded_position(reader, config.name)
     except TopicMismatch:
         restored = None
     if restored is None or restored.progress is None:
+        refuse(rules.orphans(config.name, _filled(config, reader, admin)))
         raise UsageError(
             f"nothing was captured as {config.name!r} yet, so there is nothing to repair",
             hint="the first start makes the slot",
             command="cdc run",
         )
     return restored
+
+
+def _filled(config: Config, reader: LogReader, admin: TopicAdmin) -> list[str]:
+    """Topics that show that capture has run, although there is no progress."""
+    cuts = cuts_topic(config.name)
+    return filled_topics(reader, [cuts]) if admin.describe([cuts])[cuts] is not None else []
+
+
+def _control(config: Config) -> list[str]:
+    return [cuts_topic(config.name), schema_topic(config.name)]
+
+
+def _lost_topics(recorded: Identity, admin: TopicAdmin) -> frozenset[str]:
+    """Recorded topics that do not exist, or are other ones under their names."""
+    found = admin.describe(recorded.topic_ids)
+    ids = {name: facts.topic_id for name, facts in found.items() if facts is not None}
+    return frozenset(name for name, topic_id in recorded.topic_ids.items() if ids.get(name) != topic_id)
+
+
+def _without(recorded: Identity, topics: Collection[str]) -> Identity:
+    return replace(
+        recorded,
+        partitions={name: count for name, count in recorded.partitions.items() if name not in topics},
+        topic_ids={name: topic_id for name, topic_id in recorded.topic_ids.items() if name not in topics},
+    )
 
 
 def _identity(restored: Restored) -> Identity:

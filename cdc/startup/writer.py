@@ -28,9 +28,12 @@ def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int
     return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
 
 
-def read_behind_sentinel(config: Config, reader: TopicReader, publisher: KafkaPublisher, clock: Clock) -> Restored:
+def read_behind_sentinel(
+    config: Config, reader: TopicReader, publisher: KafkaPublisher, clock: Clock, *, whole: bool = True
+) -> Restored:
     """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more.
 
+    `whole`: the cut index must reach as far as progress, as it does unless its topic was deleted.
     Raises ProducerFenced when somebody took over meanwhile, ProgressDamaged when the broker shows old records.
     """
     nonce = secrets.token_hex(16).encode()
@@ -38,7 +41,7 @@ def read_behind_sentinel(config: Config, reader: TopicReader, publisher: KafkaPu
     never = threading.Event()
     for _ in range(_SENTINEL_READS):
         restored = restore(reader, config.name)
-        if restored.sentinel == nonce and restored.settled:
+        if restored.sentinel == nonce and (restored.settled or not whole):
             return restored
         clock.wait(never, _SENTINEL_WAIT_S)
     publisher.plant(nonce)  # refused when another start has planted its own meanwhile: the stop is named FENCED then

@@ -27,7 +27,7 @@ VALUE: Final = "canary-value-e5f2"
 KEY: Final = "canary-key-77ab"
 SECRETS: Final = (SOURCE, REGISTRY, OPTION, PASSWORD, base64.b64encode(f"u:{REGISTRY}".encode()).decode())
 ROWS: Final = (VALUE, KEY)
-COMMANDS: Final = (("status",), ("doctor",), ("audit", "--json"), ("ddl", "list"))
+COMMANDS: Final = (("status",), ("doctor",), ("doctor", "--sql"), ("audit", "--json"), ("ddl", "list"))
 
 
 @pytest.fixture
