@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from cdc.config.settings import Kafka
-from cdc.errors import ConfigError, TopicMismatch
+from cdc.errors import ConfigError, TopicMismatch, TopicMissing
 from cdc.kafka.facts import TopicFacts, TopicSpec
 from cdc.publish.topic_rules import REPLICATION_MIN, Problem, TopicWant, check, collision, create_command
 
@@ -38,8 +38,8 @@ def ensure_topics(
     """Create what is missing and may be created, adopt the rest; returns the facts of every wanted topic.
 
     A recorded topic that is not there is never made again: its records are gone, and positions without them would
-    be a lie. Raises TopicMismatch for that and for each refused `Problem`, ConfigError for a replication factor
-    that is not allowed. Three requests at most, however many topics.
+    be a lie. Raises TopicMissing for that, TopicMismatch for each refused `Problem`, ConfigError for a replication
+    factor that is not allowed. Three requests at most, however many topics.
     """
     names = [want.spec.topic for want in wants]
     found = dict(admin.describe(names))
@@ -55,7 +55,7 @@ def ensure_topics(
     for want in wants:
         topic = want.spec.topic
         if topic not in there:
-            raise TopicMismatch(f"topic {topic!r} was deleted while it was checked", topic=topic)
+            raise TopicMissing(f"topic {topic!r} was deleted while it was checked", topic=topic)
         problems += check(
             want,
             there[topic],
@@ -71,7 +71,7 @@ def _refuse_lost(lost: Sequence[TopicWant], kafka: Kafka) -> None:
     if not lost:
         return
     topic = lost[0].spec.topic
-    raise TopicMismatch(
+    raise TopicMissing(
         f"topic {topic!r}{_and_more(len(lost))} is recorded and not there: found nothing, wanted the recorded topic",
         hint="its records are lost; restore it, or start again under another name, which takes a new snapshot",
         command=f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --list",
@@ -93,7 +93,7 @@ def _refuse_creation(missing: Sequence[TopicWant], names: Collection[str], kafka
             wanted=same[1],
         )
     if not create:
-        raise TopicMismatch(
+        raise TopicMissing(
             f"topic {spec.topic!r}{_and_more(len(missing))} is not there, and kafka.create_topics is false",
             hint="create it, or set kafka.create_topics = true",
             command=create_command(spec, kafka),
