@@ -1,6 +1,7 @@
-"""Keeps capture or a sink running: start, run, start over after an error that time can mend; else stop by name.
+"""Keeps capture or a sink running: starts it, and starts it again after an error that can pass; else stops by name.
 
-Policy reads the error's class. An incident is logged once when it begins, once when it is over, with a count.
+Policy reads the error's class, see `cdc.patience`. An incident is logged once when it begins and once when it is over,
+with the number of attempts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from cdc.errors import (
 )
 from cdc.model.event import StreamPosition
 from cdc.model.state import State
+from cdc.patience import Patience
 from cdc.telemetry import log
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status
@@ -55,7 +57,15 @@ class Daemon:
     def __init__(
         self, start: Callable[[], Capture], status: Status, metrics: Metrics, clock: Clock, *, what: str = "capture"
     ) -> None:
-        """`what` begins the names of the events that are logged."""
+        """`what`, ``capture`` or ``sink``, begins the names of the events that are logged.
+
+        A capture that has started works. A sink works after an incident when a write of it succeeded, or there is
+        nothing to write: its observer calls `Status.works`.
+        """
+        self._is_sink = what == "sink"
+        self._patience = Patience(clock, retries_fenced=self._is_sink)
+        self._passing: TailraceError | None = None
+        status.when_working(self._works)
         self._start = start
         self._what = what
         self._status = status
@@ -82,7 +92,7 @@ class Daemon:
         """Attempts with growing pauses, until one has run well for a while or `stop` is set."""
         retrying = tenacity.Retrying(
             wait=tenacity.wait_random_exponential(multiplier=_BACKOFF_FIRST_S, max=_BACKOFF_MAX_S),
-            retry=tenacity.retry_if_exception(_mends_itself),
+            retry=tenacity.retry_if_exception(self._passes),
             stop=tenacity.stop_when_event_set(stop),
             sleep=lambda seconds: self._pause(stop, seconds),
             reraise=True,
@@ -90,8 +100,11 @@ class Daemon:
         try:
             retrying(self._attempt, stop)
         except TailraceError as error:
-            if not (stop.is_set() and error.retry == "timed"):
+            if not (stop.is_set() and self._passes(error)):
                 raise
+
+    def _passes(self, error: BaseException) -> bool:
+        return isinstance(error, TailraceError) and (error.retry == "timed" or error is self._passing)
 
     def _attempt(self, stop: threading.Event) -> None:
         if stop.is_set():
@@ -104,7 +117,12 @@ class Daemon:
             self._failed(error)
             raise
         except TailraceError as error:
-            if error.retry != "timed":
+            if error.retry == "timed":
+                self._patience.interrupted()
+            elif self._patience.allows(error):
+                self._passing = error
+            else:
+                self._passing = None
                 raise
             self._failed(error)
             if self._clock.monotonic_s() - began_s < _HEALTHY_S:
@@ -116,8 +134,9 @@ class Daemon:
         try:
             capture = self._start()
             try:
-                self._recovered()
-                self._status.enter(State.RUNNING)
+                self._patience.worked()
+                if not self._is_sink or self._incident is None:
+                    self._status.works()
                 capture.run(stop)
             finally:
                 capture.close()
@@ -151,7 +170,8 @@ class Daemon:
             self._incident = (kind, self._incident[1] + 1)
             log.get().debug(f"{self._what}_still_waiting", attempts=self._incident[1], **log.error_fields(error))
 
-    def _recovered(self) -> None:
+    def _works(self) -> None:
+        """The work goes on: the incident is over, if there was one."""
         if self._incident is not None:
             log.get().info(f"{self._what}_recovered", after=self._incident[0], attempts=self._incident[1])
             self._incident = None
@@ -175,7 +195,3 @@ def _reason(error: TailraceError) -> str:
     if isinstance(error, SinkUnreachable):
         return "store"
     return "lake" if isinstance(error, SinkError) else "source"
-
-
-def _mends_itself(error: BaseException) -> bool:
-    return isinstance(error, TailraceError) and error.retry == "timed"

@@ -19,6 +19,7 @@
     |  |- ProducerFenced          another producer has our transactional id: FENCED, or a timeout of ours
     |  |- BrokerRefused           credentials, ACLs, limits: MISCONFIGURED
     |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
+    |     `- TopicMissing         the broker does not know a topic or partition: retried for a while first
     |- RegistryError              the schema registry
     |  |- RegistryUnreachable     wait and retry
     |  `- RegistryRefused         credentials, rights, a schema that is not compatible: MISCONFIGURED
@@ -218,6 +219,14 @@ class TopicMismatch(BrokerError):
     """A topic has other settings, another partition count or another id than it must."""
 
     state = "MISCONFIGURED"
+
+
+class TopicMissing(TopicMismatch):
+    """The broker does not know a topic or partition.
+
+    That passes when the topic is new or the broker has just started, so `cdc.patience` retries it before it ends
+    anything.
+    """
 
 
 class RegistryError(TailraceError):

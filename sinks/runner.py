@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from cdc.errors import BrokerUnreachable, SinkUnreachable, TailraceError, TopicMismatch
+from cdc.errors import BrokerUnreachable, SinkUnreachable, TailraceError, TopicMissing
 from cdc.kafka.facts import TopicFacts
 from cdc.kafka.group import Begin, Polled
 from cdc.progress.restore import LogRecord
@@ -56,7 +56,7 @@ class _Away(NamedTuple):
 class SinkRunner:
     """Keeps a store in step with the log. `join` a group, `run` once, then `close`. See `cdc.kafka.group.Membership`.
 
-    Raises what needs a person (SinkStale, SinkGap, SinkUnfit, TopicMismatch) and what starting over mends.
+    Raises what needs a person (SinkStale, SinkGap, SinkUnfit, TopicMissing) and what starting over mends.
     """
 
     def __init__(self, parts: RunnerParts) -> None:
@@ -77,8 +77,7 @@ class SinkRunner:
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
         self._still_s: float | None = None
-        self._dead = False
-        self._alarmed = False
+        self._has_assignment = self._dead = self._alarmed = False
 
     def join(self, group: Group) -> None:
         """Take part in this group, whose membership this is."""
@@ -121,6 +120,7 @@ class SinkRunner:
 
     def assigned(self, places: Mapping[Place, Begin]) -> Mapping[Place, int]:
         """See `cdc.kafka.group.Membership`."""
+        self._has_assignment = True
         if not places:
             return {}
         parts = self._parts
@@ -174,12 +174,12 @@ class SinkRunner:
         return self._group
 
     def _topics(self, names: Iterable[str]) -> dict[str, tuple[Topic, TopicFacts]]:
-        """What the broker and the schemas say of these topics. Raises TopicMismatch for one that is not there."""
+        """What the broker and the schemas say of these topics. Raises TopicMissing for one that does not exist."""
         tables = self._parts.schemas.tables()
         found: dict[str, tuple[Topic, TopicFacts]] = {}
         for name, facts in self._parts.directory.describe(sorted(names)).items():
             if facts is None:
-                raise TopicMismatch(f"there is no topic {name!r} any more", hint="it was deleted", topic=name)
+                raise TopicMissing(f"topic {name!r} does not exist any more", hint="it was deleted", topic=name)
             schema = tables[name]
             found[name] = Topic(name, facts.topic_id, facts.partition_count, schema.table, schema.key), facts
         return found
@@ -311,8 +311,13 @@ class SinkRunner:
             self._parts.observer.postponed(later)
         else:
             self._pace.went_well()
-        if self._failures and keys:
+        if keys:
             self._failures = 0
+            self._works()
+
+    def _works(self) -> None:
+        """A write succeeded, or there is nothing to write."""
+        if self._away is None and self._pause is None and self._broker_away_s is None:
             self._parts.observer.goes_on()
 
     def _refused(self, lane: Lane, outcome: Outcome) -> None:
@@ -378,8 +383,9 @@ class SinkRunner:
             return
         among = self._partitions if only is None else {at: self._partitions[at] for at in only}
         positions = uncommitted(among, now_s, again_s=COMMIT_AGAIN_S)
-        if self._partitions and all(one.is_level for one in self._partitions.values()):
+        if self._has_assignment and all(one.is_level for one in self._partitions.values()):
             self._parts.observer.level()
+            self._works()
         if not positions or self._away is not None:
             return
         self._commit_s = now_s

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
-from cdc.errors import BrokerUnreachable, TailraceError, TopicMismatch
+from cdc.errors import BrokerUnreachable, TailraceError, TopicMissing
 from cdc.kafka import facts, options
 from cdc.kafka.errors import T, attempt, construct, guarded, translate, unreachable
 from cdc.kafka.events import ClientEvents
@@ -25,6 +25,7 @@ BATCH_RECORDS_MAX: Final = 2_000  # what one batch of `read` holds; bytes are bo
 POLL_S: Final = 0.2  # how long a read waits before it looks at its deadline, or hands out an empty batch
 ASK_S: Final = 5.0  # for the one question after a read has stalled
 ASK_AGAIN_S: Final = 0.2  # between questions for offsets while leaders change
+MISSING_S: Final = 5.0  # for a partition the client does not know yet: its topic is new, or the broker just started
 _LATEST: Final = -1  # ListOffsets' own timestamps, https://kafka.apache.org/protocol#The_Messages_ListOffsets
 _EARLIEST: Final = -2
 
@@ -75,7 +76,7 @@ class LogReader:
         attempt(self._consumer.close)
 
     def partitions(self, topics: Iterable[str], *, timeout_s: float = 30.0) -> list[facts.TopicPartition]:
-        """Every partition of `topics`, one request for all. Raises TopicMismatch for a topic that is not there."""
+        """Every partition of `topics`, one request for all. Raises TopicMissing for a topic that is not there."""
         doing = "read the topics' metadata"
         names = list(topics)
         # One topic is asked for by name, several by asking for all: librdkafka has no list in between.
@@ -90,7 +91,7 @@ class LogReader:
         for name in names:
             metadata = answer.topics.get(name)
             if metadata is None:
-                raise TopicMismatch(
+                raise TopicMissing(
                     f"there is no topic {name!r}",
                     hint="create it, or allow Describe on it (see cdc doctor)",
                     topic=name,
@@ -248,13 +249,17 @@ class LogReader:
         if not wanted:
             return {}
         never = threading.Event()
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        began_s = self._clock.monotonic_s()
+        deadline_s = began_s + timeout_s
         while True:
             try:
                 return self._offsets_now(wanted, max(deadline_s - self._clock.monotonic_s(), ASK_AGAIN_S))
             except BrokerUnreachable:
                 # A new partition has no leader yet, or an old one has another than this client knows.
                 if self._clock.monotonic_s() + ASK_AGAIN_S > deadline_s:
+                    raise
+            except TopicMissing:
+                if self._clock.monotonic_s() + ASK_AGAIN_S > min(deadline_s, began_s + MISSING_S):
                     raise
             self._clock.wait(never, ASK_AGAIN_S)
 

@@ -22,6 +22,7 @@ from cdc.errors import (
     RowRefused,
     TailraceError,
     TopicMismatch,
+    TopicMissing,
 )
 from cdc.kafka.events import ClientEvents
 from cdc.kafka.options import option_error
@@ -70,6 +71,41 @@ UNREACHABLE: Final = frozenset(
         "KAFKA_STORAGE_ERROR",
         "THROTTLING_QUOTA_EXCEEDED",
         "LISTENER_NOT_FOUND",
+        # The group, the leader or the broker's registration is changing; the same request succeeds a moment later.
+        "UNSTABLE_OFFSET_COMMIT",
+        "REBALANCE_IN_PROGRESS",
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+        "MEMBER_ID_REQUIRED",
+        "STALE_MEMBER_EPOCH",
+        "FENCED_MEMBER_EPOCH",
+        "INCONSISTENT_TOPIC_ID",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+        "STALE_CTRL_EPOCH",
+        "STALE_BROKER_EPOCH",
+        "REASSIGNMENT_IN_PROGRESS",
+        "UNKNOWN_CONTROLLER_ID",
+        "REBOOTSTRAP_REQUIRED",
+        "TRANSACTION_COORDINATOR_FENCED",
+        # The broker was told by another one whose answer it could not read, or a response was cut off.
+        "INVALID_MSG",
+        "_BAD_MSG",
+        "_UNDERFLOW",
+        "_PARTIAL",
+        # States of the client itself that a new client, or a moment, ends: a process that slept for too long is one.
+        "_MAX_POLL_EXCEEDED",
+        "_ASSIGNMENT_LOST",
+        "_NO_OFFSET",
+        "_IN_PROGRESS",
+        "_DESTROY_BROKER",
+        "_NODE_UPDATE",
+        "_OUTDATED",
+        "_QUEUE_FULL",
+        "_RETRY",
+        "_INTR",
+        "_FAIL",
+        "_CRIT_SYS_RESOURCE",
     }
 )
 # The broker's idea of the transaction is not ours, whoever is right: a new producer reads back what came of it.
@@ -186,7 +222,9 @@ def translate(
         return _too_large(message, facts)
     if name in REFUSED:
         return _make(BrokerRefused, message, facts, hint=REFUSED[name])
-    if name in MISSING or name in MISNAMED or name in TRUNCATED:
+    if name in MISSING:
+        return _make(TopicMissing, message, facts, hint=_topic_hint(name))
+    if name in MISNAMED or name in TRUNCATED:
         return _make(TopicMismatch, message, facts, hint=_topic_hint(name))
     if uncertain or name in ASTRAY or kafka_error.fatal() or kafka_error.txn_requires_abort():
         return _make(OutcomeUnknown, message, facts)
@@ -237,7 +275,7 @@ def _too_large(message: str, facts: Mapping[str, object]) -> TailraceError:
 
 def _topic_hint(name: str) -> str:
     if name in MISSING:
-        return "the topic or partition is not there (any more); see cdc doctor"
+        return "the topic or partition does not exist, or the broker has only just started; see cdc doctor"
     if name in MISNAMED:
         return "names that differ only by . and _ are one name to Kafka; set another name"
     return "what is to be read is no longer in the topic, or the topic was made again"

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
-from cdc.errors import BrokerUnreachable, ProducerFenced, SinkGap, TailraceError
+from cdc.errors import BrokerUnreachable, ProducerFenced, SinkGap, TailraceError, TopicMissing
 from cdc.kafka import facts, options
 from cdc.kafka.errors import TRUNCATED, T, attempt, construct, guarded, of, translate
 from cdc.kafka.events import ClientEvents
@@ -275,8 +275,9 @@ class GroupConsumer:
             if not errors:
                 return {(one.topic, one.partition): one.offset for one in answer or []}
             raised = self._error(errors[0], doing)
-            # A new partition has no leader yet, or an old one has another than this client knows.
-            if not isinstance(raised, BrokerUnreachable) or self._clock.monotonic_s() > ends_s:
+            # A new partition has no leader yet, or an old one has another than this client knows, or none it knows.
+            passing = isinstance(raised, (BrokerUnreachable, TopicMissing))
+            if not passing or self._clock.monotonic_s() > ends_s:
                 raise raised
             self._clock.wait(threading.Event(), _ASK_AGAIN_S)
 

@@ -14,14 +14,17 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import options
-from cdc.kafka.errors import attempt, construct, of, translate
+from cdc.kafka.errors import attempt, construct, of, translate, unreachable
 from cdc.kafka.events import ClientEvents
 from cdc.kafka.facts import Dealt, Owner
 from cdc.kafka.facts import TopicPartition as Place
 from cdc.kafka.group import Committed
 
 ASK_S: Final = 15.0
-DEALING_S: Final = 5.0
+REQUEST_S: Final = 3000.0
+"""When the client itself gives up a request. Long, because that ends the whole process now and then: a request for a
+group's coordinator that times out while a broker restarts fails an assertion of librdkafka 2.16
+(https://github.com/confluentinc/librdkafka/issues/4605). We stop waiting after ASK_S, and leave the request behind."""
 PATIENCE_S: Final = 20.0
 _AGAIN_S: Final = 0.2
 _NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND"})
@@ -47,7 +50,7 @@ class GroupAdmin:
         found = self._result(
             doing,
             lambda: self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=ASK_S
+                [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_S
             )[group].result(ASK_S),
         )
         offsets = found.topic_partitions if found is not None else []
@@ -65,7 +68,7 @@ class GroupAdmin:
         answer = self._result(
             doing,
             lambda: self._client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ASK_S
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=REQUEST_S
             )[group].result(ASK_S),
         )
         for one in answer.topic_partitions if answer is not None else []:
@@ -76,14 +79,14 @@ class GroupAdmin:
         """Have the broker forget a group without members; nothing when there is none."""
         self._result(
             f"delete group {group}",
-            lambda: self._client.delete_consumer_groups([group], request_timeout=ASK_S)[group].result(ASK_S),
+            lambda: self._client.delete_consumer_groups([group], request_timeout=REQUEST_S)[group].result(ASK_S),
         )
 
     def members(self, group: str) -> set[str]:
         """Ids of those that are in a group now."""
         found = self._result(
             f"ask who is in group {group}",
-            lambda: self._client.describe_consumer_groups([group], request_timeout=ASK_S)[group].result(ASK_S),
+            lambda: self._client.describe_consumer_groups([group], request_timeout=REQUEST_S)[group].result(ASK_S),
         )
         return set() if found is None else {member.member_id for member in found.members}
 
@@ -95,7 +98,7 @@ class GroupAdmin:
     def _allowed(self, group: str) -> set[str] | None:
         """Raises what the client does, but for a group that we may not even ask about."""
         asked = self._client.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=ASK_S
+            [group], include_authorized_operations=True, request_timeout=REQUEST_S
         )[group]
         answer, error = attempt(lambda: asked.result(ASK_S))
         refused = of(error)
@@ -122,14 +125,18 @@ class GroupAdmin:
 
     def _error(self, error: object, doing: str) -> TailraceError:
         attempt(lambda: self._client.poll(0))
+        if isinstance(error, TimeoutError):
+            return unreachable(doing, None, self._events, servers=self._servers)
         return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers)
 
 
 class GroupDealing:
     """Who has which partitions of one group, asked without waiting."""
 
-    def __init__(self, kafka: Kafka, group: str) -> None:
+    def __init__(self, kafka: Kafka, group: str, *, clock: Clock | None = None) -> None:
         self._group = group
+        self._clock = clock or SystemClock()
+        self._asked_s = 0.0
         events = ClientEvents()
         config: dict[str, Any] = {
             **options.admin_options(kafka, client_id=f"{group}.dealing"),
@@ -142,8 +149,10 @@ class GroupDealing:
     def look(self) -> Dealt | None:
         """What the coordinator answered to an earlier call, once; None while it has not. Errors are no answer."""
         attempt(lambda: self._client.poll(0))
-        if self._asked is None:
-            self._asked = self._client.describe_consumer_groups([self._group], request_timeout=DEALING_S)[self._group]
+        now_s = self._clock.monotonic_s()
+        if self._asked is None or now_s - self._asked_s > ASK_S:
+            self._asked_s = now_s
+            self._asked = self._client.describe_consumer_groups([self._group], request_timeout=REQUEST_S)[self._group]
         if not self._asked.done():
             return None
         asked, self._asked = self._asked, None

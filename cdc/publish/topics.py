@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from cdc.config.settings import Kafka
-from cdc.errors import ConfigError, TopicMismatch
+from cdc.errors import ConfigError, TopicMismatch, TopicMissing
 from cdc.kafka.facts import TopicFacts, TopicSpec
 from cdc.publish.topic_rules import REPLICATION_MIN, Problem, TopicWant, check, collision, create_command
 
 PROBLEMS_SHOWN_MAX: Final = 5
+_DELETED: Final = "was deleted"
 REPAIR: Final = "cdc slot recreate --resnapshot"
 
 
@@ -39,8 +40,8 @@ def ensure_topics(
     """Create what is missing and may be created, adopt the rest; returns the facts of every wanted topic.
 
     A recorded topic that is not there is never made again: its records are gone, and positions without them would
-    be a lie. Raises TopicMismatch for that and for each refused `Problem`, ConfigError for a replication factor
-    that is not allowed. Three requests at most, however many topics.
+    be a lie. Raises TopicMissing for that, TopicMismatch for each refused `Problem`, ConfigError for a replication
+    factor that is not allowed. Three requests at most, however many topics.
     """
     found = dict(admin.describe([want.spec.topic for want in wants]))
     missing = [want for want in wants if found.get(want.spec.topic) is None]
@@ -51,7 +52,7 @@ def ensure_topics(
     there = {name: facts for name, facts in found.items() if facts is not None}
     deleted = [want.spec.topic for want in wants if want.spec.topic not in there]
     if deleted:
-        raise TopicMismatch(f"topic {deleted[0]!r} was deleted while it was checked", topic=deleted[0])
+        raise TopicMissing(f"topic {deleted[0]!r} was deleted while it was checked", topic=deleted[0])
     refuse_unfit_topics(
         wants, there, kafka=kafka, recorded_partitions=recorded_partitions, recorded_topic_ids=recorded_topic_ids
     )
@@ -66,7 +67,7 @@ def refuse_missing(
     create: bool,
     recorded: Collection[str],
 ) -> None:
-    """Raise TopicMismatch or ConfigError for a topic that is not there and may not be created. Pure."""
+    """Raise TopicMissing or ConfigError for a topic that is not there and may not be created. Pure."""
     missing = [want for want in wants if found.get(want.spec.topic) is None]
     lost = [want.spec.topic for want in missing if want.spec.topic in recorded]
     if lost:
@@ -101,10 +102,11 @@ def refuse_unfit_topics(
     _refuse([problem for problem in problems if problem.refused])
 
 
-def topic_lost(topic: str, *, more: int = 0, found: str = "was deleted") -> TopicMismatch:
+def topic_lost(topic: str, *, more: int = 0, found: str = _DELETED) -> TopicMismatch:
     """The error for a recorded topic that is not there, or is another one under its name."""
     others = f" (and {more} more)" if more else ""
-    return TopicMismatch(
+    kind = TopicMissing if found == _DELETED else TopicMismatch
+    return kind(
         f"topic {topic!r}{others} {found}: the records it had are lost",
         hint="the command creates what is missing and reads every table again, into the same topics",
         command=REPAIR,
@@ -126,7 +128,7 @@ def _refuse_creation(missing: Sequence[TopicWant], names: Collection[str], kafka
             wanted=same[1],
         )
     if not create:
-        raise TopicMismatch(
+        raise TopicMissing(
             f"topic {spec.topic!r}{_and_more(len(missing))} is not there, and kafka.create_topics is false",
             hint="create it, or set kafka.create_topics = true",
             command=create_command(spec, kafka),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cdc.config.settings import Config
-from cdc.errors import BrokerRefused, ConfigError, TopicMismatch
+from cdc.errors import BrokerRefused, ConfigError, TopicMismatch, TopicMissing
 from cdc.kafka.facts import TopicFacts
 from cdc.model.names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
 from cdc.model.progress import Identity
@@ -195,6 +195,8 @@ class Accounts:
         try:
             return self._look(topics)
         except (TopicMismatch, BrokerRefused) as error:
+            if len(topics) == 1 and isinstance(error, TopicMissing) and self._admin.describe(topics)[topics[0]]:
+                raise  # the topic exists: only the broker's metadata is behind
             if len(topics) == 1:  # deleted while it was asked for, or not ours to look at
                 return {} if isinstance(error, TopicMismatch) else {topics[0]: {}}
         return {topic: ends for one in topics for topic, ends in self._ends_of([one]).items()}

@@ -71,7 +71,9 @@ class AppliedStatus:
 
     def goes_on(self) -> None:
         """See `RunnerObserver`."""
-        self._daemon.enter(State.RUNNING)
+        if self._daemon.ready and not self._waiting:
+            return
+        self._daemon.works()
         if self._waiting:
             log.get().info("sink_goes_on", after=self._waiting)
             self._waiting = ""

@@ -67,6 +67,7 @@ class SinkStatus:
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
         """A cut of `records` is visible, `took_s` after it was begun."""
         self._now_at(cut)
+        self._works()
         self._metrics.cuts.inc()
         self._metrics.records.inc(records)
         self._metrics.cut_seconds.observe(took_s)
@@ -119,7 +120,13 @@ class SinkStatus:
             behind_bytes, is_known = self._behind_bytes(), self._log_lsn > 0
         self._metrics.behind_bytes.set(behind_bytes)
         if is_known and not behind_bytes:
+            self._works()
             self._daemon.caught_up()
+
+    def _works(self) -> None:
+        """A cut is published, or there is none to publish."""
+        if not self._daemon.ready:
+            self._daemon.works()
 
     def _behind_bytes(self) -> int:
         return max(0, self._log_lsn - (self._cut.end_lsn if self._cut else 0))

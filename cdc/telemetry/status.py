@@ -84,6 +84,7 @@ class Status:
         self._last_commit_seconds = 0.0
         self._last_batch_rows = 0
         self._snapshots: Callable[[], list[dict[str, Any]]] = list
+        self._when_working: Callable[[], None] = lambda: None
         for state in State:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
         for shown in SNAPSHOT_STATES:
@@ -100,6 +101,15 @@ class Status:
             if error is not None:
                 self._error = {"error": type(error).__name__, "message": error.message}
                 self._error |= {"hint": error.hint, "command": error.command}
+
+    def works(self) -> None:
+        """The work goes on, as a write that succeeded shows: RUNNING, and the incident before it is over."""
+        self.enter(State.RUNNING)
+        self._when_working()
+
+    def when_working(self, call: Callable[[], None]) -> None:
+        """Have `works` call this; for the daemon, which logs incidents."""
+        self._when_working = call
 
     def published(self, stats: BatchStats, position: StreamPosition, commit_s: float) -> None:
         """See `cdc.contracts.BatchObserver`."""

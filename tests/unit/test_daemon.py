@@ -6,6 +6,7 @@ import errno
 import threading
 
 import pytest
+import structlog
 
 from cdc.daemon import Daemon
 from cdc.errors import (
@@ -17,12 +18,15 @@ from cdc.errors import (
     RegistryRefused,
     RegistryUnreachable,
     RowRefused,
+    SinkUnreachable,
     SlotHeld,
     SourceDiverged,
     SourceGap,
     SourceUnreachable,
     TailraceError,
+    TopicMissing,
 )
+from cdc.patience import MISSING_S
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status
 from tests.fixtures.manual_clock import ManualClock
@@ -31,7 +35,7 @@ from tests.fixtures.manual_clock import ManualClock
 class Supervised:
     """A daemon over scripted captures. Each entry: what `run` raises, or None for running until stopped."""
 
-    def __init__(self, *runs: TailraceError | OSError | None, run_s: float = 0.0) -> None:
+    def __init__(self, *runs: TailraceError | OSError | None, run_s: float = 0.0, what: str = "capture") -> None:
         self.clock, self.metrics, self.stop = ManualClock(), Metrics(), threading.Event()
         self.status = Status("shop", self.clock, self.metrics)
         self.states: list[tuple[str, str]] = []
@@ -40,7 +44,7 @@ class Supervised:
         self.stops_while_waiting = False
         self._runs = list(runs)
         self._run_s = run_s
-        self.daemon = Daemon(self._start, self.status, self.metrics, self)
+        self.daemon = Daemon(self._start, self.status, self.metrics, self, what=what)
 
     def run(self) -> int:
         """The exit code it leads to."""
@@ -93,6 +97,32 @@ def test_machine_that_is_out_of_files_is_waited_for_and_other_errors_of_it_are_n
     assert supervised.states == [("WAITING", "machine")]
     with pytest.raises(FileNotFoundError):
         Supervised(FileNotFoundError(errno.ENOENT, "No such file")).run()
+
+
+def test_missing_topic_is_waited_for_and_ends_capture_only_when_it_stays_missing() -> None:
+    passes, stays = (
+        Supervised(TopicMissing("x"), TopicMissing("x"), None),
+        Supervised(*[TopicMissing("x")] * 99, run_s=1.0),
+    )
+
+    assert passes.run() == 0
+    assert passes.states == [("WAITING", "broker")] * 2
+    assert stays.run() == TopicMissing.exit_code
+    assert stays.status.state.value == "MISCONFIGURED"
+    assert stays.clock.now_s - 1000.0 >= MISSING_S
+
+
+def test_sink_has_recovered_only_when_it_says_that_it_works() -> None:
+    sink = Supervised(SinkUnreachable("x"), SinkUnreachable("x"), SinkUnreachable("x"), None, what="sink")
+
+    with structlog.testing.capture_logs() as logged:
+        assert sink.run() == 0
+        assert sink.states == [("WAITING", "store")] * 3
+        assert [one["event"] for one in logged] == ["sink_waiting", *["sink_still_waiting"] * 2, "sink_finished"]
+        sink.status.works()
+
+    assert logged[-1]["event"] == "sink_recovered"
+    assert logged[-1]["attempts"] == 3
 
 
 def test_stop_ends_with_success() -> None:

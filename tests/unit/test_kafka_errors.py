@@ -15,10 +15,13 @@ from cdc.errors import (
     RowRefused,
     TailraceError,
     TopicMismatch,
+    TopicMissing,
 )
 from cdc.kafka import errors
 from cdc.kafka.errors import attempt, construct, guarded, of, translate
 from cdc.kafka.events import ClientEvents
+from cdc.patience import Patience
+from tests.fixtures.manual_clock import ManualClock
 
 
 def _error(name: str, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> KafkaError:
@@ -45,8 +48,10 @@ TABLE: list[tuple[str, type[TailraceError], type[TailraceError]]] = [
     ("INVALID_TIMESTAMP", BrokerRefused, BrokerRefused),
     ("INVALID_REPLICATION_FACTOR", BrokerRefused, BrokerRefused),
     ("MSG_SIZE_TOO_LARGE", BrokerRefused, BrokerRefused),
-    ("UNKNOWN_TOPIC_OR_PART", TopicMismatch, TopicMismatch),
-    ("_UNKNOWN_PARTITION", TopicMismatch, TopicMismatch),
+    ("UNKNOWN_TOPIC_OR_PART", TopicMissing, TopicMissing),
+    ("UNKNOWN_TOPIC_ID", TopicMissing, TopicMissing),
+    ("_UNKNOWN_TOPIC", TopicMissing, TopicMissing),
+    ("_UNKNOWN_PARTITION", TopicMissing, TopicMissing),
     ("TOPIC_EXCEPTION", TopicMismatch, TopicMismatch),
     ("OFFSET_OUT_OF_RANGE", TopicMismatch, TopicMismatch),
     ("_AUTO_OFFSET_RESET", TopicMismatch, TopicMismatch),
@@ -56,6 +61,13 @@ TABLE: list[tuple[str, type[TailraceError], type[TailraceError]]] = [
     ("_MSG_TIMED_OUT", BrokerUnreachable, OutcomeUnknown),
     ("NOT_ENOUGH_REPLICAS", BrokerUnreachable, OutcomeUnknown),
     ("COORDINATOR_NOT_AVAILABLE", BrokerUnreachable, OutcomeUnknown),
+    ("UNSTABLE_OFFSET_COMMIT", BrokerUnreachable, OutcomeUnknown),
+    ("REBALANCE_IN_PROGRESS", BrokerUnreachable, OutcomeUnknown),
+    ("UNKNOWN_MEMBER_ID", BrokerUnreachable, OutcomeUnknown),
+    ("INCONSISTENT_TOPIC_ID", BrokerUnreachable, OutcomeUnknown),
+    ("STALE_BROKER_EPOCH", BrokerUnreachable, OutcomeUnknown),
+    ("_MAX_POLL_EXCEEDED", BrokerUnreachable, OutcomeUnknown),
+    ("_NO_OFFSET", BrokerUnreachable, OutcomeUnknown),
     ("_INCONSISTENT", OutcomeUnknown, OutcomeUnknown),
     ("INVALID_TXN_STATE", OutcomeUnknown, OutcomeUnknown),
     ("OUT_OF_ORDER_SEQUENCE_NUMBER", OutcomeUnknown, OutcomeUnknown),
@@ -84,6 +96,26 @@ def test_a_fatal_or_abortable_error_leaves_the_outcome_unknown(flags: dict[str, 
 
 def test_an_error_that_may_be_retried_is_a_matter_of_time() -> None:
     assert type(translate(_error("FENCED_LEADER_EPOCH", retriable=True), doing="try")) is BrokerUnreachable
+
+
+# Kafka retries these itself (`RetriableException` of its Java client, and the KIPs that add codes), so none may end us.
+_RETRIABLE = """
+    INVALID_MSG UNKNOWN_TOPIC_OR_PART LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION REQUEST_TIMED_OUT
+    BROKER_NOT_AVAILABLE REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION COORDINATOR_LOAD_IN_PROGRESS
+    COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    NOT_CONTROLLER CONCURRENT_TRANSACTIONS KAFKA_STORAGE_ERROR FETCH_SESSION_ID_NOT_FOUND
+    INVALID_FETCH_SESSION_EPOCH LISTENER_NOT_FOUND FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH
+    OFFSET_NOT_AVAILABLE PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE UNSTABLE_OFFSET_COMMIT
+    THROTTLING_QUOTA_EXCEEDED UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID UNKNOWN_CONTROLLER_ID
+    REBOOTSTRAP_REQUIRED
+"""
+
+
+@pytest.mark.parametrize("name", _RETRIABLE.split())
+def test_what_kafka_calls_retriable_never_needs_an_operator_at_once(name: str) -> None:
+    error = translate(_error(name), doing="read")
+
+    assert error.retry == "timed" or Patience(ManualClock()).allows(error)
 
 
 def test_every_name_in_the_tables_is_one_of_the_client() -> None:
