@@ -30,6 +30,7 @@ from cdc.supervisor import Launch, Supervisor
 from cdc.telemetry import log
 from cdc.telemetry.appliedmetrics import AppliedMetrics
 from cdc.telemetry.appliedstatus import AppliedStatus
+from cdc.telemetry.exposition import report_broken_threads
 from cdc.telemetry.metrics import Metrics, SinkMetrics
 from cdc.telemetry.sinkstatus import SinkStatus
 from cdc.telemetry.status import Status
@@ -70,7 +71,8 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         raise UsageError("--with-sinks, and the configuration has no sinks", hint="add a table [sinks.NAME]")
     if config.outbox is not None:
         _collect_rarely()  # each event has a list of headers
-    clock, metrics, stop = SystemClock(), Metrics(), threading.Event()
+    report_broken_threads()
+    clock, metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     status = Status(config.name, clock, metrics)
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
@@ -141,10 +143,11 @@ def run_sink(
     settings = lake_of(config, name)
     from sinks.warehouse.start import start as start_lake
 
-    clock, daemon_metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
+    report_broken_threads()
+    clock, daemon_metrics, stop, machine = SystemClock(), Metrics(config.name), threading.Event(), Machine.here()
     catching_up_s = _SINK_CATCHING_UP_S + 2 * settings.interval_s
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)
-    metrics = SinkMetrics(daemon_metrics)
+    metrics = SinkMetrics(daemon_metrics, name)
     status = SinkStatus(daemon_status, metrics, clock)
     leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
@@ -170,9 +173,10 @@ def run_applied(
     config, name = replayed(config, name, replay)
     settings = applied_of(config, name)
     _collect_rarely()
-    clock, daemon_metrics, stop = SystemClock(), Metrics(), threading.Event()
+    report_broken_threads()
+    clock, daemon_metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
-    metrics = AppliedMetrics(daemon_metrics)
+    metrics = AppliedMetrics(daemon_metrics, name)
     status = AppliedStatus(daemon_status, metrics, clock)
     leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:

@@ -42,6 +42,7 @@ class WalReading:
         active_pid: who reads the slot.
         inactive_s: for how long nobody has; None while somebody does, and before PostgreSQL 17.
         idle_timeout_s: idle_replication_slot_timeout; 0: none.
+        catalog_xmin_age: transactions since the slot's catalog_xmin; None when it has none.
         spill_transactions: transactions whose changes decoding wrote to disk, since the counters were reset.
     """
 
@@ -57,6 +58,7 @@ class WalReading:
     active_pid: int | None = None
     inactive_s: float | None = None
     idle_timeout_s: float = 0.0
+    catalog_xmin_age: int | None = None
     spill_transactions: int = 0
     spill_bytes: int = 0
     oldest: OpenTransaction | None = None

@@ -18,7 +18,8 @@ from cdc.replication.slot import SlotFacts, slot_facts
 _MB: Final = 1 << 20
 
 _SPILL: Final = """
-select coalesce(max(spill_txns), 0)::int8, coalesce(max(spill_bytes), 0)::int8
+select coalesce(max(spill_txns), 0)::int8, coalesce(max(spill_bytes), 0)::int8,
+       (select age(catalog_xmin) from pg_replication_slots where slot_name = %(slot)s)
 from pg_stat_replication_slots where slot_name = %(slot)s
 """
 
@@ -40,7 +41,7 @@ def wal_reading(connection: Connection, slot: str, *, failover: bool) -> WalRead
     settings = wal_settings(connection)
     keep_mb = int(settings.get("max_slot_wal_keep_size", "-1"))
     with reading("look at the statistics of the slot"):
-        spill = connection.execute(_SPILL, {"slot": slot}).fetchone() or (0, 0)
+        spill = connection.execute(_SPILL, {"slot": slot}).fetchone() or (0, 0, None)
     return WalReading(
         slot=slot,
         current_lsn=current_wal(connection),
@@ -54,6 +55,7 @@ def wal_reading(connection: Connection, slot: str, *, failover: bool) -> WalRead
         active_pid=facts.active_pid,
         inactive_s=facts.inactive_s,
         idle_timeout_s=float(settings.get("idle_replication_slot_timeout", "0")),
+        catalog_xmin_age=spill[2],
         spill_transactions=spill[0],
         spill_bytes=spill[1],
         oldest=_oldest(connection),

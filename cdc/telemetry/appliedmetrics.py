@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter
 
+from cdc.telemetry.exposition import ProcessMetrics, rendered, unknown_gauge
 from cdc.telemetry.metrics import Metrics
 
 
 class AppliedMetrics:
     """The registry of one worker. State and starts are the daemon's own, which are counted in `daemon`."""
 
-    def __init__(self, daemon: Metrics) -> None:
+    def __init__(self, daemon: Metrics, sink: str = "") -> None:
+        """`sink` is a label of every sample, beside the pipeline."""
+        self.labels = {**daemon.labels, "sink": sink}
         self.registry = registry = CollectorRegistry()
+        self.process = ProcessMetrics(registry)
         self.state, self.starts = daemon.state, daemon.starts
         for shared in (self.state, self.starts):
             registry.register(shared)
@@ -27,21 +31,21 @@ class AppliedMetrics:
         self.postponed = Counter(
             "cdc_sink_postponed_keys_total", "Times the store had no room for a key", registry=registry
         )
-        self.partitions = Gauge("cdc_sink_assigned_partitions", "Partitions that this worker has", registry=registry)
-        self.lag_records = Gauge(
+        self.partitions = unknown_gauge("cdc_sink_assigned_partitions", "Partitions that this worker has", registry)
+        self.lag_records = unknown_gauge(
             "cdc_sink_lag_records",
             "Offsets between what is committed and the end of those partitions, control records among them",
-            registry=registry,
+            registry,
         )
-        self.lag_seconds = Gauge(
-            "cdc_sink_lag_seconds", "Age of the oldest record that is not applied; 0: there is none", registry=registry
+        self.lag_seconds = unknown_gauge(
+            "cdc_sink_lag_seconds", "Age of the oldest record that is not applied; 0: there is none", registry
         )
-        self.left_seconds = Gauge(
+        self.left_seconds = unknown_gauge(
             "cdc_sink_retention_left_seconds",
             "Until Kafka may remove what is not applied, or the mark of a delete; +Inf: never",
-            registry=registry,
+            registry,
         )
 
     def render(self) -> bytes:
         """The page of /metrics."""
-        return generate_latest(self.registry)
+        return rendered(self.registry, self.labels)

@@ -107,7 +107,7 @@ class AppliedStatus:
         with self._lock:
             lag = self._lag
             return {key: daemon[key] for key in _SHARED} | {
-                "partitions": len(self._positions),
+                "partitions": len(self._positions) if lag else None,
                 "lag_records": lag.records if lag else None,
                 "lag_seconds": round(lag.seconds, 1) if lag else None,
                 "retention_left_seconds": round(lag.left_s) if lag and lag.left_s is not None else None,

@@ -5,9 +5,10 @@ Labels are bounded: states and reasons, never keys. https://prometheus.io/docs/p
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from cdc.model.walalarm import LEVELS
+from cdc.telemetry.exposition import UNKNOWN, ProcessMetrics, rendered, unknown_gauge
 
 _COMMIT_BUCKETS = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 5, 10, 30)
 _ROW_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
@@ -18,8 +19,11 @@ _CUT_BUCKETS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 300, 900)
 class Metrics:
     """The registry of one capture."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: str = "") -> None:
+        """`pipeline` is a label of every sample that /metrics shows."""
+        self.labels = {"pipeline": pipeline}
         self.registry = registry = CollectorRegistry()
+        self.process = ProcessMetrics(registry)
         self.rows = Counter("cdc_rows_total", "Row events in committed Kafka transactions", registry=registry)
         self.bytes = Counter(
             "cdc_bytes_total", "Bytes of row events, before compression, estimated per batch", registry=registry
@@ -32,21 +36,7 @@ class Metrics:
         self.commit_seconds = Histogram(
             "cdc_commit_seconds", "From batch to known commit", buckets=_COMMIT_BUCKETS, registry=registry
         )
-        self.position = Gauge("cdc_position_lsn", "The log holds everything below this LSN", registry=registry)
-        self.lag_seconds = Gauge(
-            "cdc_lag_seconds", "Age of the newest captured commit; 0 when nothing more is readable", registry=registry
-        )
-        self.slot_lag_bytes = Gauge("cdc_slot_lag_bytes", "WAL the slot keeps on the source", registry=registry)
-        self.slot_safe_wal_bytes = Gauge(
-            "cdc_slot_safe_wal_bytes",
-            "WAL that may be written before the slot is lost; NaN without a limit",
-            registry=registry,
-        )
-        self.slot_lost_in_seconds = Gauge(
-            "cdc_slot_lost_in_seconds",
-            "Time until the slot is lost at the present rate; +Inf when it is not",
-            registry=registry,
-        )
+        self._declare_source(registry)
         self.state = Gauge("cdc_state", "1 for the state the process is in", ["state"], registry=registry)
         self.starts = Counter(
             "cdc_starts_total",
@@ -83,6 +73,31 @@ class Metrics:
         )
         self._declare_beside(registry)
 
+    def _declare_source(self, registry: CollectorRegistry) -> None:
+        """Of the position in the source, and of the slot."""
+        self.position = unknown_gauge("cdc_position_lsn", "The log holds everything below this LSN", registry)
+        self.lag_seconds = unknown_gauge(
+            "cdc_lag_seconds",
+            "How far the log may be behind the source, also while that is away; 0 at its end; NaN before reading",
+            registry,
+        )
+        self.slot_lag_bytes = unknown_gauge("cdc_slot_lag_bytes", "WAL the slot keeps on the source", registry)
+        self.slot_safe_wal_bytes = unknown_gauge(
+            "cdc_slot_safe_wal_bytes",
+            "WAL that may be written before the slot is lost; NaN without a limit, and before the first check",
+            registry,
+        )
+        self.slot_lost_in_seconds = unknown_gauge(
+            "cdc_slot_lost_in_seconds",
+            "Time until the slot is lost at the present rate; +Inf when it is not; NaN before the first check",
+            registry,
+        )
+        self.source_check_age = unknown_gauge(
+            "cdc_source_check_age_seconds",
+            "Since the slot was last checked on the source; the gauges about slot and WAL are as of then",
+            registry,
+        )
+
     def _declare_beside(self, registry: CollectorRegistry) -> None:
         """Of what goes on beside the stream."""
         self.heartbeat_seconds = Histogram(
@@ -100,8 +115,8 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
-        self.ddl_open = Gauge(
-            "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry=registry
+        self.ddl_open = unknown_gauge(
+            "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry
         )
 
         self._add_outbox(registry)
@@ -112,7 +127,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """The page of /metrics."""
-        return generate_latest(self.registry)
+        return rendered(self.registry, self.labels)
 
     def _add_wal(self, registry: CollectorRegistry) -> None:
         """Of the WAL guard."""
@@ -122,33 +137,39 @@ class Metrics:
             ["left_percent"],
             registry=registry,
         )
-        self.slot_confirmed_lag_bytes = Gauge(
-            "cdc_slot_confirmed_lag_bytes", "WAL behind what was acknowledged", registry=registry
+        self.slot_confirmed_lag_bytes = unknown_gauge(
+            "cdc_slot_confirmed_lag_bytes", "WAL behind what was acknowledged", registry
         )
-        self.slot_inactive_seconds = Gauge(
-            "cdc_slot_inactive_seconds", "For how long nobody has read the slot; 0 while it is read", registry=registry
+        self.slot_inactive_seconds = unknown_gauge(
+            "cdc_slot_inactive_seconds",
+            "For how long no process has read the slot; 0 while it is read; NaN before PostgreSQL 17",
+            registry,
         )
-        self.slot_spill_transactions = Gauge(
+        self.slot_catalog_xmin_age = unknown_gauge(
+            "cdc_slot_catalog_xmin_age_transactions",
+            "Transactions since the slot's catalog_xmin: VACUUM cannot clean catalogs of what is newer",
+            registry,
+        )
+        self.slot_spill_transactions = unknown_gauge(
             "cdc_slot_spill_transactions",
             "Transactions that decoding wrote to the server's disk, since its statistics were reset",
-            registry=registry,
+            registry,
         )
-        self.slot_spill_bytes = Gauge(
-            "cdc_slot_spill_bytes", "Bytes of those, written to and read from disk", registry=registry
+        self.slot_spill_bytes = unknown_gauge(
+            "cdc_slot_spill_bytes", "Bytes of those, written to and read from disk", registry
         )
-        self.oldest_transaction_seconds = Gauge(
+        self.oldest_transaction_seconds = unknown_gauge(
             "cdc_source_oldest_transaction_seconds",
             "Age of the oldest open write transaction, from whose begin on WAL is kept; 0: none",
-            registry=registry,
+            registry,
         )
-        self.failover_ready = Gauge(
+        self.failover_ready = unknown_gauge(
             "cdc_failover_ready_state",
             "1 when nothing the primary knows forbids a failover without a gap, else 0; NaN without source.failover",
-            registry=registry,
+            registry,
         )
-        self.failover_ready.set(float("nan"))
         for level in LEVELS:
-            self.slot_alarm.labels(str(level)).set(0)
+            self.slot_alarm.labels(str(level)).set(UNKNOWN)
 
     def _add_outbox(self, registry: CollectorRegistry) -> None:
         self.outbox_events = Counter(
@@ -174,16 +195,16 @@ class Metrics:
         )
 
     def _add_audit(self, registry: CollectorRegistry) -> None:
-        self.audit_position = Gauge(
-            "cdc_audit_position_lsn", "The log was read back and compared up to this LSN", registry=registry
+        self.audit_position = unknown_gauge(
+            "cdc_audit_position_lsn", "The log was read back and compared up to this LSN", registry
         )
         self.audit_records = Counter(
             "cdc_audit_records_total", "Records that the audit has read back and compared", registry=registry
         )
-        self.audit_hidden = Gauge(
+        self.audit_hidden = unknown_gauge(
             "cdc_audit_hidden_partitions",
             "Partitions with a range that compaction or retention has removed before it was compared",
-            registry=registry,
+            registry,
         )
         self.audit_findings = Counter(
             "cdc_audit_findings_total", "Ranges that differ from the cut index, by kind", ["kind"], registry=registry
@@ -202,10 +223,10 @@ class Metrics:
         self.signal_failures = Counter(
             "cdc_signal_failures_total", "Times the signals topic could not be read or acted on", registry=registry
         )
-        self.signals_listening = Gauge(
+        self.signals_listening = unknown_gauge(
             "cdc_signals_listening_state",
             "1 while signals are read, 0 while they are not though they should be; NaN when off or capture waits",
-            registry=registry,
+            registry,
         )
 
     def _add_snapshots(self, registry: CollectorRegistry) -> None:
@@ -218,26 +239,25 @@ class Metrics:
             ["state"],
             registry=registry,
         )
-        self.snapshot_waiting_chunks = Gauge(
-            "cdc_snapshot_waiting_chunks",
-            "Chunks that are read and wait until the stream is as far",
-            registry=registry,
+        self.snapshot_waiting_chunks = unknown_gauge(
+            "cdc_snapshot_waiting_chunks", "Chunks that are read and wait until the stream is as far", registry
         )
 
 
 class SinkMetrics:
     """The registry of one sink. State and starts are the daemon's own, which are counted in `daemon`."""
 
-    def __init__(self, daemon: Metrics) -> None:
+    def __init__(self, daemon: Metrics, sink: str = "") -> None:
+        """`sink` is a label of every sample, beside the pipeline."""
+        self.labels = {**daemon.labels, "sink": sink}
         self.registry = registry = CollectorRegistry()
+        self.process = ProcessMetrics(registry)
         self.state, self.starts = daemon.state, daemon.starts
         for shared in (self.state, self.starts):
             registry.register(shared)
-        self.cut = Gauge("cdc_sink_cut_number", "Number of the newest published cut", registry=registry)
-        self.position = Gauge(
-            "cdc_sink_position_lsn",
-            "The sink holds every transaction that committed before this LSN",
-            registry=registry,
+        self.cut = unknown_gauge("cdc_sink_cut_number", "Number of the newest published cut", registry)
+        self.position = unknown_gauge(
+            "cdc_sink_position_lsn", "The sink holds every transaction that committed before this LSN", registry
         )
         self.cuts = Counter("cdc_sink_cuts_total", "Cuts published by this process", registry=registry)
         self.records = Counter("cdc_sink_records_total", "Records of the log in those cuts", registry=registry)
@@ -247,20 +267,18 @@ class SinkMetrics:
             buckets=_CUT_BUCKETS,
             registry=registry,
         )
-        self.cut_age_seconds = Gauge(
-            "cdc_sink_cut_age_seconds",
-            "Since the newest cut was published; NaN before the first one",
-            registry=registry,
+        self.cut_age_seconds = unknown_gauge(
+            "cdc_sink_cut_age_seconds", "Since the newest cut was published; NaN before the first one", registry
         )
-        self.look_age_seconds = Gauge(
+        self.look_age_seconds = unknown_gauge(
             "cdc_sink_look_age_seconds",
             "Since the driver last looked at the log, which it does before each cut; NaN before the first look",
-            registry=registry,
+            registry,
         )
-        self.behind_bytes = Gauge(
+        self.behind_bytes = unknown_gauge(
             "cdc_sink_behind_bytes",
             "WAL between the newest cut and the end of the log, as of the last look at the log",
-            registry=registry,
+            registry,
         )
         self.view_plans = Counter(
             "cdc_sink_view_plans_total",
@@ -268,10 +286,10 @@ class SinkMetrics:
             ["plan"],
             registry=registry,
         )
-        self.views_behind = Gauge(
-            "cdc_sink_views_behind", "Views that are as of an older cut than the newest one", registry=registry
+        self.views_behind = unknown_gauge(
+            "cdc_sink_views_behind", "Views that are as of an older cut than the newest one", registry
         )
 
     def render(self) -> bytes:
         """The page of /metrics."""
-        return generate_latest(self.registry)
+        return rendered(self.registry, self.labels)

@@ -14,6 +14,7 @@ from typing import Any
 from cdc.clock import Clock
 from cdc.lsn import Lsn
 from cdc.model.state import State
+from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.metrics import SinkMetrics
 from cdc.telemetry.status import Status
 
@@ -49,7 +50,7 @@ class SinkStatus:
         self._log_lsn = Lsn(0)
         self._looked_s: float | None = None
         self._cuts = self._records = self._last_records = 0
-        self._last_seconds = 0.0
+        self._last_seconds: float | None = None
         metrics.cut_age_seconds.set_function(self._age_s)
         metrics.look_age_seconds.set_function(self._look_age_s)
 
@@ -94,16 +95,16 @@ class SinkStatus:
         with self._lock:
             cut = self._cut
             return {key: daemon[key] for key in _SHARED} | {
-                "cut": cut.number if cut else 0,
+                "cut": cut.number if cut else None,
                 "lsn": str(cut.end_lsn) if cut else None,
                 "published_at": _time(cut.published_us) if cut else None,
                 "cut_age_seconds": round(age_s, 1) if cut else None,
-                "behind_bytes": self._behind_bytes(),
+                "behind_bytes": self._behind_bytes() if self._log_lsn else None,
                 "look_age_seconds": round(look_age_s, 1) if self._looked_s is not None else None,
                 "cuts": self._cuts,
                 "records": self._records,
-                "last_cut_records": self._last_records,
-                "last_cut_seconds": round(self._last_seconds, 3),
+                "last_cut_records": self._last_records if self._cuts else None,
+                "last_cut_seconds": known(self._last_seconds, 3),
                 "views_behind": dict(cut.views_behind) if cut else {},
             }
 
@@ -118,7 +119,7 @@ class SinkStatus:
     def _compare(self) -> None:
         with self._lock:
             behind_bytes, is_known = self._behind_bytes(), self._log_lsn > 0
-        self._metrics.behind_bytes.set(behind_bytes)
+        self._metrics.behind_bytes.set(behind_bytes if is_known else UNKNOWN)
         if is_known and not behind_bytes:
             self._works()
             self._daemon.caught_up()

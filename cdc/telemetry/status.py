@@ -21,6 +21,7 @@ from cdc.model.tablefacts import DdlFinding
 from cdc.model.walreading import WalReading
 from cdc.telemetry import log
 from cdc.telemetry.auditstatus import AuditStatus
+from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outboxstatus import OutboxStatus
 from cdc.telemetry.signalstatus import SignalStatus
@@ -77,14 +78,17 @@ class Status:
         self._rates: deque[tuple[float, int, int]] = deque()
         self._totals = [0, 0, 0, 0]
         self._slot: SlotReading | None = None
+        self._checked_s: float | None = None
         self._wal = WalStatus(metrics)
         self._heartbeat_fails = False
         self._ddl: Sequence[DdlFinding] = ()
-        self._wal_rate = 0.0
-        self._last_commit_seconds = 0.0
-        self._last_batch_rows = 0
-        self._snapshots: Callable[[], list[dict[str, Any]]] = list
+        self._wal_rate: float | None = None
+        self._last_commit_seconds: float | None = None
+        self._last_batch_rows: int | None = None
+        self._snapshots: Callable[[], list[dict[str, Any]]] | None = None
         self._when_working: Callable[[], None] = lambda: None
+        metrics.lag_seconds.set_function(self.lag_s)
+        metrics.source_check_age.set_function(self._check_age_s)
         for state in State:
             metrics.state.labels(state.value).set_function(partial(self._in_state, state))
         for shown in SNAPSHOT_STATES:
@@ -199,7 +203,7 @@ class Status:
         self._snapshots = report
 
         def end() -> None:
-            self._snapshots = list
+            self._snapshots = None
 
         return end
 
@@ -208,28 +212,31 @@ class Status:
         self._metrics.snapshot_rows.inc(row_count)
 
     def _snapshots_in(self, state: str) -> float:
-        return float(sum(one["state"] == state for one in self._snapshots()))
+        report = self._snapshots
+        return UNKNOWN if report is None else float(sum(one["state"] == state for one in report()))
 
     def _chunks_waiting(self) -> float:
-        return float(sum(one["chunks_waiting"] for one in self._snapshots()))
+        report = self._snapshots
+        return UNKNOWN if report is None else float(sum(one["chunks_waiting"] for one in report()))
 
     def slot_seen(self, reading: SlotReading) -> None:
         """A look at the slot; the rate of WAL is the slope since the last one."""
         with self._lock:
             before, self._slot = self._slot, reading
+            self._checked_s = reading.at_s
             if before is not None and reading.at_s > before.at_s:
                 rate = max(0, reading.current_lsn - before.current_lsn) / (reading.at_s - before.at_s)
                 self._wal_rate = rate if not self._wal_rate else 0.7 * self._wal_rate + 0.3 * rate
         self._metrics.slot_lag_bytes.set(reading.retained_bytes)
         safe = reading.safe_wal_bytes
-        self._metrics.slot_safe_wal_bytes.set(float("nan") if safe is None else safe)
+        self._metrics.slot_safe_wal_bytes.set(UNKNOWN if safe is None else safe)
         lost_in_s = self._lost_in_s()
         self._metrics.slot_lost_in_seconds.set(float("inf") if lost_in_s is None else lost_in_s)
-        self._metrics.lag_seconds.set(self.lag_s())
 
     def wal_seen(self, reading: WalReading, *, alarm_bytes: int, transaction_alarm_s: float) -> None:
         """A look of the WAL guard, which also looks at the slot while nothing is streamed."""
         now_s, last = self._clock.monotonic_s(), self._slot
+        self._checked_s = now_s
         if last is None or now_s - last.at_s > _SLOT_OLD_S:
             self.slot_seen(
                 SlotReading(
@@ -267,15 +274,29 @@ class Status:
         return self.state in {State.RUNNING, State.CATCHING_UP}
 
     def lag_s(self) -> float:
-        """Age of the newest captured commit while there is more to read, else 0."""
-        reached = self._end_reached_s
-        if reached is not None and self._clock.monotonic_s() - reached <= self._catching_up_s:
-            return 0.0
-        return max(0.0, self._clock.wall_s() - self._commit_us / 1e6) if self._commit_us else 0.0
+        """How far the log may be behind the source; 0 at the end of the stream, NaN before any of it was read.
+
+        Everything older than the newest captured commit is in the log, and so is everything up to the last time the
+        end of the stream was seen, so the younger of these two counts.
+        """
+        reached, commit_us = self._end_reached_s, self._commit_us
+        ages = []
+        if reached is not None:
+            ages.append(self._clock.monotonic_s() - reached)
+            if ages[0] <= self._catching_up_s:
+                return 0.0
+        if commit_us:
+            ages.append(max(0.0, self._clock.wall_s() - commit_us / 1e6))
+        return min(ages, default=UNKNOWN)
+
+    def _check_age_s(self) -> float:
+        """Since the source was last checked; NaN before that."""
+        return UNKNOWN if self._checked_s is None else self._clock.monotonic_s() - self._checked_s
 
     def snapshot(self) -> dict[str, Any]:
         """The document of /status. Keys are part of the interface."""
-        state, lag_s, snapshots = self.state, self.lag_s(), self._snapshots()
+        state, report = self.state, self._snapshots
+        snapshots = [] if report is None else report()
         with self._lock:
             now_s = self._clock.monotonic_s()
             self._forget(now_s)
@@ -288,15 +309,16 @@ class Status:
                 "state_seconds": round(now_s - self._since_s, 1),
                 "error": self._error,
                 "position": str(position.end_lsn) if position else None,
-                "next_ordinal": position.next_ordinal if position else 0,
-                "lag_seconds": round(lag_s, 3),
+                "next_ordinal": position.next_ordinal if position else None,
+                "lag_seconds": known(self.lag_s(), 3),
+                "source_check_age_seconds": known(self._check_age_s(), 1),
                 "rows_per_second": round(sum(row[1] for row in self._rates) / span_s, 1),
                 "bytes_per_second": round(sum(row[2] for row in self._rates) / span_s),
                 "rows": self._totals[0],
                 "bytes": self._totals[1],
                 "source_transactions": self._totals[2],
                 "batches": self._totals[3],
-                "last_commit_seconds": round(self._last_commit_seconds, 4),
+                "last_commit_seconds": known(self._last_commit_seconds, 4),
                 "last_batch_rows": self._last_batch_rows,
                 "slot": self._slot_document(),
                 "wal": self._wal.document(),
@@ -315,13 +337,13 @@ class Status:
         lost_in_s = self._lost_in_s()
         return {
             "current_lsn": str(slot.current_lsn),
-            "confirmed_lsn": str(slot.confirmed_lsn),
-            "restart_lsn": str(slot.restart_lsn),
+            "confirmed_lsn": str(slot.confirmed_lsn) if slot.confirmed_lsn else None,
+            "restart_lsn": str(slot.restart_lsn) if slot.restart_lsn else None,
             "lag_bytes": max(0, slot.current_lsn - slot.confirmed_lsn),
             "retained_bytes": slot.retained_bytes,
-            "wal_status": slot.wal_status,
+            "wal_status": slot.wal_status or None,
             "safe_wal_bytes": slot.safe_wal_bytes,
-            "wal_bytes_per_second": round(self._wal_rate),
+            "wal_bytes_per_second": None if self._wal_rate is None else round(self._wal_rate),
             "lost_in_seconds": None if lost_in_s is None else round(lost_in_s),
         }
 
@@ -330,7 +352,7 @@ class Status:
         slot = self._slot
         if slot is not None and slot.wal_status == "lost":
             return 0.0
-        if slot is None or slot.safe_wal_bytes is None or self._wal_rate <= 0:
+        if slot is None or slot.safe_wal_bytes is None or not self._wal_rate:
             return None
         return max(0, slot.safe_wal_bytes) / self._wal_rate
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cdc.model.failover import failover_problems
-from cdc.model.walalarm import WalAlarms, WalRoom, room_of
+from cdc.model.walalarm import LEVELS, WalAlarms, WalRoom, room_of
 from cdc.model.walreading import WalReading
 from cdc.telemetry import log
+from cdc.telemetry.exposition import UNKNOWN
 from cdc.telemetry.metrics import Metrics
 
 _HINT: Final = "capture is behind or stands still: see `cdc status`; howto/wal-pressure.md has what to do"
@@ -23,7 +24,7 @@ def wal_document(reading: WalReading, room: WalRoom, raised: Sequence[int]) -> d
             "pid": oldest.pid,
             "gid": oldest.gid or None,
             "application_name": oldest.application_name,
-            "age_seconds": round(oldest.age_s, 1),
+            "age_seconds": round(oldest.age_s, 1) if oldest.age_s else None,
         }
     return {
         "current_lsn": str(reading.current_lsn),
@@ -36,6 +37,7 @@ def wal_document(reading: WalReading, room: WalRoom, raised: Sequence[int]) -> d
         "idle_lost_in_seconds": None
         if idle_s is None or not reading.idle_timeout_s
         else round(max(0.0, reading.idle_timeout_s - idle_s), 1),
+        "catalog_xmin_age": reading.catalog_xmin_age,
         "spill_transactions": reading.spill_transactions,
         "spill_bytes": reading.spill_bytes,
         "oldest_transaction": transaction,
@@ -61,6 +63,7 @@ class WalStatus:
         self._metrics = metrics
         self._alarms = WalAlarms()
         self._seen: tuple[WalReading, WalRoom] | None = None
+        self._checked = False
         self._lost = ""
         self._long = ""
         self._unready: tuple[str, ...] = ()
@@ -75,10 +78,14 @@ class WalStatus:
         self._tell_failover(reading)
         metrics = self._metrics
         metrics.slot_confirmed_lag_bytes.set(max(0, reading.current_lsn - reading.confirmed_lsn))
-        metrics.slot_inactive_seconds.set(reading.inactive_s or 0.0)
+        unread = UNKNOWN if reading.active_pid is None else 0.0  # PostgreSQL 17 and later report since when
+        metrics.slot_inactive_seconds.set(unread if reading.inactive_s is None else reading.inactive_s)
+        xmin_age = reading.catalog_xmin_age
+        metrics.slot_catalog_xmin_age.set(UNKNOWN if xmin_age is None else xmin_age)
         metrics.slot_spill_transactions.set(reading.spill_transactions)
         metrics.slot_spill_bytes.set(reading.spill_bytes)
-        metrics.oldest_transaction_seconds.set(reading.oldest.age_s if reading.oldest else 0.0)
+        age_s = reading.oldest.age_s or UNKNOWN if reading.oldest else 0.0  # 0: the role may not see its age
+        metrics.oldest_transaction_seconds.set(age_s)
 
     def document(self) -> dict[str, Any] | None:
         """`wal` of /status; None before the first look, and while there is no slot."""
@@ -88,6 +95,10 @@ class WalStatus:
         return wal_document(reading, room, self._alarms.raised)
 
     def _tell_alarms(self, reading: WalReading, room: WalRoom) -> None:
+        if not self._checked:
+            self._checked = True
+            for level in LEVELS:
+                self._metrics.slot_alarm.labels(str(level)).set(0)
         for change in self._alarms.look(room):
             self._metrics.slot_alarm.labels(str(change.percent)).set(change.raised)
             facts = {

@@ -118,7 +118,7 @@ def _document(sink: str, asked: str, reach: Reach | None, waited_s: float) -> di
         "sink": sink,
         "lsn": asked,
         "reached": str(reach.end_lsn) if reach else None,
-        "cut": reach.cut if reach else 0,
+        "cut": reach.cut if reach else None,
         "waited_seconds": round(waited_s, 3),
     }
 

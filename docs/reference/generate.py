@@ -85,6 +85,11 @@ def metrics_page() -> str:
             "",
             _NOTICE.format(source="cdc/telemetry/metrics.py"),
             "In Prometheus' text format at `/metrics`. Labels are bounded: states and reasons, never keys.",
+            "Every sample has the label `pipeline`, and those of a sink `sink`. The standard metrics of a process",
+            "(`process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds` and more) are there.",
+            "",
+            "A gauge is NaN while its value is unknown. A comparison with NaN is false in an alert, so alert on",
+            "`cdc_source_check_age_seconds` as well, and on `absent(cdc_build_info)`.",
             "",
             "## Of capture",
             "",
@@ -107,7 +112,7 @@ def metrics_page() -> str:
 
 
 def _metrics(declared: Metrics | SinkMetrics | AppliedMetrics) -> Iterator[tuple[str, ...]]:
-    for metric in vars(declared).values():
+    for metric in [*vars(declared).values(), *vars(declared.process).values()]:
         labels = getattr(metric, "_labelnames", None)
         if labels is None:  # the registry itself
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.fixtures import web
 from tests.fixtures.waiting import until
 from tests.fixtures.web import ask
 
@@ -25,7 +26,7 @@ def beats(capture: CaptureSite) -> list[dict[str, Any]]:
 
 def metric(daemon: Daemon, name: str) -> float:
     page = ask("127.0.0.1", daemon.events("http_listening")[0]["port"], "/metrics")[2].decode()
-    return float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).split()[1])
+    return web.metric(page, name)
 
 
 def test_idle_capture_says_again_and_again_how_far_it_is(capture: CaptureSite) -> None:

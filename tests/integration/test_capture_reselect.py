@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
+from tests.fixtures import web
 from tests.fixtures.daemon import capture_site
 from tests.fixtures.snapshots import INITIAL, complete
 from tests.fixtures.waiting import until
@@ -37,7 +38,7 @@ def body(letter: str) -> str:
 def metric(daemon: Daemon, name: str) -> float:
     port = daemon.events("http_listening")[0]["port"]
     page = ask("127.0.0.1", port, "/metrics")[2].decode()
-    return float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).split()[1])
+    return web.metric(page, name)
 
 
 def read_later(event: LogRecord) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.fixtures import web
 from tests.fixtures.commands import cdc
 from tests.fixtures.waiting import until
 from tests.fixtures.web import ask
@@ -42,9 +43,9 @@ def accept(capture: CaptureSite, *tables: str) -> list[dict[str, str]]:
     return list(json.loads(done.out)["accepted"])
 
 
-def metric(daemon: Daemon, line: str) -> float:
+def metric(daemon: Daemon, name: str, **labels: str) -> float:
     page = ask("127.0.0.1", daemon.events("http_listening")[0]["port"], "/metrics")[2].decode()
-    return float(next(found for found in page.splitlines() if found.startswith(f"{line} ")).split()[1])
+    return web.metric(page, name, **labels)
 
 
 def test_finding_is_logged_counted_and_shown_until_it_is_accepted(capture: CaptureSite) -> None:
@@ -58,7 +59,7 @@ def test_finding_is_logged_counted_and_shown_until_it_is_accepted(capture: Captu
     assert [(one["table"], one["kind"]) for one in told(daemon)] == [("public.t", "column_filled")]
     assert listed(capture) == told(daemon) == shown
     assert [event["lsn"] for event in daemon.events("ddl_found")] == [told(daemon)[0]["lsn"]]
-    assert metric(daemon, 'cdc_ddl_found_total{kind="column_filled"}') == 1
+    assert metric(daemon, "cdc_ddl_found_total", kind="column_filled") == 1
     assert metric(daemon, "cdc_ddl_open_findings") == 1
     assert daemon.state() == "RUNNING"
 

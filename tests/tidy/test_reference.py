@@ -13,7 +13,7 @@ from tests.tidy.tree import ROOT, python_files, shown, text_of
 
 _UNITS = (
     *("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks"),
-    *("_transactions", "_partitions"),
+    *("_transactions", "_partitions", "_info"),
 )
 
 
@@ -33,7 +33,7 @@ def test_page_is_what_the_code_gives(name: str, text: str) -> None:
 
 
 def test_every_metric_says_its_unit() -> None:
-    names = re.findall(r"^# TYPE (\w+) ", Metrics().render().decode(), re.MULTILINE)
+    names = re.findall(r"^# TYPE (cdc_\w+) ", Metrics().render().decode(), re.MULTILINE)
 
     assert len(names) > 10
     assert [name for name in names if not name.endswith((*_UNITS, "_created"))] == []
@@ -41,6 +41,6 @@ def test_every_metric_says_its_unit() -> None:
 
 def test_every_metric_is_written_somewhere() -> None:
     sources = [text_of(path) for path in python_files() if shown(path).startswith("cdc/")]
-    names = [name for name in vars(Metrics()) if name != "registry"]
+    names = [name for name in vars(Metrics()) if name not in {"registry", "process", "labels"}]
 
     assert [name for name in names if not any(re.search(rf"metrics\.{name}\b", text) for text in sources)] == []

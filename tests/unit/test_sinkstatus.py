@@ -21,6 +21,7 @@ from tests.fixtures.manual_clock import ManualClock
 from tests.tidy.tree import ROOT, text_of
 
 _CATCHING_UP_S = 30.0
+_SHARED = ("cdc_sink_", "cdc_state", "cdc_starts", "cdc_build_info", "cdc_thread_failures", "process_")
 
 
 class Watched:
@@ -186,7 +187,7 @@ def test_state_error_and_restarts_are_those_of_the_daemon() -> None:
 def test_page_of_a_sink_has_no_metrics_of_capture() -> None:
     names = re.findall(r"^# TYPE (\w+) ", Watched().metrics.render().decode(), re.MULTILINE)
 
-    assert [name for name in names if not name.startswith(("cdc_sink_", "cdc_state", "cdc_starts"))] == []
+    assert [name for name in names if not name.startswith(_SHARED)] == []
 
 
 def test_every_key_of_a_sinks_status_is_explained() -> None:

@@ -75,7 +75,7 @@ def test_snapshots_are_told_as_they_are_now_until_their_session_ends() -> None:
     end()
 
     assert watched.status.snapshot()["snapshots"] == []
-    assert watched.metric("cdc_snapshot_tables", state="reading") == 0
+    assert math.isnan(watched.metric("cdc_snapshot_tables", state="reading") or 0)
 
 
 def test_running_is_catching_up_again_when_the_end_was_not_seen_for_a_while() -> None:
@@ -174,8 +174,22 @@ def test_lag_is_the_age_of_the_newest_commit_while_there_is_more_to_read() -> No
     assert watched.status.lag_s() == 0
 
 
-def test_lag_is_zero_before_anything_was_captured() -> None:
-    assert Watched().status.lag_s() == 0
+def test_lag_is_unknown_before_anything_was_read() -> None:
+    assert math.isnan(Watched().status.lag_s())
+    assert Watched().status.snapshot()["lag_seconds"] is None
+
+
+def test_lag_grows_while_postgresql_is_away_however_old_the_newest_commit_is() -> None:
+    watched = Watched()
+    watched.publish(age_s=3600)
+    watched.status.caught_up()
+    lags = []
+
+    for _ in range(3):
+        watched.clock.now_s += 60
+        lags.append(watched.metric("cdc_lag_seconds"))
+
+    assert lags == [60, 120, 180]
 
 
 def test_time_until_the_slot_is_lost_follows_the_rate_of_wal() -> None:

@@ -21,7 +21,7 @@ class Web:
     """A server on a free port."""
 
     def __init__(self, listen: str = "127.0.0.1:0") -> None:
-        metrics = Metrics()
+        metrics = Metrics("shop")
         self.status = Status("shop", ManualClock(), metrics)
         self.server = WebServer(listen, self.status, metrics)
         self.host = listen.rpartition(":")[0].strip("[]")
@@ -67,8 +67,8 @@ def test_metrics_are_in_the_text_format(web: Web) -> None:
     code, kind, body = web.ask("/metrics")
 
     assert (code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert b"\ncdc_rows_total 0.0\n" in body
-    assert b'\ncdc_state{state="STARTING"} 1.0\n' in body
+    assert b'\ncdc_rows_total{pipeline="shop"} 0.0\n' in body
+    assert b'\ncdc_state{pipeline="shop",state="STARTING"} 1.0\n' in body
 
 
 @pytest.mark.parametrize("path", ["/", "/livez/", "/etc/passwd", "/../cdc.toml", "/status/../x", "//", "/%2e%2e"])

@@ -1,0 +1,86 @@
+"""What every page of /metrics has in common: unknown gauges, constant labels, build and process metrics.
+
+A gauge that was never set is NaN: 0 would be a statement, such as "no lag". `NaN > limit` is false in PromQL, so an
+alert on a value needs one on `absent` or on the age of the last check beside it.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Iterable, Mapping
+from math import isnan
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from cdc import __version__
+from cdc.telemetry import log
+
+UNKNOWN: Final = float("nan")
+_PROCESS: Final = "process_"
+
+
+def known(value: float | None, digits: int) -> float | None:
+    """Return a number for a JSON document: rounded, or None when it is unknown."""
+    return None if value is None or isnan(value) else round(value, digits)
+
+
+def unknown_gauge(name: str, documentation: str, registry: CollectorRegistry) -> Gauge:
+    """Declare a gauge without labels that is NaN until it is set."""
+    gauge = Gauge(name, documentation, registry=registry)
+    gauge.set(UNKNOWN)
+    return gauge
+
+
+class ProcessMetrics:
+    """Build, memory, CPU, open files and broken threads of this process, in the registry of each page it serves."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.build_info = Gauge("cdc_build_info", "1; the labels name the build", ["version", "python"], registry=None)
+        self.build_info.labels(__version__, platform.python_version()).set(1)
+        self.thread_failures = _THREAD_FAILURES
+        for collector in (self.build_info, self.thread_failures, _PROCESS_COLLECTOR):
+            registry.register(collector)
+
+
+_THREAD_FAILURES: Final = Counter(
+    "cdc_thread_failures_total", "Threads that ended with an unexpected error, by thread", ["thread"], registry=None
+)
+_PROCESS_COLLECTOR: Final = ProcessCollector(registry=None)
+
+
+def report_broken_threads() -> None:
+    """From now on a thread that ends with an unexpected error is logged as an event and counted."""
+
+    def report(failure: threading.ExceptHookArgs) -> None:
+        if failure.exc_value is None or isinstance(failure.exc_value, SystemExit):
+            return
+        name = failure.thread.name if failure.thread is not None else "unknown"
+        _THREAD_FAILURES.labels(name.rstrip("0123456789").rstrip("-")).inc()
+        log.get().error("thread_failed", thread=name, error=log.origin(failure.exc_value))
+
+    threading.excepthook = report
+
+
+class _Labelled(Collector):
+    """The metrics of a registry with labels added to each sample of ours; a label that it has already wins."""
+
+    def __init__(self, registry: CollectorRegistry, labels: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._labels = labels
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            if not metric.name.startswith(_PROCESS):
+                metric.samples = [
+                    sample._replace(labels={**self._labels, **sample.labels}) for sample in metric.samples
+                ]
+            yield metric
+
+
+def rendered(registry: CollectorRegistry, labels: Mapping[str, str]) -> bytes:
+    """Return the page of /metrics."""
+    return generate_latest(_Labelled(registry, labels))
