@@ -146,9 +146,10 @@ def _options(options: dict[str, Any], where: str) -> dict[str, str]:
             raise ConfigError(f"{where}.{prefix} must be a string, a number, true or false")
 
     walk("", options)
-    for key in [key for key in flat if key.endswith(_FILE_SUFFIX) and not key.endswith(_TOKEN_FILE)]:
+    named = [key for key in flat if key.lower().endswith(_FILE_SUFFIX) and not key.lower().endswith(_TOKEN_FILE)]
+    for key in named:
         try:
-            flat[key.removesuffix(_FILE_SUFFIX)] = Path(flat.pop(key)).read_text(encoding="utf-8").rstrip("\r\n")
+            flat[key[: -len(_FILE_SUFFIX)]] = Path(flat.pop(key)).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{where}.{key}: {_unreadable(error)}") from None
     for key in flat:
@@ -174,7 +175,7 @@ def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) 
         given = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
         there = table.get(key, {})
         if given and word and isinstance(there, dict):
-            table[key] = there = {**there, **given}
+            table[key] = there = {name: value for name, value in there.items() if name.lower() not in given} | given
         if isinstance(there, dict) and there:
             table[key] = _options(there, f"sinks.{sink}.{key}")
 

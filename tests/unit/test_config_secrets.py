@@ -141,7 +141,8 @@ def test_secrets_of_a_lake_are_masked_and_come_from_files_and_the_environment(tm
     (tmp_path / "secret").write_text("hunter2\n")
     text = _text() + (
         '[sinks.lake]\nkind = "warehouse"\npath = "s3://bucket/lake"\n'
-        f'[sinks.lake.storage]\naws_access_key_id = "hunter1"\naws_secret_access_key_file = "{tmp_path}/secret"\n'
+        f'[sinks.lake.storage]\naws_access_key_id = "hunter1"\nAWS_SECRET_ACCESS_KEY_FILE = "{tmp_path}/secret"\n'
+        'AWS_SESSION_TOKEN = "of the file"\n'
         'aws_web_identity_token_file = "/var/run/token"\n'
         f'[sinks.lake.spark]\n"kafka.ssl.truststore.password_file" = "{tmp_path}/secret"\nspark.ssl.enabled = true\n'
     )
@@ -151,7 +152,7 @@ def test_secrets_of_a_lake_are_masked_and_come_from_files_and_the_environment(tm
     lake = lake_of(config, "lake")
     assert {name: value.reveal() for name, value in lake.storage.items()} == {
         "aws_access_key_id": "hunter1",
-        "aws_secret_access_key": "hunter2",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
         "aws_session_token": "hunter3",
         "aws_web_identity_token_file": "/var/run/token",
     }
