@@ -86,11 +86,13 @@ def _rows(
     from cdc.sinkclaim import claimed
     from cdc.verify.stores import verify_store
     from cdc.verify.topics import verify_source
+    from cdc.verify.waiting import await_kafka
 
     clock = SystemClock()
     of_source: list[TableFindings] = []
     of_sink: list[TableFindings] = []
     with contextlib.ExitStack() as held, _telling(as_json=as_json) as (told, say):
+        await_kafka(config, wait_s=wait_s, say=say)
         if sink is not None and repair:
             held.enter_context(claimed(config, sink, "verify --repair", clock))
         if source:

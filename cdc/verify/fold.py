@@ -14,10 +14,12 @@ import msgspec
 
 from cdc.kafka.consumer import LogReader
 from cdc.model.event import Record
+from cdc.verify import rule
 from cdc.verify.cut import Account, CutIndex
 from cdc.verify.partition import Event, PartitionCheck
 from cdc.verify.report import Countable, LogFaults
-from cdc.verify.rows import Row, canonical, row_of
+from cdc.verify.rows import canonical, row_of
+from cdc.verify.rule import State, after
 
 CACHE_KIB: Final = 64 << 10  # of SQLite: half a million rows of 100 bytes before it needs its file
 IN_MAX: Final = 500  # keys of one `in (…)`; SQLite takes 32,766 parameters, long lists gain nothing
@@ -135,15 +137,14 @@ class TopicFold:
         self._write(latest, bag)
 
     def _row(self, event: Event, key: bytes, latest: Mapping[bytes, Live | None]) -> Live:
-        """The row after the event. Columns the stream did not have are those of the row before."""
-        source = event.source
-        if not source.unchanged:
-            return bytes(event.after), source.omitted
-        before = latest[key] if key in latest else self.store.get([known := _key(key)]).get(known)
-        row, omitted = (row_of(before[0]), before[1]) if before is not None else ({}, ())
-        kept: Row = {name: row[name] for name in source.unchanged if name in row}
-        unknown = tuple(name for name in source.unchanged if name in omitted)
-        return canonical({**row_of(bytes(event.after)), **kept}), (*source.omitted, *unknown)
+        """The row after the event, and the columns that cannot be compared; see `cdc.verify.rule`."""
+        source, row = event.source, bytes(event.after)
+        before = None
+        if source.unchanged:
+            known = latest[key] if key in latest else self.store.get([_key(key)]).get(_key(key))
+            before = State(known[0], (), known[1]) if known is not None else None
+        state = after(rule.Event(event.op, row, source.unchanged, source.omitted), before)
+        return state.row or row, (*state.absent, *state.unsure)
 
     def _write(self, latest: Mapping[bytes, Live | None], bag: Mapping[bytes, int]) -> None:
         keys = {key: _key(key) for key in latest}

@@ -1,4 +1,6 @@
-"""What the records of one partition must be, checked one by one in constant memory. Pure.
+"""Checks the records of one partition one by one, in constant memory. Pure.
+
+Partition and rolling hash are computed here a second time, so that a fault of capture's own shows.
 
 Positions never decrease, so the events of one position lie together: an event id is repeated exactly when a key
 comes twice among them. That is why no set of all ids is needed.
@@ -9,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from murmurhash2 import murmurhash2
+from xxhash import xxh3_64_intdigest
 
-from cdc.encode.partition import partition_of
 from cdc.model.event import Record
-from cdc.publish.ledger import roll
 from cdc.verify.cut import Account
 from cdc.verify.report import Countable, LogFaults
 
@@ -40,7 +42,20 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 _decode = msgspec.json.Decoder(Event).decode
+_MURMUR_SEED: Final = 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
 _SHAPES: Final = {"c": True, "r": True, "u": True, "d": False}  # whether there is a row after it
+
+
+def partition_of(key: bytes, partition_count: int) -> int:
+    """The partition of a key, as Kafka's Java client chooses it."""
+    return (murmurhash2(key, _MURMUR_SEED) & 0x7FFFFFFF) % partition_count
+
+
+def rolled(rolling: int, records: list[Record]) -> int:
+    """Carry the rolling hash over records, as docs/reference/formats.md states it for ``__cuts``."""
+    for key, value, _ in records:
+        rolling = xxh3_64_intdigest((key or b"") + (value or b""), rolling)
+    return rolling
 
 
 class PartitionCheck:
@@ -61,7 +76,7 @@ class PartitionCheck:
     def count_in(self, records: list[Record]) -> None:
         """Count the records and carry the rolling hash over them; before any of them is judged."""
         self.count += len(records)
-        self._rolling = roll(self._rolling, records)
+        self._rolling = rolled(self._rolling, records)
 
     def judge(self, key: bytes | None, value: bytes | None) -> Event | None:
         """Read a record; None for a tombstone, and for a record that is no event of ours."""

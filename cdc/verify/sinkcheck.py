@@ -20,11 +20,11 @@ from itertools import islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from cdc.clock import Clock
-from cdc.encode.partition import partition_of
 from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.judge import Kind, judge
 from cdc.verify.latest import Known, Latest, Sample, of_keys
+from cdc.verify.partition import partition_of
 from sinks.contract import Change, Content, Excuse, Held, Lossy, Place, Target, Topic, Verdict
 
 LOOK_KEYS: Final = 500  # of one question to the store

@@ -7,9 +7,12 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-from cdc.config.settings import Kafka
+from cdc.config.settings import Config, Kafka
+from cdc.errors import TopicMismatch
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import LogRecord, TopicPartition
+from cdc.model.names import cuts_topic
+from cdc.snapshots import never_ran
 
 WAIT_S: Final = 60.0
 """How long `cdc verify` waits for Kafka to answer, and for capture to catch up, unless told otherwise."""
@@ -78,3 +81,12 @@ class PatientReader(LogReader):
             if batch is None:
                 return
             yield batch
+
+
+def await_kafka(config: Config, *, wait_s: float, say: Say) -> None:
+    """Wait until Kafka answers. Raises BrokerUnreachable after `wait_s`, TopicMismatch when capture never ran."""
+    with PatientReader(config.kafka, wait_s=wait_s, say=say) as reader:
+        try:
+            reader.end_offsets([cuts_topic(config.name)])
+        except TopicMismatch as error:
+            raise never_ran(config, error) from error

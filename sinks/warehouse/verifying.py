@@ -1,7 +1,8 @@
 """`cdc verify`: whether each mirror holds what its topic folds to, at the cut the lake is at (DESIGN section 8).
 
-The topic is read once more from its beginning to the offsets of the manifest, parsed and folded by Spark on a way that
-shares nothing with how the mirror came about but the parser, and joined with the mirror's pinned version.
+The topic is read once more from its beginning to the offsets of the manifest, parsed and folded by Spark in one pass,
+and joined with the mirror's pinned version. It shares with the driver the parser and `sinks.warehouse.changes.fill`;
+the merges, the files and the cuts it does not.
 """
 
 from __future__ import annotations

@@ -230,6 +230,29 @@ def test_rows_and_versions_of_deleted_rows_have_their_times_to_live(valkey: Valk
     assert all(990 <= time <= 1000 for time in times[2:])
 
 
+@pytest.mark.parametrize("mode", ["value", "hash"])
+def test_row_that_begins_without_a_value_takes_none_from_the_row_before(valkey: Valkey, mode: str) -> None:
+    """And where rows may be missing it is a miss, because readers would take it for whole."""
+    book = LogBook()
+    book.put(1, {"id": 1, "v": "old", "big": "of a deleted row"})
+    book.delete(1)
+    book.put(1, {"id": 1, "v": "new", "big": "of the other key"}, unchanged=["big"])
+    batches = {"all": [book.records], "two": [book.records[:1], book.records[1:]], "compacted": [
+        book.records[:1], book.records[-1:]
+    ]}  # fmt: skip
+    for name, parts in batches.items():
+        lasting, expiring = opened(valkey, sink=f"{name}1{mode}", mode=mode), opened(
+            valkey, sink=f"{name}2{mode}", mode=mode, ttl_s=100
+        )  # fmt: skip
+        for target, content in ((lasting, {"id": 1, "v": "new"}), (expiring, None)):
+            for records in parts:
+                target.apply(changes(records))
+            (held,) = target.look(TABLE.topic, [b'{"id":1}'])
+            assert held is not None
+            assert (held.content, held.version) == (content, book.records[-1][2]), name
+            target.close()
+
+
 def test_versions_that_are_one_number_to_lua_are_two_to_the_cache(valkey: Valkey) -> None:
     target, book = opened(valkey), LogBook(first=2**53)
     book.put(1, {"id": 1, "v": "old"})

@@ -38,6 +38,16 @@ TABLE: Final = (
     "alter table busy alter body set storage external",
     "insert into t select n, 'p' || n % 3, n, repeat('b', 3000) from generate_series(1, 300) n",
 )
+NOWHERE: Final = """
+name = "shop"
+[source]
+dsn = "postgresql://nobody@127.0.0.1:1/x"
+[kafka]
+bootstrap = "127.0.0.1:1"
+[sinks.cache]
+kind = "cache"
+url = "redis://127.0.0.1:1/0"
+"""
 AWKWARD: Final = ("r", "x", "v", "o", "k", "t", "c0", "n", "name", "user", "select", "ctid2", "a.b", "100%s", 'q"q')
 
 
@@ -184,13 +194,23 @@ def test_verify_with_capture_down_reports_what_it_waits_for_and_gives_up(capture
     assert "capture did not catch up within 5 s" in json.loads(as_json.err)["error"]["message"]
 
 
-def test_verify_with_kafka_down_reports_what_it_waits_for_and_gives_up(capture: CaptureSite) -> None:
-    capture.sql("create table t (id int primary key)")
-    capture.running().stop()
-    config = capture.write_config({"kafka": {"bootstrap": "127.0.0.1:1"}})
+@pytest.mark.parametrize("command", [("--topics",), ("cache", "--no-source"), ("cache", "--repair")], ids=" ".join)
+def test_verify_with_kafka_down_reports_what_it_waits_for_and_gives_up(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = tmp_path / "cdc.toml"
+    config.write_text(NOWHERE)
 
-    code, out, err = verify(config, "--timeout", "5")
+    ran = cdc("verify", *command, "--timeout", "5", "-c", config)
 
-    assert (code, out) == (4, "")
-    assert "waiting for Kafka at 127.0.0.1:1; gives up after 5 s" in err
-    assert "127.0.0.1:1" in err.split("gives up", 1)[1]
+    assert (ran.code, ran.out) == (1, "")
+    assert "waiting for Kafka at 127.0.0.1:1; gives up after 5 s" in ran.err
+    assert "Kafka on 127.0.0.1:1 does not answer" in ran.err.split("gives up", 1)[1]
+
+
+def test_verify_of_a_capture_that_never_ran_names_the_command_that_starts_it(capture: CaptureSite) -> None:
+    code, out, err = verify(capture.write_config({}))
+
+    assert (code, out) == (3, "")
+    assert f"capture '{capture.name}' has never run on this Kafka" in err
+    assert "cdc run" in err
