@@ -41,6 +41,9 @@ class Catalog(Protocol):
     def ancestors(self, oid: int) -> Sequence[str]:
         """``schema.table`` of every table this one is a partition of, directly or not."""
 
+    def generated_columns(self, oid: int) -> Sequence[str]:
+        """Names of the table's generated columns as it is now."""
+
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
         """What pg_type has of these."""
 
@@ -117,15 +120,24 @@ class TablePlanner:
         records = []
         for table in tables:
             schema = self._schema(table.relation(published.get(table.oid)), table.key)
-            records += self._new(schema, data_topic(self._config.name, table.namespace, table.name), at)
+            generated = [column.name for column in table.columns if column.generated]
+            topic = data_topic(self._config.name, table.namespace, table.name)
+            records += self._new(schema, topic, at, generated)
         return records
 
-    def _new(self, schema: TableSchema, topic: str, at: Lsn) -> list[SchemaRecord]:
+    def _new(
+        self, schema: TableSchema, topic: str, at: Lsn, generated: Sequence[str] | None = None
+    ) -> list[SchemaRecord]:
+        """The schema record, unless it is in the log. Without `generated` the catalog is asked for those columns."""
         known = (schema.relation.table, schema.schema_id)
         if known in self._written:
             return []
         self._written.add(known)
-        return [schema.record(topic, self._epoch, at)]
+        shown = {column.name for column in schema.relation.columns}
+        if generated is None:
+            generated = self._catalog.generated_columns(schema.relation.oid)
+        left_out = [name for name in generated if name not in shown]
+        return [schema.record(topic, self._epoch, at, left_out)]
 
     def _schema(self, relation: Relation, key: Sequence[str] | None = None) -> TableSchema:
         if key is None:

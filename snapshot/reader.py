@@ -80,9 +80,16 @@ cross join lateral (
 join pg_class c on c.oid = l.relid and c.relkind = 'r' and c.relpersistence = 'p'
 join pg_namespace n on n.oid = c.relnamespace
 """
+# The view of PostgreSQL 15 names generated columns, which are not published before 18.
 _PUBLISHED: Final = """
-select t.schemaname::text || '.' || t.tablename::text, t.attnames::text[], coalesce(t.rowfilter, '')
+select t.schemaname::text || '.' || t.tablename::text,
+       array(select a.attname::text from pg_attribute a
+             where a.attrelid = c.oid and a.attname = any(t.attnames)
+               and (a.attgenerated = '' or current_setting('server_version_num')::int4 >= 180000)),
+       coalesce(t.rowfilter, '')
 from pg_publication_tables t
+join pg_namespace n on n.nspname = t.schemaname
+join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
 where t.pubname = %(publication)s
 """
 # One statement: the snapshot and what it belongs to.
@@ -93,6 +100,7 @@ select pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_relatio
            select a.attname::text || ' ' || a.atttypid::int8::text || ' ' || a.atttypmod::text
            from pg_attribute a
            where a.attrelid = %(root)s::oid and a.attnum > 0 and not a.attisdropped and a.attname = any(t.attnames)
+             and (a.attgenerated = '' or current_setting('server_version_num')::int4 >= 180000)
            order by a.attnum
        )
 from pg_publication_tables t

@@ -78,6 +78,7 @@ def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
         **_ddl_known(view),
+        "columns_left_out": daemon.get("columns_left_out"),
         "unreachable": dict(view.missing),
     }
 
@@ -99,6 +100,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("", _danger(document["slot"])),
         *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
         ("ddl", _ddl(document)),
+        ("left out", _left_out(document["columns_left_out"])),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
     ):
@@ -343,6 +345,14 @@ def _ddl(document: dict[str, Any]) -> Text | None:
     more = document["ddl_count"] - _DDL_MAX
     lines += [f"and {more} more"] if more > 0 else []
     return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
+
+
+def _left_out(found: list[dict[str, Any]] | None) -> Text | None:
+    """Generated columns that the stream does not have; virtual ones are in no table either."""
+    lines = [f"{one['table']}: {', '.join(one['columns'])} ({one['why']})" for one in (found or [])[:_DDL_MAX]]
+    more = len(found or []) - len(lines)
+    lines += [f"and {more} more"] if more > 0 else []
+    return Text("\n".join(map(output.plain, lines)), style="yellow") if lines else None
 
 
 def _source_line(source: dict[str, Any] | None) -> str:

@@ -15,6 +15,7 @@ from cdc.config.settings import Config
 from cdc.doctor.facts import SourceFacts
 from cdc.doctor.finding import Finding, Level
 from cdc.doctor.sqltext import ident, literal, name_of
+from cdc.replication.generated import publishing
 from cdc.replication.publication import create_statement, to_add, unfit
 from cdc.replication.table import SourceTable
 
@@ -119,13 +120,18 @@ def _publication(config: Config, tables: Sequence[SourceTable], facts: SourceFac
         body = (
             "begin\n"
             f"    if not exists (select from pg_catalog.pg_publication where pubname = {literal(name)}) then\n"
-            f"        {create_statement(name, tables)}\n"
+            f"        {create_statement(name, tables, facts.version_num)}\n"
             "    end if;\n"
             "end"
         )
         return f"-- What is published.\n{_do(body)}"
     mend = unfit(facts.publication, tables)[1]
-    statements = [*([mend] if mend else []), *to_add(facts.publication, name, tables)]
+    generated = publishing(facts.publication, tables, facts.version_num)
+    statements = [
+        *([mend] if mend else []),
+        *to_add(facts.publication, name, tables),
+        *([generated] if generated else []),
+    ]
     return "\n".join(("-- What is published.", *statements)) if statements else ""
 
 

@@ -96,7 +96,7 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
     """It publishes every kind of change of every table, or we may make it do so."""
     name, publication = config.publication, facts.publication
     wanted = [table for table in facts.tables if not table.problem]
-    statements = to_add(publication, name, wanted) if wanted else []
+    statements = to_add(publication, name, wanted, facts.version_num) if wanted else []
     problem, mend = unfit(publication, wanted) if publication is not None else ("", "")
     if problem:
         return [error("publication", f"publication {name!r} {problem}", mend)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from cdc.config.settings import Config
@@ -13,6 +13,7 @@ from cdc.doctor.tomltext import table_pattern, toml_string
 from cdc.model.relation import ReplicaIdentity
 from cdc.patterns import chosen
 from cdc.replication.eligibility import key_statement
+from cdc.replication.generated import left_out
 from cdc.replication.table import Leaf, SourceTable
 
 RESERVED_SCHEMAS: Final = ("events", "views")
@@ -27,26 +28,17 @@ def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
         *(
             finding
             for table in facts.tables
-            for finding in check_table(
-                table,
-                facts.rights.get(table.oid),
-                reselect=_reselected(table, config),
-                published=facts.publication.columns.get(table.oid, ()) if facts.publication else (),
-            )
+            for finding in check_table(table, facts.rights.get(table.oid), reselect=_reselected(table, config))
         ),
+        *_generated(facts, config),
     ]
 
 
-def check_table(
-    table: SourceTable, rights: TableRights | None, *, reselect: bool = True, published: Collection[str] = ()
-) -> list[Finding]:
-    """Everything about one table; nothing for one that is fine.
-
-    `reselect`: large values are read again. `published`: its columns in the publication, if there is one.
-    """
+def check_table(table: SourceTable, rights: TableRights | None, *, reselect: bool = True) -> list[Finding]:
+    """Everything about one table by itself; nothing for one that is fine. `reselect`: large values are read again."""
     if table.unpublishable:
         return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
-    found = [*_schema(table), *_key(table, rights), *_leaves(table), *_generated(table, published)]
+    found = [*_schema(table), *_key(table, rights), *_leaves(table)]
     return [*found, *_toast(table, rights, reselect=reselect)]
 
 
@@ -148,11 +140,18 @@ def _align(table: SourceTable, leaf: Leaf) -> str:
     return f"alter table {ident(leaf.namespace, leaf.name)} replica identity {identity};"
 
 
-def _generated(table: SourceTable, published: Collection[str]) -> Iterator[Finding]:
-    names = [column.name for column in table.columns if column.generated and column.name not in published]
-    if names:
-        text = f"generated columns are not in its events: {', '.join(names)}"
-        yield _finding(Level.OK, "generated", table, text)
+def _generated(facts: SourceFacts, config: Config) -> Iterator[Finding]:
+    """Generated columns that events lack. What `cdc run` will publish by itself is fine."""
+    publication = facts.publication
+    mends = config.source.create and (publication is None or publication.owned)
+    for one in left_out([table for table in facts.tables if not table.problem], publication, facts.version_num):
+        names, table = ", ".join(one.columns), next(table for table in facts.tables if table.table == one.table)
+        if one.sql and mends:
+            text = f"generated columns are not in its events yet: {names}; `cdc run` publishes them"
+            yield _finding(Level.OK, "generated", table, text)
+        else:
+            text = f"generated columns are not in its events: {names}: {one.why}"
+            yield _finding(Level.WARNING if one.stored else Level.OK, "generated", table, text, sql=one.sql)
 
 
 def _large(table: SourceTable, rights: TableRights | None) -> bool:

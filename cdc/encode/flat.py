@@ -42,6 +42,8 @@ class FlatRows(JsonRows):
 class FlatTranscoder(RowRecords):
     """Turns the row messages of one relation into its rows, the newest of each key."""
 
+    shows_before = False
+
     __slots__ = ("_rows", "_schema_header", "_shared", "_stamp")
 
     def __init__(

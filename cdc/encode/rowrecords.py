@@ -15,8 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, NoReturn, TypeAlias
+from typing import ClassVar, Final, Literal, NoReturn, TypeAlias
 
+from cdc.encode.leastsize import LeastSize, lengths
 from cdc.encode.partition import partition_of
 from cdc.encode.pieces import Pieces
 from cdc.encode.schema import TableSchema
@@ -35,6 +36,8 @@ ROW_LSN: Final = struct.Struct(">Q").unpack_from
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
 _LENGTH: Final = struct.Struct(">I").unpack_from
+_EXACT_BYTES: Final = 1 << 20  # over the limit, up to which a refusal says the exact size of the record
+_NO_LIMIT: Final = 1 << 62
 
 Values: TypeAlias = list[bytes]
 """Encoded columns of a row, in the relation's order."""
@@ -69,10 +72,14 @@ class RowRecords(ABC):
     Not thread-safe. After a Relation message for the same table a new one takes its place; the buffer stays.
     """
 
+    shows_before: ClassVar = True
+    """Whether the record of an update has the old row, if the stream has it."""
+
     __slots__ = (
         "_buffer",
         "_column_count",
         "_encoders",
+        "_frame_limit",
         "_holes",
         "_keyed",
         "_limit",
@@ -93,6 +100,8 @@ class RowRecords(ABC):
         self._buffer = buffer
         self._options = options
         self._limit = options.row_bytes_max
+        # With `omit` the columns are wanted that fit.
+        self._frame_limit = options.row_bytes_max + _EXACT_BYTES if options.oversize == "stop" else _NO_LIMIT
         self._partitions = buffer.partitions
         self._partition_count = len(buffer.partitions)
         self._pieces = pieces
@@ -103,6 +112,8 @@ class RowRecords(ABC):
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """An Insert message. Raises DecodeError, RowRefused."""
+        if len(frame) > self._frame_limit:
+            self._refuse_by_length(frame, stamp)
         values, end = self._guarded(frame, TUPLE_AT, None)
         if end != len(frame) or frame[30] != 78:
             self._broken(frame)
@@ -115,12 +126,16 @@ class RowRecords(ABC):
 
         Returns how many bytes are expected to come when its hole is filled, 0 without one.
         """
+        if len(frame) > self._frame_limit:
+            self._refuse_by_length(frame, stamp)
         if len(frame) > TUPLE_AT and frame[30] == 78:
             return self._update_in_place(frame, stamp, ordinal)
         return self._update_with_old(frame, stamp, ordinal)
 
     def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """A Delete message: the event, then a tombstone."""
+        if len(frame) > self._frame_limit:
+            self._refuse_by_length(frame, stamp)
         old, end = self._guarded(frame, TUPLE_AT, None)
         kind = frame[30]
         if end != len(frame) or kind not in b"KO":
@@ -365,7 +380,6 @@ class RowRecords(ABC):
         reselected: Collection[int] = (),
     ) -> bytes:
         """Leave out the largest columns, never a key column, until the row fits; or refuse it."""
-        table = self.schema.relation.table
         sizes = sorted(
             (max(len(image[i]) for image in (before, after) if image is not None), i)
             for i in range(len(self._encoders))
@@ -378,18 +392,40 @@ class RowRecords(ABC):
             value = self._pieces.build(op, before, after, *row, omitted=omitted, reselected=reselected)
             if len(value) <= self._limit:
                 return value
-        column = self.schema.relation.columns[sizes[-1][1]].name if sizes else ""
+        raise self._too_large(str(size), size, sizes[-1][1] if sizes else None, row[0])
+
+    def _too_large(self, shown: str, size: int, largest: int | None, stamp: Stamp) -> RowRefused:
+        table = self.schema.relation.table
+        column = "" if largest is None else self.schema.relation.columns[largest].name
         may_omit = self.schema.format == "json"  # the others cannot say what a row lacks
-        raise RowRefused(
-            f"a row of {table} makes a record of {size} bytes; the limit is {self._limit} (largest column: {column!r})",
+        return RowRefused(
+            f"a row of {table} makes a record of {shown} bytes; the limit is {self._limit} "
+            f"(largest column: {column!r})",
             hint="raise capture.row_bytes_max and max.message.bytes of the topic"
             + (", or leave large columns out" if may_omit else ""),
             command='[capture] oversize = "omit"' if may_omit else "",
             table=table,
             column=column,
             record_bytes=size,
-            commit_lsn=row[0].commit_lsn,
+            commit_lsn=stamp.commit_lsn,
         )
+
+    def _refuse_by_length(self, frame: bytes, stamp: Stamp) -> None:
+        """Raise RowRefused for a row that is far over the limit, before any of it is encoded.
+
+        What is broken in a frame is for the way of all rows to find.
+        """
+        try:
+            shows = self.shows_before, self.shows_before or not self._keyed
+            rows = lengths(frame, len(self._encoders), updated=shows[0], deleted=shows[1])
+        except (IndexError, struct.error):
+            return
+        least = LeastSize(self.schema.encodings, self.schema.format).of(*rows)
+        if least > self._frame_limit:
+            sizes = [max(row[index] or 0 for row in rows) for index in range(len(self._encoders))]
+            others = [index for index in range(len(sizes)) if index not in self.schema.key]
+            largest = max(others, key=sizes.__getitem__, default=None)
+            raise self._too_large(f"at least {least}", least, largest, stamp)
 
     def _guarded(self, frame: bytes, at: int, missing: Sequence[bytes] | None) -> tuple[Values, int]:
         try:

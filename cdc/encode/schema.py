@@ -47,8 +47,8 @@ class TableSchema:
             for column, encoding in columns
         )
 
-    def record(self, topic: str, epoch: int, lsn: Lsn) -> SchemaRecord:
-        """The record that explains `schema_id` to consumers."""
+    def record(self, topic: str, epoch: int, lsn: Lsn, left_out: Sequence[str] = ()) -> SchemaRecord:
+        """The record that explains `schema_id` to consumers. `left_out`: columns that the stream does not have."""
         columns = tuple(
             SchemaColumn(
                 name=column.name,
@@ -71,6 +71,7 @@ class TableSchema:
             columns=columns,
             format=self.format,
             registered=self.registered,
+            left_out=tuple(left_out),
         )
 
 

@@ -52,6 +52,8 @@ class Transcoder(EventRecords):
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """An Insert message. Raises DecodeError, RowRefused."""
+        if len(frame) > self._frame_limit:
+            self._refuse_by_length(frame, stamp)
         try:
             values, end = self._row(frame, TUPLE_AT)
         except (IndexError, struct.error, UnchangedValue):

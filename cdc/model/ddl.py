@@ -108,12 +108,14 @@ def _compare(found: _Findings, name: str, before: TableFacts, now: TableFacts, s
     nodes = {leaf.oid: leaf.file_node for leaf in before.leaves}
     rewritten = any(nodes.get(leaf.oid, leaf.file_node) != leaf.file_node for leaf in now.leaves)
     columns = {column.number: column for column in before.columns}
-    filled, retyped, changed = [], [], []
+    filled, published, retyped, changed = [], [], [], []
     for column in now.columns:
         old = columns.get(column.number)
         if old is None:
             if column.missing or rewritten:
                 filled.append(column.name)
+            elif not column.settable:  # adding such a column rewrites the table, so it was there before
+                published.append(column.name)
         elif (old.type_oid, old.type_modifier) != (column.type_oid, column.type_modifier):
             if rewritten or {old.type_oid, column.type_oid} in _OTHER_TEXT:
                 retyped.append(column.name)
@@ -122,6 +124,9 @@ def _compare(found: _Findings, name: str, before: TableFacts, now: TableFacts, s
     statement = rewrite_statement(now, now.columns)
     if filled:
         what = f"{_listed(filled)} of {name} came with a default: rows from before have it in the table, not in the log"
+        found.add("column_filled", name, what, _ANEW, statement)
+    if published:
+        what = f"{_listed(published)} of {name} is published now: rows from before have it in the table, not in the log"
         found.add("column_filled", name, what, _ANEW, statement)
     if retyped:
         what = f"the type of {_listed(retyped)} of {name} was changed: the log has rows in their former form"

@@ -179,7 +179,8 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The schema that `source.schema_id` of a row names; in the log no later than the first such row.
 
     `lsn` is where it was first needed, or where capture started. `format` is that of the rows, `encode.format`; it is
-    left out for ``json``. `registered` has the registry's ids of key and value, in Avro.
+    left out for ``json``. `registered` has the registry's ids of key and value, in Avro. `left_out` names generated
+    columns that the table had when this was written and that PostgreSQL does not put into the stream.
     """
 
     table: str
@@ -192,6 +193,7 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     columns: tuple[SchemaColumn, ...]
     format: str = "json"
     registered: AvroIds | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def key_form(self) -> KeyForm:

@@ -49,6 +49,22 @@ class ColumnFacts(NamedTuple):
     settable: bool
 
 
+class LeftOut(NamedTuple):
+    """Generated columns of a table that the stream does not have, for one reason.
+
+    Attributes:
+        why: a clause, as "PostgreSQL 17 cannot publish generated columns".
+        stored: their values are stored, so a reader may miss them; False: they are virtual.
+        sql: the statement that publishes them; empty where the server has none.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    why: str
+    stored: bool = True
+    sql: str = ""
+
+
 class LeafFacts(NamedTuple):
     """What holds rows: the table itself, or a partition.
 

@@ -46,7 +46,7 @@ order by n.nspname collate "C", c.relname collate "C"
 
 _COLUMNS: Final = """
 select a.attrelid::int8, a.attname, a.atttypid::int8, a.atttypmod, format_type(a.atttypid, a.atttypmod),
-       a.attnotnull, a.attgenerated <> '', a.attlen = -1 and a.attstorage <> 'p'
+       a.attnotnull, a.attgenerated <> '', a.attlen = -1 and a.attstorage <> 'p', a.attgenerated = 'v'
 from pg_attribute a
 where a.attrelid = any(%(oids)s::oid[]) and a.attnum > 0 and not a.attisdropped
 order by a.attrelid, a.attnum
@@ -76,6 +76,12 @@ from pg_partition_ancestors(%(oid)s::oid::regclass) a
 join pg_class c on c.oid = a.relid
 join pg_namespace n on n.oid = c.relnamespace
 where a.relid <> %(oid)s::oid
+"""
+
+_GENERATED: Final = """
+select a.attname::text from pg_attribute a
+where a.attrelid = %(oid)s::oid and a.attnum > 0 and not a.attisdropped and a.attgenerated <> ''
+order by a.attnum
 """
 
 _TYPES: Final = """
@@ -225,6 +231,12 @@ def ancestors(connection: Connection, oid: int) -> list[str]:
     """``schema.table`` of every table this one is a partition of; empty for one that is none, or is gone."""
     with reading("read the ancestors of a partition"):
         return [name for (name,) in connection.execute(_ANCESTORS, {"oid": oid}).fetchall()]
+
+
+def generated_columns(connection: Connection, oid: int) -> list[str]:
+    """Names of the table's generated columns, stored and virtual, in table order."""
+    with reading("read generated columns"):
+        return [name for (name,) in connection.execute(_GENERATED, {"oid": oid}).fetchall()]
 
 
 def types(connection: Connection, oids: Sequence[int]) -> dict[int, TypeFacts]:

@@ -1,7 +1,8 @@
 """The publication: which tables PostgreSQL puts into the stream, and as what.
 
-Made and extended here when the configuration allows it; never narrowed, never changed otherwise: a change of a
-publication takes effect in the middle of the stream. The statements are pure text, so that a DBA can run them.
+Made and extended here when the configuration allows it, never narrowed: a change of a publication takes effect in the
+middle of the stream. `cdc.replication.generated` decides about generated columns. The statements are pure text, so
+that a DBA can run them.
 
 https://www.postgresql.org/docs/18/sql-createpublication.html
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -23,10 +24,13 @@ from cdc.replication.table import SourceTable
 
 _NAMED_MAX: Final = 5  # tables a message names; doctor names all
 _PUBLISHED: Final = "insert, update, delete, truncate"
+GENERATED_SINCE: Final = 180000
+"""server_version_num from which on a publication may have stored generated columns."""
 
 _FACTS: Final = """
 select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
-       pg_get_userbyid(p.pubowner)::text, pg_has_role(p.pubowner, 'usage')
+       pg_get_userbyid(p.pubowner)::text, pg_has_role(p.pubowner, 'usage'),
+       coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)  -- since 18
 from pg_publication p
 where p.pubname = %(name)s
 """
@@ -36,7 +40,8 @@ _TABLES: Final = """
 select g.relid::int8, g.qual is not null, coalesce(r.oid::int8, 0),
        (select array_agg(a.attname::text) from pg_attribute a
         where a.attrelid = g.relid and a.attnum > 0 and not a.attisdropped
-          and case when g.attrs is null then a.attgenerated = '' else a.attnum = any(g.attrs::int2[]) end)
+          and case when g.attrs is null then a.attgenerated = '' else a.attnum = any(g.attrs::int2[]) end),
+       r.prattrs is not null
 from pg_publication p
 cross join lateral pg_get_publication_tables(p.pubname) g
 left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = g.relid
@@ -54,6 +59,8 @@ class PublicationFacts:
             schema or FOR ALL TABLES).
         filtered: those of them with a WHERE clause.
         columns: of each the columns it publishes.
+        listed: those of them with a column list.
+        generated: it publishes stored generated columns where there is no column list (PostgreSQL 18).
     """
 
     name: str
@@ -69,6 +76,8 @@ class PublicationFacts:
     tables: Mapping[int, int]
     filtered: frozenset[int]
     columns: Mapping[int, frozenset[str]]
+    listed: frozenset[int] = frozenset()
+    generated: bool = False
 
     @property
     def complete(self) -> bool:
@@ -78,7 +87,7 @@ class PublicationFacts:
 
 @dataclass(frozen=True, slots=True)
 class Ensured:
-    """What `ensure_publication` found and did.
+    """What `ensure_publication` found and did; `altered` is the statement that `publish_generated` ran.
 
     Rows that transactions already open had written to `added` tables are not in the stream (RELIABILITY, "server
     traps"), so they need those waited out and a snapshot.
@@ -87,6 +96,7 @@ class Ensured:
     facts: PublicationFacts
     created: bool
     added: tuple[SourceTable, ...]
+    altered: str = ""
 
 
 def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:
@@ -96,7 +106,7 @@ def publication_facts(connection: Connection, name: str) -> PublicationFacts | N
         if row is None:
             return None
         published = connection.execute(_TABLES, {"name": name}).fetchall()
-    oid, all_tables, via_root, insert, update, delete, truncate, owner, owned = row
+    oid, all_tables, via_root, insert, update, delete, truncate, owner, owned, generated = row
     return PublicationFacts(
         name=name,
         oid=oid,
@@ -108,9 +118,11 @@ def publication_facts(connection: Connection, name: str) -> PublicationFacts | N
         truncate=truncate,
         owner=owner,
         owned=bool(owned),
-        tables={relid: member for relid, _, member, _ in published},
-        filtered=frozenset(relid for relid, has_filter, _, _ in published if has_filter),
-        columns={relid: frozenset(names or ()) for relid, _, _, names in published},
+        tables={relid: member for relid, _, member, _, _ in published},
+        filtered=frozenset(relid for relid, has_filter, _, _, _ in published if has_filter),
+        columns={relid: frozenset(names or ()) for relid, _, _, names, _ in published},
+        listed=frozenset(relid for relid, _, _, _, has_list in published if has_list),
+        generated=generated,
     )
 
 
@@ -122,8 +134,9 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
     """
     wanted = publishable(tables)
     before = publication_facts(connection, name)
-    statements = to_add(before, name, wanted)
-    refuse_uncreated(before, name, wanted, create=create)
+    version_num = connection.info.server_version
+    statements = to_add(before, name, wanted, version_num)
+    refuse_uncreated(before, name, wanted, version_num, create=create)
     if before is not None:
         refuse_unfit(before, wanted)
     if not statements:
@@ -170,10 +183,13 @@ def missing(facts: PublicationFacts | None, tables: Sequence[SourceTable]) -> li
     return [table for table in tables if facts is None or table.oid not in facts.tables]
 
 
-def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable]) -> list[str]:
-    """The statement, if one is needed, that makes the publication or adds what it lacks."""
+def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable], version_num: int = 0) -> list[str]:
+    """The statement, if one is needed, that makes the publication or adds what it lacks.
+
+    `version_num` is the server's, for the options of a new publication.
+    """
     if facts is None:
-        return [create_statement(name, tables)]
+        return [create_statement(name, tables, version_num)]
     if not facts.via_root:
         # A root is never listed by a publication of leaves; `refuse_unfit` speaks of it.
         tables = [table for table in tables if not table.partitioned]
@@ -181,9 +197,11 @@ def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTab
     return [add_statement(name, lacking)] if lacking else []
 
 
-def refuse_uncreated(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable], *, create: bool) -> None:
+def refuse_uncreated(
+    facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable], version_num: int, *, create: bool
+) -> None:
     """Raise SourceRefused for a publication that must be made or extended while source.create is false."""
-    statements = to_add(facts, name, tables)
+    statements = to_add(facts, name, tables, version_num)
     if create or not statements:
         return
     what = f"lacks {names_of(missing(facts, tables))}" if facts else "does not exist"
@@ -220,11 +238,12 @@ def unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> tuple[str, 
     return "", ""
 
 
-def create_statement(name: str, tables: Sequence[SourceTable]) -> str:
-    """``create publication``; with the option that makes partitions one table."""
+def create_statement(name: str, tables: Sequence[SourceTable], version_num: int = 0) -> str:
+    """``create publication``; partitions are published as one table, and generated columns where the server can."""
+    generated: LiteralString = ", publish_generated_columns = stored" if version_num >= GENERATED_SINCE else ""
     query = sql.SQL(
-        "create publication {} for table {}\n    with (publish = {}, publish_via_partition_root = true);"
-    ).format(sql.Identifier(name), table_list(tables), sql.Literal(_PUBLISHED))
+        "create publication {} for table {}\n    with (publish = {}, publish_via_partition_root = true{});"
+    ).format(sql.Identifier(name), table_list(tables), sql.Literal(_PUBLISHED), sql.SQL(generated))
     return query.as_string(None)
 
 

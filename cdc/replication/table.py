@@ -24,8 +24,9 @@ class SourceColumn:
         type_modifier: atttypmod, -1 for none.
         type_name: as format_type prints it.
         not_null: declared so.
-        generated: the stream leaves it out (by default).
+        generated: computed from other columns; the stream has it only where the publication says so.
         toastable: a value may be stored out of line, and then an update that leaves it alone does not show it.
+        virtual: generated, and computed when it is read: the stream never has it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class SourceColumn:
     not_null: bool
     generated: bool
     toastable: bool
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,5 +195,5 @@ def _key_of(index: Index) -> Key:
     if not index.not_null:
         return Key(problem=f"its {what} has columns that may be null")
     if index.generated:
-        return Key(problem=f"its {what} has a generated column, which the stream leaves out")
+        return Key(problem=f"its {what} has a generated column, which not every publication publishes")
     return Key(columns=index.columns)

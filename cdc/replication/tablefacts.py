@@ -54,6 +54,11 @@ from (
     select tree.root, pg_catalog.hash_record_extended(row(a.attrelid, a.attnum, a.xmin), 0)
     from tree join pg_catalog.pg_attribute a on a.attrelid = tree.relid
     where a.attnum > 0
+    union all  -- which columns the publication has
+    select g.relid, pg_catalog.hash_record_extended(row(g.relid, g.attrs::text), 0)
+    from pg_catalog.pg_publication p
+    cross join lateral pg_catalog.pg_get_publication_tables(p.pubname) g
+    where p.pubname = %(publication)s
 ) part
 join pg_catalog.pg_class r on r.oid = part.root
 join pg_catalog.pg_namespace n on n.oid = r.relnamespace

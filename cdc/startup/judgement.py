@@ -183,14 +183,15 @@ def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
     name, found, wanted = config.publication, facts.publication, facts.published
     if not config.source.create and found is not None and facts.outbox is not None:
         wanted = [table for table in wanted if table.oid != facts.outbox.oid or table.oid in found.tables]
-    uncreated = rules.error_of(lambda: refuse_uncreated(found, name, wanted, create=config.source.create))
+    version_num = facts.identity.server_version_num
+    uncreated = rules.error_of(lambda: refuse_uncreated(found, name, wanted, version_num, create=config.source.create))
     if uncreated is not None:
         return uncreated
     if found is not None:
         unfit = rules.error_of(lambda: refuse_unfit(found, wanted))
         if unfit is not None:
             return unfit
-    statements = to_add(found, name, wanted)
+    statements = to_add(found, name, wanted, version_num)
     lacking = missing(found, wanted)
     refused = facts.publishing_refused
     why = [refused[key] for key in ("", *(table.table for table in lacking)) if key in refused]

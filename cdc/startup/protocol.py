@@ -42,6 +42,7 @@ from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication import catalog
 from cdc.replication.connect import Connection, connect, deadline, sever
+from cdc.replication.generated import left_out
 from cdc.replication.keyread import read_by_key
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.reselect import Reselector
@@ -125,6 +126,10 @@ class _Catalog:
         with deadline(self._sql, _ANSWER_S):
             return catalog.ancestors(self._sql, oid)
 
+    def generated_columns(self, oid: int) -> list[str]:
+        with deadline(self._sql, _ANSWER_S):
+            return catalog.generated_columns(self._sql, oid)
+
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
         with deadline(self._sql, _ANSWER_S):
             return catalog.types(self._sql, oids)
@@ -185,6 +190,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         if keyless.copied_by(copier) or (outbox is not None and copied(outbox, copier)):
             return None
         snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), claim.signals.topic_id)
+        status.columns_left_out(left_out(source.tables, publication, source.identity.server_version_num))
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side = _side(config, source.identity.database)
         parts = Parts(

@@ -12,6 +12,7 @@ from cdc.model.timeline import Switch
 from cdc.replication import catalog
 from cdc.replication.blockers import Blocker
 from cdc.replication.connect import Connection, connect
+from cdc.replication.generated import publish_generated
 from cdc.replication.publication import Ensured, PublicationFacts, ensure_publication, publication_facts
 from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
 from cdc.replication.table import SourceTable
@@ -58,7 +59,9 @@ class PostgresServer:
 
     def publish(self, tables: Sequence[SourceTable]) -> Ensured:
         """See `SourceServer.publish`."""
-        return ensure_publication(self._sql, self._config.publication, tables, create=self._config.source.create)
+        create = self._config.source.create
+        ensured = ensure_publication(self._sql, self._config.publication, tables, create=create)
+        return publish_generated(self._sql, ensured, tables, create)
 
     def slot(self) -> SlotFacts:
         """See `SourceServer.slot`."""

@@ -96,6 +96,8 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
     if source.outbox is not None and not config.source.create:
         _leave_unpublished(source, server.publication())
     ensured = server.publish(source.published)
+    if ensured.altered:
+        log.get().info("publication_altered", publication=name, statement=ensured.altered)
     if recorded is not None:
         for table in ensured.added:
             log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")

@@ -17,7 +17,7 @@ from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
 from cdc.model.state import State
-from cdc.model.tablefacts import DdlFinding
+from cdc.model.tablefacts import DdlFinding, LeftOut
 from cdc.model.walreading import WalReading
 from cdc.telemetry import log
 from cdc.telemetry.auditstatus import AuditStatus
@@ -82,6 +82,7 @@ class Status:
         self._wal = WalStatus(metrics)
         self._heartbeat_fails = False
         self._ddl: Sequence[DdlFinding] = ()
+        self._left_out: Sequence[LeftOut] = ()
         self._wal_rate: float | None = None
         self._last_commit_seconds: float | None = None
         self._last_batch_rows: int | None = None
@@ -179,6 +180,13 @@ class Status:
             log.get().warning("ddl_found_more", count=len(told) - _DDL_LOGGED)
         self._metrics.ddl_open.set(len(unsettled))
         self._ddl = tuple(unsettled)
+
+    def columns_left_out(self, found: Sequence[LeftOut]) -> None:
+        """Generated columns that the stream does not have, as a start found them."""
+        for one in found:
+            say = log.get().warning if one.stored else log.get().info
+            say("columns_left_out", table=one.table, columns=list(one.columns), why=one.why, command=one.sql)
+        self._left_out = tuple(found)
 
     def ddl_accepted(self, table: str, count: int) -> None:
         """See `cdc.contracts.DdlObserver`."""
@@ -324,6 +332,10 @@ class Status:
                 "wal": self._wal.document(),
                 "ddl_count": len(self._ddl),
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
+                "columns_left_out": [
+                    {"table": one.table, "columns": list(one.columns), "why": one.why, "command": one.sql}
+                    for one in self._left_out
+                ],
                 "snapshots": snapshots,
                 "signals": self.signals.document,
                 "audit": self.audit.document,

@@ -87,6 +87,18 @@ leaves their text, too, under a `schema_id` of its own.
 
 Dates and times are ISO 8601, intervals too; `infinity`, `-infinity` and years BC stay as PostgreSQL prints them.
 
+## Generated columns
+
+| Column | PostgreSQL 15 to 17 | PostgreSQL 18 |
+|---|---|---|
+| `generated always as (...) stored` | in no record | in every record |
+| `generated always as (...) virtual` | do not exist | in no record: computed when they are read |
+
+A publication of another role needs `publish_generated_columns = stored`; Tailrace sets it in its own.
+Stream, snapshots, values that are read again and `cdc verify` agree about it. Columns that are left out are named by
+`cdc doctor`, by `columns_left_out` in the log and in `cdc status`, and by `left_out` of the table's schema record.
+When a publication of yours begins to publish them, Tailrace finds it, and by `ddl.policy` reads the table again.
+
 `COPY` gives the same texts as the stream under our session settings, so one set of encoders serves both
 (`tests/integration/test_copy_text.py`).
 

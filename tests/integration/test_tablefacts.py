@@ -9,6 +9,7 @@ import pytest
 from cdc.config.secret import Secret
 from cdc.model.ddl import Look, findings, rewrite_statement
 from cdc.replication.connect import connect
+from cdc.replication.publication import GENERATED_SINCE
 from cdc.replication.tablefacts import CatalogReader
 
 if TYPE_CHECKING:
@@ -180,6 +181,37 @@ def test_change_of_rows_that_are_there_is_told(source: Source, what: str) -> Non
     assert len(found) == len(wanted)
     assert all(one.since_lsn < one.lsn for one in found)
     assert source.found() == [], "once"
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["alter publication pub set (publish_generated_columns = stored)", "alter publication pub set table g (id, d)"],
+)
+def test_generated_column_that_is_published_from_now_on_is_told(connection: Connection, how: str) -> None:
+    """Rows that are in the log lack its values, and no event says so."""
+    if connection.info.server_version < GENERATED_SINCE:
+        pytest.skip("from PostgreSQL 18 on")
+    connection.execute("create table g (id int primary key, d int generated always as (id + 1) stored)")
+    connection.execute("create publication pub for table g")
+    source = Source(connection, "pub")
+    before = source.catalog.digests()
+
+    source.sql(how)
+
+    assert source.catalog.digests() != before
+    assert kinds(source.found()) == {("g", "column_filled")}
+
+
+def test_generated_column_that_is_added_to_a_publication_with_these_is_told(connection: Connection) -> None:
+    if connection.info.server_version < GENERATED_SINCE:
+        pytest.skip("from PostgreSQL 18 on")
+    connection.execute("create table g (id int primary key)")
+    connection.execute("create publication pub for table g with (publish_generated_columns = stored)")
+    source = Source(connection, "pub")
+
+    source.sql("alter table g add d int generated always as (id + 1) stored")
+
+    assert kinds(source.found()) == {("g", "column_filled")}
 
 
 @pytest.mark.parametrize("what", NOT_TOLD)

@@ -386,6 +386,10 @@ class CatalogDoor:
         self.postgres.reachable()
         return ()
 
+    def generated_columns(self, oid: int) -> Sequence[str]:
+        self.postgres.reachable()
+        return ()
+
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
         self.postgres.reachable()
         return {}

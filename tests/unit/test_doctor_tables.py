@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import pytest
 
 from cdc.doctor.facts import TableRights
@@ -9,7 +11,7 @@ from cdc.doctor.finding import Finding, Level
 from cdc.doctor.tables import check_table, check_tables
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.table import Leaf, SourceTable
-from tests.fixtures.sources import column, config, facts, keyless_table, rights, table
+from tests.fixtures.sources import column, config, facts, keyless_table, publication, rights, table
 
 
 def one(subject: SourceTable, allowed: TableRights | None = None) -> Finding:
@@ -63,11 +65,52 @@ def test_key_of_a_table_that_is_not_there_is_an_error() -> None:
     assert [(f.level, f.check) for f in found if f.level is not Level.OK] == [(Level.ERROR, "keys")]
 
 
-def test_generated_columns_are_told_of_unless_they_are_published() -> None:
-    subject = table(columns=(column("id"), column("twice", generated=True)))
+def _generated(version_num: int, settings: str = "", **publishes: Any) -> list[tuple[Level, str, str]]:
+    columns = (column("id"), column("twice", generated=True), column("shown", generated=True, virtual=True))
+    subject = table("orders", columns=columns)
+    published = publication(subject, **publishes)
+    found = check_tables(facts(subject, version_num=version_num, publication=published), config(settings))
+    return [(f.level, f.message, f.sql) for f in found if f.check == "generated"]
 
-    assert [f.check for f in check_table(subject, rights())] == ["generated"]
-    assert check_table(subject, rights(), published={"id", "twice"}) == []
+
+_NOT_THERE: Final = "public.orders generated columns are not in its events:"
+_VIRTUAL: Final = (
+    Level.OK,
+    f"{_NOT_THERE} shown: PostgreSQL never publishes virtual generated columns",
+    "",
+)
+
+
+def test_generated_columns_that_the_server_cannot_publish_are_a_warning() -> None:
+    text = f"{_NOT_THERE} twice: PostgreSQL 17 cannot publish generated columns"
+
+    stored, virtual = _generated(170006)
+
+    assert (stored[0], stored[2], virtual) == (Level.WARNING, "", _VIRTUAL)
+    assert stored[1].startswith(text)
+
+
+def test_generated_columns_that_another_role_must_publish_are_a_warning_with_the_statement() -> None:
+    alter = 'alter publication "cdc_shop" set (publish_generated_columns = stored);'
+
+    assert _generated(180000, owned=False)[0][::2] == (Level.WARNING, alter)
+    assert _generated(180000, "create = false")[0][::2] == (Level.WARNING, alter)
+    assert _generated(180000)[0][::2] == (Level.OK, "")
+
+
+def test_only_virtual_columns_are_reported_where_stored_ones_are_published() -> None:
+    orders = table("orders").oid
+
+    assert _generated(180000, generated=True, columns={orders: frozenset({"id", "twice"})}) == [_VIRTUAL]
+
+
+def test_generated_columns_that_a_column_list_leaves_out_are_a_warning_without_a_statement() -> None:
+    orders = table("orders").oid
+
+    (found, _) = _generated(180000, listed=frozenset({orders}), columns={orders: frozenset({"id"})})
+
+    assert (found[0], found[2]) == (Level.WARNING, "")
+    assert "column list" in found[1]
 
 
 def test_keyless_table_warns_of_failing_updates_until_its_identity_is_full() -> None:
@@ -146,13 +189,6 @@ def test_row_level_security_that_hides_rows_is_lifted_for_the_role() -> None:
 
 def test_large_values_are_fine_with_full_identity() -> None:
     assert check_table(table(replica_identity=ReplicaIdentity.FULL), rights(toast_bytes=1)) == []
-
-
-def test_generated_columns_are_named() -> None:
-    finding = one(table(columns=(column("id"), column("total", generated=True))))
-
-    assert (finding.check, finding.level) == ("generated", Level.OK)
-    assert "total" in finding.message
 
 
 @pytest.mark.parametrize(

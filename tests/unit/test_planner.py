@@ -49,6 +49,7 @@ class Planning:
         self._keys = keys or {}
         self._types = types or {}
         self.roots: dict[int, Sequence[str]] = {}
+        self.generated: dict[int, Sequence[str]] = {}
         self.asked: list[list[int]] = []
         self.topics: list[tuple[str, bool]] = []
         self.planner = TablePlanner(
@@ -64,6 +65,9 @@ class Planning:
 
     def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
         return self._keys.get(oid, ())
+
+    def generated_columns(self, oid: int) -> Sequence[str]:
+        return self.generated.get(oid, ())
 
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
         self.asked.append(list(oids))

@@ -143,6 +143,8 @@ def test_statements_quote_every_name() -> None:
         'create publication "p""" for table only "S.x"."o""; drop"\n'
         "    with (publish = 'insert, update, delete, truncate', publish_via_partition_root = true);"
     )
+    assert "publish_via_partition_root = true);" in create_statement("p", [subject], 170006)
+    assert "true, publish_generated_columns = stored);" in create_statement("p", [subject], 180000)
     assert add_statement("p", [subject, table()]) == (
         'alter publication "p" add table only "S.x"."o""; drop", only "public"."orders";'
     )
