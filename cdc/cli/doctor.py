@@ -50,12 +50,19 @@ def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) 
 
 def _print_script(config: Config) -> None:
     from cdc.doctor.examine import examine_source
+    from cdc.doctor.gather import APPLICATION_NAME
     from cdc.doctor.script import script
+    from cdc.publish.topics import REPAIR
+    from cdc.startup.facts import foresee
 
     facts, findings = examine_source(config)
-    if facts is None:
+    repair = ""
+    if facts is not None:
+        error = foresee(config, application_name=APPLICATION_NAME).verdict.error
+        repair = REPAIR if error is not None and error.command == REPAIR else ""
+    else:
         output.note(f"the source cannot be looked at ({findings[0].message}); what needs its tables is left out")
-    output.show_script(script(config, facts, findings))
+    output.show_script(script(config, facts, findings, repair=repair))
 
 
 def _show(findings: list[Finding], verdict: Verdict, config: Config, *, quiet: bool) -> None:

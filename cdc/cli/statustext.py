@@ -78,6 +78,7 @@ def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
         **_ddl_known(view),
+        "weak_topics": [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or [],
         "unreachable": dict(view.missing),
     }
 
@@ -99,6 +100,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("", _danger(document["slot"])),
         *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
         ("ddl", _ddl(document)),
+        ("topics", _weak(document)),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
     ):
@@ -343,6 +345,18 @@ def _ddl(document: dict[str, Any]) -> Text | None:
     more = document["ddl_count"] - _DDL_MAX
     lines += [f"and {more} more"] if more > 0 else []
     return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
+
+
+def _weak(document: dict[str, Any]) -> Text | None:
+    """Weak settings of topics, a line each; `cdc doctor` has the commands."""
+    if not document["weak_topics"]:
+        return None
+    lines = [
+        f"{one['setting']} is {one['found']}, must be {one['wanted']}: {one['topic']}"
+        + (f" and {one['topics'] - 1} more" if one["topics"] > 1 else "")
+        for one in document["weak_topics"]
+    ]
+    return Text.assemble(("\n".join(map(output.plain, lines)), "yellow"), "\nsee `cdc doctor`")
 
 
 def _source_line(source: dict[str, Any] | None) -> str:

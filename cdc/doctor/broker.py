@@ -18,6 +18,7 @@ from cdc.publish.topic_rules import (
     create_command,
     data_want,
 )
+from cdc.publish.weak_topics import weak_settings
 from cdc.replication.table import SourceTable
 
 
@@ -37,7 +38,7 @@ def wanted_topics(config: Config, tables: Sequence[SourceTable]) -> list[TopicWa
 def check_broker(
     facts: BrokerFacts, wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config
 ) -> list[Finding]:
-    """All checks. `topics` has every wanted topic, None for one that is not there."""
+    """All checks. `topics` has every wanted topic, None for one that does not exist, and Kafka's own."""
     return [
         *_cluster(facts, config),
         *_limits(facts),
@@ -104,8 +105,10 @@ def _existing(wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None
             continue
         there += 1
         for problem in check(want, facts, kafka=config.kafka):
-            level = Level.ERROR if problem.refused else Level.WARNING
-            yield _finding(level, "topic", str(problem), problem.command)
+            if problem.refused:
+                yield _finding(Level.ERROR, "topic", str(problem), problem.command)
+    for weak in weak_settings(wants, topics, config.kafka):
+        yield _finding(Level.WARNING, "topic_weak", str(weak), weak.command)
     if there:
         yield _ok("topics_adopted", f"{there} topics exist and keep their partitions")
 

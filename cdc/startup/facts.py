@@ -7,12 +7,13 @@ neither looks ahead of the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from cdc.config.settings import Config
-from cdc.errors import BrokerError, ConfigError, ProgressDamaged, TailraceError
+from cdc.errors import BrokerError, BrokerRefused, ConfigError, ProgressDamaged, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
+from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.names import data_topic, progress_topic
 from cdc.model.snapshot import SnapshotRecord
@@ -20,6 +21,7 @@ from cdc.model.timeline import Switch
 from cdc.progress.impatient import Impatient
 from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
 from cdc.publish.topic_rules import TopicKind, control_wants
+from cdc.publish.weak_topics import INTERNAL_TOPICS, WeakSetting
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity, reading
 from cdc.replication.connect import Connection, connect, connect_replication
@@ -49,19 +51,28 @@ where c.oid = any(%(oids)s::oid[]) and not pg_has_role(c.relowner, 'usage')
 _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 
 
-def foresee(config: Config, *, application_name: str) -> Verdict:
-    """How `cdc run` would end if it were started now. Raises ConfigError only."""
+class Foresight(NamedTuple):
+    """How `cdc run` would end if it were started now, and weak settings of the topics that exist."""
+
+    verdict: Verdict
+    weak: Sequence[WeakSetting] = ()
+
+
+def foresee(config: Config, *, application_name: str) -> Foresight:
+    """See `Foresight`. Raises ConfigError only."""
     try:
         admin = TopicAdmin(config.kafka, client_id="tailrace-status")
         with (
             connect(config.source.dsn, application_name=application_name) as sql,
             LogReader(config.kafka, client_id="tailrace-status") as reader,
         ):
-            return judge(config, gather(config, sql, reader, admin))
+            facts = gather(config, sql, reader, admin)
+            weak = facts.log.weak(config.kafka) if facts.log is not None else ()
+            return Foresight(judge(config, facts), weak)
     except ConfigError:
         raise
     except TailraceError as error:
-        return Verdict("source", error)
+        return Foresight(Verdict("source", error))
 
 
 def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin) -> StartFacts:
@@ -127,7 +138,16 @@ def _log_facts(config: Config, tables: Sequence[SourceTable], reader: TopicReade
         filled = filled_topics(reader, data)
     # The topic of signals holds no position, so it may be made again.
     wants = [want for want in wants if want.kind is not TopicKind.SIGNALS or topics[want.spec.topic] is not None]
-    return LogFacts(restored=restored, damage=damage, wants=wants, topics=topics, filled=filled)
+    internal = describe_internal(admin)
+    return LogFacts(restored=restored, damage=damage, wants=wants, topics=topics, filled=filled, internal=internal)
+
+
+def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:
+    """Kafka's own topics; nothing where our user may not describe them."""
+    try:
+        return admin.describe(INTERNAL_TOPICS)
+    except BrokerRefused:
+        return {}
 
 
 def _replication_error(config: Config) -> TailraceError | None:

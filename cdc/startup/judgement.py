@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from cdc.config.settings import Config
+from cdc.config.settings import Config, Kafka
 from cdc.errors import SourceRefused, TailraceError
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
@@ -19,6 +19,7 @@ from cdc.model.timeline import Switch
 from cdc.progress.restore import Restored
 from cdc.publish.topic_rules import TopicWant
 from cdc.publish.topics import refuse_missing, refuse_unfit_topics
+from cdc.publish.weak_topics import WeakSetting, weak_settings
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.publication import (
     PublicationFacts,
@@ -44,6 +45,7 @@ class LogFacts:
         wants: every topic a start would check or create.
         topics: each of them as it is, None for one that does not exist.
         filled: topics with records, asked only while there is no recorded position.
+        internal: Kafka's own topics; without those that may not be described.
     """
 
     restored: Restored
@@ -51,6 +53,11 @@ class LogFacts:
     wants: Sequence[TopicWant]
     topics: Mapping[str, TopicFacts | None]
     filled: Sequence[str] = ()
+    internal: Mapping[str, TopicFacts | None] = field(default_factory=dict)
+
+    def weak(self, kafka: Kafka, made: Mapping[str, TopicFacts | None] | None = None) -> list[WeakSetting]:
+        """Weak settings of the topics that exist; `made` are those that a start has created since."""
+        return weak_settings(self.wants, {**self.topics, **self.internal, **(made or {})}, kafka)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from cdc.telemetry import log
 from cdc.telemetry.auditstatus import AuditStatus
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outboxstatus import OutboxStatus
+from cdc.telemetry.topicstatus import TopicStatus
 from cdc.telemetry.walstatus import WalStatus
 
 SNAPSHOT_STATES: Final = ("waiting", "reading", "sweeping", "paused", "stopped", "complete")
@@ -61,6 +62,7 @@ class Status:
         self.name = name
         self.audit = AuditStatus(metrics)
         self.outbox = OutboxStatus(metrics)
+        self.topics = TopicStatus(metrics)
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -291,6 +293,7 @@ class Status:
                 "ddl_count": len(self._ddl),
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
                 "snapshots": snapshots,
+                "weak_topics": self.topics.document,
                 "audit": self.audit.document,
                 "outbox": self.outbox.document,
             }

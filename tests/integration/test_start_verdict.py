@@ -349,6 +349,10 @@ def assert_said_and_done(scene: Scene, capsys: pytest.CaptureFixture[str], state
     assert doctor["ok"] is not stops
     assert (next_start is None) == (not state)
     if said["command"] == _REPAIR:
+        assert run(["doctor", "--sql", "-c", config]) == 0
+        script = capsys.readouterr().out
+        assert "create_logical_replication_slot" not in script
+        assert _REPAIR in script
         assert not any("create_logical_replication_slot" in one or "create publication" in one for one in proposed)
     if next_start is not None:
         same = ("state", "state"), ("why", "message"), ("hint", "hint"), ("command", "command")
