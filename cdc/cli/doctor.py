@@ -109,7 +109,8 @@ def _verdict(findings: list[Finding], verdict: Verdict) -> Text:
         return Text("ready: `cdc run` can start", style="green")
     text = Text(", ").join(said).append(": " if said else "")
     if verdict.state is not None:
-        text.append(f"`cdc run` would {'wait' if verdict.waits else f'stop in state {verdict.state.value}'}")
+        waits = "wait until the process that reads the slot ends" if verdict.rule == "slot" else "wait"
+        text.append(f"`cdc run` would {waits if verdict.waits else f'stop in state {verdict.state.value}'}")
     elif groups == {"sinks"}:
         text.append("`cdc run` can start; a sink cannot run yet")
     else:

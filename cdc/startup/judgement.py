@@ -279,7 +279,7 @@ _LOG_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("publication", _publication),
     ("topic", _topics),
     ("slot", _slot),
+    ("slot", _held),  # before what its reader may change
     ("log", _position),
     ("select", _unreadable),
-    ("slot", _held),
 )
