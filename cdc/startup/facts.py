@@ -97,7 +97,7 @@ def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin
         slots_used=used[0],
         tables=tables,
         outbox=outbox,
-        replication_error=None if slot.active_pid is not None else _replication_error(config),
+        replication_error=None if slot.active_pid is not None else replication_error(config),
         publication=publication,
         publishing_refused=_publishing_refused(config, sql, missing(publication, published)),
         slot=slot,
@@ -150,7 +150,7 @@ def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:
         return {}
 
 
-def _replication_error(config: Config) -> TailraceError | None:
+def replication_error(config: Config) -> TailraceError | None:
     """Open a replication connection and close it: pg_hba, rights and poolers show only that way."""
     try:
         connect_replication(config.source.dsn, application_name="cdc").close()
