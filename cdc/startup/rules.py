@@ -233,8 +233,8 @@ def orphans(name: str, filled: Sequence[str]) -> TailraceError | None:
     return ProgressDamaged(
         f"topic {progress_topic(name)!r} holds no position, but {which} records: the progress topic was deleted, "
         "or another program writes there",
-        hint="set another `name`: capture then starts from scratch, with its own slot and topics. Drop the old slot then "
-        "(cdc slot list), or PostgreSQL keeps WAL for it",
+        hint="set another `name`: capture then starts from scratch, with its own slot and topics. Then drop the old "
+        "slot (cdc slot list), or PostgreSQL keeps WAL for it",
         command=f'name = "{name[:36]}_2"',
         topic=filled[0],
     )
