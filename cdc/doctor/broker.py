@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cdc.config.settings import Config
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.kafka.facts import BrokerFacts, TopicFacts
-from cdc.kafka.options import TRANSACTION_TIMEOUT_MS
+from cdc.kafka.options import transaction_timeout_ms
 from cdc.model.names import data_topic
 from cdc.publish.topic_rules import (
     REPLICATION_MIN,
@@ -41,7 +41,7 @@ def check_broker(
     """All checks. `topics` has every wanted topic, None for one that does not exist, and Kafka's own."""
     return [
         *_cluster(facts, config),
-        *_limits(facts),
+        *_limits(facts, config),
         *_missing(facts, wants, topics, config),
         *_existing(wants, topics, config),
     ]
@@ -63,10 +63,11 @@ def _cluster(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
     yield _finding(Level.ERROR, "replication_factor", text, command)
 
 
-def _limits(facts: BrokerFacts) -> Iterator[Finding]:
+def _limits(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
     longest = facts.configs.get("transaction.max.timeout.ms", "")
-    if longest.isdigit() and int(longest) < TRANSACTION_TIMEOUT_MS:
-        text = f"transaction.max.timeout.ms of the brokers is {longest}, must be at least {TRANSACTION_TIMEOUT_MS}"
+    needed = transaction_timeout_ms(config.kafka)
+    if longest.isdigit() and int(longest) < needed:
+        text = f"transaction.max.timeout.ms of the brokers is {longest}, must be at least {needed}"
         yield _finding(Level.ERROR, "transaction_timeout", text)
 
 

@@ -13,7 +13,7 @@ from cdc.config.settings import Config
 from cdc.errors import BrokerError, BrokerRefused, ConfigError, ProgressDamaged, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
-from cdc.kafka.facts import TopicFacts
+from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.names import data_topic, progress_topic
 from cdc.model.snapshot import SnapshotRecord
@@ -114,13 +114,15 @@ def _answer_of(
 ) -> tuple[LogFacts | None, TailraceError | None]:
     """What Kafka says, or why it says nothing."""
     try:
-        admin.broker_facts(timeout_s=_ANSWER_S)
-        return _log_facts(config, tables, Impatient(reader, _ANSWER_S), admin), None
+        brokers = admin.broker_facts(timeout_s=_ANSWER_S)
+        return _log_facts(config, tables, Impatient(reader, _ANSWER_S), admin, brokers), None
     except BrokerError as error:
         return None, error
 
 
-def _log_facts(config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin) -> LogFacts:
+def _log_facts(
+    config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin, brokers: BrokerFacts
+) -> LogFacts:
     name, captured = config.name, [table for table in tables if not table.problem]
     wants = control_wants(name, config.kafka, row_bytes_max=config.capture.row_bytes_max)
     progress = progress_topic(name)
@@ -136,10 +138,16 @@ def _log_facts(config: Config, tables: Sequence[SourceTable], reader: TopicReade
     if restored.progress is None:
         data = [want.spec.topic for want in wants if want.kind in _ROWS and topics[want.spec.topic] is not None]
         filled = filled_topics(reader, data)
-    # The topic of signals holds no position, so it may be made again.
-    wants = [want for want in wants if want.kind is not TopicKind.SIGNALS or topics[want.spec.topic] is not None]
     internal = describe_internal(admin)
-    return LogFacts(restored=restored, damage=damage, wants=wants, topics=topics, filled=filled, internal=internal)
+    return LogFacts(
+        brokers=brokers,
+        restored=restored,
+        damage=damage,
+        wants=wants,
+        topics=topics,
+        filled=filled,
+        internal=internal,
+    )
 
 
 def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:

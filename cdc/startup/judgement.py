@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from cdc.config.settings import Config, Kafka
 from cdc.errors import SourceRefused, TailraceError
-from cdc.kafka.facts import TopicFacts
+from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.state import State
 from cdc.model.timeline import Switch
@@ -40,6 +40,7 @@ class LogFacts:
     """What a start reads of Kafka.
 
     Attributes:
+        brokers: the cluster.
         restored: the recorded position and identity.
         damage: why they cannot be read; None when they can.
         wants: every topic a start would check or create.
@@ -48,6 +49,7 @@ class LogFacts:
         internal: Kafka's own topics; without those that may not be described.
     """
 
+    brokers: BrokerFacts
     restored: Restored
     damage: TailraceError | None
     wants: Sequence[TopicWant]
@@ -212,6 +214,12 @@ def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
     )
 
 
+def _brokers(config: Config, facts: StartFacts) -> TailraceError | None:
+    log = _log(facts)
+    creates = any(log.topics.get(want.spec.topic) is None for want in log.wants)
+    return rules.brokers_unfit(config.kafka, log.brokers, creates=creates)
+
+
 def _topics(config: Config, facts: StartFacts) -> TailraceError | None:
     log, kafka = _log(facts), config.kafka
     identity = log.restored.identity
@@ -278,6 +286,7 @@ _LOG_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("publication", _unpublished),
     ("publication", _publication),
     ("topic", _topics),
+    ("replication_factor", _brokers),
     ("slot", _slot),
     ("slot", _held),  # before what its reader may change
     ("log", _position),

@@ -171,6 +171,15 @@ def topics_by_hand_missing(scene: Scene) -> None:
     scene.sections = {"kafka": {"create_topics": False}}
 
 
+def more_replicas_than_brokers(scene: Scene) -> None:
+    scene.sections = {"kafka": {"replication_factor": 3}}
+
+
+def signals_by_hand_missing(scene: Scene) -> None:
+    signals_topic_deleted(scene)
+    scene.sections = {"kafka": {"create_topics": False}}
+
+
 def publication_dropped(scene: Scene) -> None:
     scene.once()
     scene.site.sql(f"drop publication {scene.site.slot}")
@@ -251,6 +260,8 @@ WORLDS: Final[tuple[tuple[Callable[[Scene], None], str, str], ...]] = (
     (partitions_added, "MISCONFIGURED", ""),
     (topic_of_another_policy, "MISCONFIGURED", "cleanup.policy=compact"),
     (topics_by_hand_missing, "MISCONFIGURED", "kafka-topics.sh"),
+    (signals_by_hand_missing, "MISCONFIGURED", "kafka-topics.sh"),
+    (more_replicas_than_brokers, "MISCONFIGURED", "kafka.replication_factor = 1"),
     (publication_dropped, "GAP", _REPAIR),
     (publication_made_again, "GAP", _REPAIR),
     (table_taken_out, "GAP", _REPAIR),
