@@ -27,12 +27,13 @@ from cdc.progress.catalog import recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
 from cdc.progress.restore import Restored, recorded_position, restore
+from cdc.publish.weak_topics import WeakSetting
 from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
 from cdc.replication.pressure import wal_reading
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
-from cdc.startup.facts import foresee
+from cdc.startup.facts import Foresight, foresee
 from cdc.startup.judgement import Verdict
 
 HTTP_TIMEOUT_S: Final = 2.0
@@ -74,7 +75,7 @@ class LogView:
 class View:
     """Everything that answered; `missing` says of the rest why it did not.
 
-    `verdict` is how a start would end now; None when neither PostgreSQL nor Kafka answers.
+    `verdict` is how a start would end now; `weak` are weak settings of the topics that exist.
     """
 
     daemon: dict[str, Any] | None = None
@@ -82,6 +83,7 @@ class View:
     log: LogView | None = None
     missing: dict[str, str] = field(default_factory=dict)
     verdict: Verdict | None = None
+    weak: Sequence[WeakSetting] = ()
 
     @property
     def anything(self) -> bool:
@@ -98,7 +100,7 @@ class Observer:
         self._sql: Connection | None = None
         self._reader: LogReader | None = None
         self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
-        self._foreseen: tuple[float, Verdict] | None = None
+        self._foreseen: tuple[float, Foresight] | None = None
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
 
     def look(self) -> View:
@@ -112,7 +114,7 @@ class Observer:
                 setattr(view, "log" if side == "kafka" else side, future.result())
             except TailraceError as error:
                 view.missing[side] = error.message
-        view.verdict = judging.result()
+        view.verdict, view.weak = judging.result()
         return view
 
     def close(self) -> None:
@@ -145,7 +147,7 @@ class Observer:
             self._sql = None
             raise
 
-    def _foresee(self) -> Verdict:
+    def _foresee(self) -> Foresight:
         now_s = self._clock.monotonic_s()
         if self._foreseen is None or now_s - self._foreseen[0] > _VERDICT_S:
             self._foreseen = (now_s, foresee(self._config, application_name="cdc status"))

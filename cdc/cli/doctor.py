@@ -50,12 +50,19 @@ def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) 
 
 def _print_script(config: Config) -> None:
     from cdc.doctor.examine import examine_source
+    from cdc.doctor.gather import APPLICATION_NAME
     from cdc.doctor.script import script
+    from cdc.publish.topics import REPAIR
+    from cdc.startup.facts import foresee
 
     facts, findings = examine_source(config)
-    if facts is None:
+    repair = ""
+    if facts is not None:
+        error = foresee(config, application_name=APPLICATION_NAME).verdict.error
+        repair = REPAIR if error is not None and error.command == REPAIR else ""
+    else:
         output.note(f"the source cannot be looked at ({findings[0].message}); what needs its tables is left out")
-    output.show_script(script(config, facts, findings))
+    output.show_script(script(config, facts, findings, repair=repair))
 
 
 def _show(findings: list[Finding], verdict: Verdict, config: Config, *, quiet: bool) -> None:
@@ -102,7 +109,8 @@ def _verdict(findings: list[Finding], verdict: Verdict) -> Text:
         return Text("ready: `cdc run` can start", style="green")
     text = Text(", ").join(said).append(": " if said else "")
     if verdict.state is not None:
-        text.append(f"`cdc run` would {'wait' if verdict.waits else f'stop in state {verdict.state.value}'}")
+        waits = "wait until the process that reads the slot ends" if verdict.rule == "slot" else "wait"
+        text.append(f"`cdc run` would {waits if verdict.waits else f'stop in state {verdict.state.value}'}")
     elif groups == {"sinks"}:
         text.append("`cdc run` can start; a sink cannot run yet")
     else:

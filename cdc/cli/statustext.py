@@ -79,6 +79,7 @@ def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
         "kafka": _kafka(config, view, moment),
         **_ddl_known(view),
         "columns_left_out": daemon.get("columns_left_out"),
+        "weak_topics": [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or [],
         "unreachable": dict(view.missing),
     }
 
@@ -101,6 +102,7 @@ def lines(document: dict[str, Any]) -> Table:
         *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
         ("ddl", _ddl(document)),
         ("left out", _left_out(document["columns_left_out"])),
+        ("topics", _weak(document)),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
     ):
@@ -353,6 +355,18 @@ def _left_out(found: list[dict[str, Any]] | None) -> Text | None:
     more = len(found or []) - len(lines)
     lines += [f"and {more} more"] if more > 0 else []
     return Text("\n".join(map(output.plain, lines)), style="yellow") if lines else None
+
+
+def _weak(document: dict[str, Any]) -> Text | None:
+    """Weak settings of topics, a line each; `cdc doctor` has the commands."""
+    if not document["weak_topics"]:
+        return None
+    lines = [
+        f"{one['setting']} is {one['found']}, must be {one['wanted']}: {one['topic']}"
+        + (f" and {one['topics'] - 1} more" if one["topics"] > 1 else "")
+        for one in document["weak_topics"]
+    ]
+    return Text.assemble(("\n".join(map(output.plain, lines)), "yellow"), "\nsee `cdc doctor`")
 
 
 def _source_line(source: dict[str, Any] | None) -> str:

@@ -28,6 +28,7 @@ _PREFIX: Final = "TAILRACE_"
 _WITH_OPTIONS: Final = ("kafka", "registry")
 _FILE_SUFFIX: Final = "_file"
 _TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options of this name, whose value is a path
+_COMPACTION_LAG_S: Final = 86_400  # `cdc.publish.topic_rules.COMPACTION_LAG_MS`
 _PORT_MAX: Final = 65535
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
 _FEW: Final = 16  # keys that fit into a hint
@@ -269,6 +270,12 @@ def _check(config: Config, where: str) -> None:
         if isinstance(settings, Warehouse):
             _check_place(where, sink, settings)
     _check_format(config, where)
+    lag_s = config.kafka.compaction_lag_max_s
+    if 0 < lag_s < _COMPACTION_LAG_S:
+        raise ConfigError(
+            f"{where}: kafka.compaction_lag_max_s is {lag_s}; expected 0, or at least {_COMPACTION_LAG_S}",
+            hint="topics keep every record for a day (min.compaction.lag.ms), and Kafka refuses a shorter maximum",
+        )
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
         raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; it must be host:port")

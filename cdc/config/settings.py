@@ -53,6 +53,15 @@ class Kafka(Section, frozen=True):
         bool, Meta(description="accept a replication factor below 3; `cdc init --local` sets it")
     ] = False
     create_topics: Annotated[bool, Meta(description="false: every topic must exist already")] = True
+    compaction_lag_max_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=315_360_000,
+            description="`max.compaction.lag.ms` of compacted topics with rows that we create, in seconds: within it "
+            "deleted and replaced rows leave the topic; 0: no bound, else at least 86400",
+        ),
+    ] = 604_800
     options: Annotated[
         dict[str, Secret],
         Meta(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cdc.config.settings import Config
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.kafka.facts import BrokerFacts, TopicFacts
-from cdc.kafka.options import TRANSACTION_TIMEOUT_MS
+from cdc.kafka.options import transaction_timeout_ms
 from cdc.model.names import data_topic
 from cdc.publish.topic_rules import (
     REPLICATION_MIN,
@@ -18,6 +18,7 @@ from cdc.publish.topic_rules import (
     create_command,
     data_want,
 )
+from cdc.publish.weak_topics import weak_settings
 from cdc.replication.table import SourceTable
 
 
@@ -37,10 +38,10 @@ def wanted_topics(config: Config, tables: Sequence[SourceTable]) -> list[TopicWa
 def check_broker(
     facts: BrokerFacts, wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config
 ) -> list[Finding]:
-    """All checks. `topics` has every wanted topic, None for one that is not there."""
+    """All checks. `topics` has every wanted topic, None for one that does not exist, and Kafka's own."""
     return [
         *_cluster(facts, config),
-        *_limits(facts),
+        *_limits(facts, config),
         *_missing(facts, wants, topics, config),
         *_existing(wants, topics, config),
     ]
@@ -62,10 +63,11 @@ def _cluster(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
     yield _finding(Level.ERROR, "replication_factor", text, command)
 
 
-def _limits(facts: BrokerFacts) -> Iterator[Finding]:
+def _limits(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
     longest = facts.configs.get("transaction.max.timeout.ms", "")
-    if longest.isdigit() and int(longest) < TRANSACTION_TIMEOUT_MS:
-        text = f"transaction.max.timeout.ms of the brokers is {longest}, must be at least {TRANSACTION_TIMEOUT_MS}"
+    needed = transaction_timeout_ms(config.kafka)
+    if longest.isdigit() and int(longest) < needed:
+        text = f"transaction.max.timeout.ms of the brokers is {longest}, must be at least {needed}"
         yield _finding(Level.ERROR, "transaction_timeout", text)
 
 
@@ -104,8 +106,10 @@ def _existing(wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None
             continue
         there += 1
         for problem in check(want, facts, kafka=config.kafka):
-            level = Level.ERROR if problem.refused else Level.WARNING
-            yield _finding(level, "topic", str(problem), problem.command)
+            if problem.refused:
+                yield _finding(Level.ERROR, "topic", str(problem), problem.command)
+    for weak in weak_settings(wants, topics, config.kafka):
+        yield _finding(Level.WARNING, "topic_weak", str(weak), weak.command)
     if there:
         yield _ok("topics_adopted", f"{there} topics exist and keep their partitions")
 

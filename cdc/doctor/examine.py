@@ -18,7 +18,7 @@ from cdc.doctor.transport import check_transport
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.registry import ConfluentRegistry
-from cdc.startup.facts import foresee
+from cdc.startup.facts import describe_internal, foresee
 from cdc.startup.judgement import Verdict
 
 BROKER_TIMEOUT_S = 10.0
@@ -27,7 +27,7 @@ BROKER_TIMEOUT_S = 10.0
 def examine(config: Config) -> tuple[list[Finding], Verdict]:
     """All findings, grouped, and how a start would end. Raises ConfigError only: a setting that cannot be used."""
     facts, found = examine_source(config)
-    verdict = foresee(config, application_name=APPLICATION_NAME)
+    verdict = foresee(config, application_name=APPLICATION_NAME).verdict
     broker = examine_broker(config, facts)
     answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
     sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)
@@ -55,6 +55,7 @@ def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
         admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
         cluster = admin.broker_facts(timeout_s=BROKER_TIMEOUT_S)
         topics = admin.describe([want.spec.topic for want in wants], timeout_s=BROKER_TIMEOUT_S)
+        topics |= describe_internal(admin)
     except ConfigError:
         raise
     except TailraceError as error:

@@ -11,14 +11,14 @@ from typing import Final
 from cdc.config.outboxcheck import literal_pattern
 from cdc.config.settings import Config
 from cdc.doctor.facts import OutboxFacts, RoleFacts, SourceFacts, TableRights
-from cdc.errors import TailraceError
 from cdc.replication.blockers import blockers
 from cdc.replication.catalog import reading, source_identity, tables_matching, wal_settings
-from cdc.replication.connect import Connection, connect, connect_replication
+from cdc.replication.connect import Connection, connect
 from cdc.replication.pressure import failover_facts
 from cdc.replication.publication import publication_facts
 from cdc.replication.slot import slot_facts
 from cdc.replication.table import SourceTable
+from cdc.startup.facts import replication_error
 
 APPLICATION_NAME: Final = "cdc doctor"
 
@@ -86,7 +86,7 @@ def gather(config: Config) -> SourceFacts:
             senders_used=used[1],
             role=role,
             pooled=pooled,
-            replication_error=_replication_error(config),
+            replication_error=replication_error(config),
             slot=slot,
             publication=publication_facts(connection, config.publication),
             tables=tuple(tables),
@@ -140,12 +140,3 @@ def _role(connection: Connection) -> tuple[RoleFacts, bool]:
     name, superuser, replication, can_create, pid = row
     role = RoleFacts(name=name, superuser=superuser, replication=replication or superuser, can_create=can_create)
     return role, connection.info.backend_pid != pid
-
-
-def _replication_error(config: Config) -> TailraceError | None:
-    """Open a replication connection and close it: pg_hba, rights and poolers show only that way."""
-    try:
-        connect_replication(config.source.dsn, application_name=APPLICATION_NAME).close()
-    except TailraceError as error:
-        return error
-    return None

@@ -20,8 +20,11 @@ from cdc.replication.publication import create_statement, to_add, unfit
 from cdc.replication.table import SourceTable
 
 
-def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding] = ()) -> str:
-    """The whole script. `facts` is None when the source cannot be reached; `findings` are what the doctor said."""
+def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding] = (), *, repair: str = "") -> str:
+    """The whole script. `facts` is None when the source cannot be reached; `findings` are what the doctor said.
+
+    `repair` is the command that a start asks for first: then no slot is created here, which would hide what is lost.
+    """
     role, database = _names(config, facts)
     tables = [] if facts is None else facts.published
     parts = [
@@ -33,7 +36,7 @@ def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding
         _decisions(findings),
         _publication(config, tables, facts),
         "commit;",
-        _slot(config.slot),
+        _slot(config, repair),
         _tail(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -135,11 +138,15 @@ def _publication(config: Config, tables: Sequence[SourceTable], facts: SourceFac
     return "\n".join(("-- What is published.", *statements)) if statements else ""
 
 
-def _slot(name: str) -> str:
+def _slot(config: Config, repair: str) -> str:
+    name = config.slot
+    if repair:
+        return _comment(f"No slot is created here: the log must be repaired first, which creates it. Run: {repair}")
+    failover = ", failover => true" if config.source.failover else ""
     return "\n".join(
         (
             "-- The slot comes last: PostgreSQL keeps WAL for it from now on, so start capture soon.",
-            f"select pg_catalog.pg_create_logical_replication_slot({literal(name)}, 'pgoutput')",
+            f"select pg_catalog.pg_create_logical_replication_slot({literal(name)}, 'pgoutput'{failover})",
             f"where not exists (select from pg_catalog.pg_replication_slots where slot_name = {literal(name)});",
         )
     )

@@ -17,6 +17,7 @@ _SAME: Final[Mapping[str, frozenset[str]]] = {
     "replication_connection": frozenset({"role_replication", "replication_connection", "max_wal_senders"}),
     "key": frozenset({"key", "tables", "outbox_key"}),
     "topic": frozenset({"topic", "topic_missing", "topic_collision", "replication_factor"}),
+    "replication_factor": frozenset({"replication_factor", "transaction_timeout"}),
     "slot": frozenset({"slot", "max_replication_slots"}),
 }
 

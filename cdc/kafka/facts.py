@@ -17,6 +17,7 @@ LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Hea
 READ_CONFIGS: Final = (
     "cleanup.policy",
     "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
     "message.timestamp.type",
     "delete.retention.ms",
     "segment.ms",

@@ -224,9 +224,13 @@ def _user_options(options: Mapping[str, Secret], *, without: re.Pattern[str]) ->
 
 def patience_s(kafka: Kafka) -> float:
     """How long a producer's caller waits for Kafka: less than the transaction's timeout, so that we give up first."""
+    return transaction_timeout_ms(kafka) / 1000 * 5 / 6
+
+
+def transaction_timeout_ms(kafka: Kafka) -> int:
+    """How long a transaction of capture may last before the broker aborts it, unless tables are copied."""
     given = kafka.options.get("transaction.timeout.ms")
-    timeout_ms = TRANSACTION_TIMEOUT_MS if given is None else _milliseconds("transaction.timeout.ms", given.reveal())
-    return timeout_ms / 1000 * 5 / 6
+    return TRANSACTION_TIMEOUT_MS if given is None else _milliseconds("transaction.timeout.ms", given.reveal())
 
 
 def _milliseconds(option: str, text: str) -> int:

@@ -6,7 +6,8 @@ count keys would move, and another id is not the log our positions belong to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -87,7 +88,11 @@ def message_bytes_max(row_bytes_max: int) -> int:
 def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool = True) -> TopicWant:
     """The topic of a table; `compacted` unless the table has no key."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
-    configs = {**_COMPACTED, **size} if compacted else {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size}
+    configs = (
+        {**_COMPACTED, **_bounded(kafka), **size}
+        if compacted
+        else {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size}
+    )
     return _want(
         TopicKind.DATA if compacted else TopicKind.KEYLESS, topic, kafka, configs, partition_count=kafka.partitions
     )
@@ -147,9 +152,10 @@ def view_log_wants(cuts: str, schemas: str, kafka: Kafka) -> list[TopicWant]:
 
 
 def sink_state_want(topic: str, kafka: Kafka) -> TopicWant:
-    """``<name>.__blocked.<sink>``: what a sink keeps about itself, of which only the newest counts."""
+    """``<name>.__blocked.<sink>``: what a sink keeps about itself, keys of rows too; only the newest counts."""
     configs = {
         **_COMPACTED,
+        **_bounded(kafka),
         "min.compaction.lag.ms": "0",
         "segment.bytes": str(PROGRESS_SEGMENT_BYTES),
         "max.message.bytes": str(CONTROL_BYTES_MAX),
@@ -178,7 +184,7 @@ def check(
     topic = want.spec.topic
     problems = [
         *_check_partitions(want, facts, recorded_partitions),
-        *_check_replication(facts, kafka),
+        *check_replication(facts, kafka),
     ]
     for setting, found in facts.configs.items():
         wanted = want.spec.configs.get(setting)
@@ -218,17 +224,15 @@ def create_command(spec: TopicSpec, kafka: Kafka) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How a setting of an existing topic is compared, and how the wish is said."""
+    """How a setting of an existing topic is compared, and the words for what is wanted."""
 
-    at_least: bool
+    compare: Callable[[int, int], bool] | None
     words: str
 
     def holds(self, found: str, wanted: str) -> bool:
         if found == wanted:
             return True
-        if not self.at_least:
-            return False
-        return _number(found) >= _number(wanted)
+        return self.compare is not None and self.compare(_number(found), _number(wanted))
 
 
 def _number(text: str) -> int:
@@ -236,12 +240,14 @@ def _number(text: str) -> int:
     return 1 << 63 if text == "-1" else int(text)
 
 
-_EXACTLY: Final = _Rule(at_least=False, words="{}")
-_AT_LEAST: Final = _Rule(at_least=True, words="at least {}")
+_EXACTLY: Final = _Rule(compare=None, words="{}")
+_AT_LEAST: Final = _Rule(compare=operator.ge, words="at least {}")
+_AT_MOST: Final = _Rule(compare=operator.le, words="at most {}")
 _RULES: Final[Mapping[str, _Rule]] = {
     "cleanup.policy": _EXACTLY,  # "compact,delete" would lose rows nobody changed
     "max.message.bytes": _AT_LEAST,
     "min.compaction.lag.ms": _AT_LEAST,
+    "max.compaction.lag.ms": _AT_MOST,
     "delete.retention.ms": _AT_LEAST,
     "retention.ms": _AT_LEAST,
     "retention.bytes": _AT_LEAST,
@@ -256,6 +262,16 @@ _COMPACTED: Final[Mapping[str, str]] = {
 # A broker refuses records of a machine whose clock is an hour ahead of its own, unless it writes its own time.
 _BROKERS_TIME: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}
 _DELETED: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "segment.ms": str(SEGMENT_MS)}
+
+
+def _bounded(kafka: Kafka) -> dict[str, str]:
+    """For compacted topics with rows or their keys: what is replaced or deleted leaves them in bounded time.
+
+    Readers are not affected: with or without it a tombstone stays for min.compaction.lag.ms + delete.retention.ms at
+    least. Topics without rows do not need it: progress is compacted all the time, and the cut index is not compacted.
+    """
+    lag_s = kafka.compaction_lag_max_s
+    return {"max.compaction.lag.ms": str(lag_s * 1000)} if lag_s else {}
 
 
 def _want(
@@ -284,17 +300,20 @@ def _check_partitions(want: TopicWant, facts: TopicFacts, recorded_partitions: i
         )
 
 
-def _check_replication(facts: TopicFacts, kafka: Kafka) -> Iterable[Problem]:
-    if facts.replication_factor < REPLICATION_MIN and not kafka.allow_unreplicated:
+def check_replication(facts: TopicFacts, kafka: Kafka) -> Iterable[Problem]:
+    """Too few replicas, also in sync, or an unclean election: losing a broker can lose records."""
+    if facts.replication_factor < REPLICATION_MIN:
+        accepted = "" if kafka.allow_unreplicated else " (or kafka.allow_unreplicated = true)"
         yield Problem(
             topic=facts.topic,
             setting="replication factor",
             found=str(facts.replication_factor),
-            wanted=f"at least {REPLICATION_MIN} (or kafka.allow_unreplicated = true)",
+            wanted=f"at least {REPLICATION_MIN}{accepted}",
             command=f"kafka-reassign-partitions.sh --bootstrap-server {kafka.bootstrap} --execute "
             "--reassignment-json-file <more-replicas.json>",
+            refused=not kafka.allow_unreplicated,
         )
-    elif facts.replication_factor >= REPLICATION_MIN and facts.configs.get("min.insync.replicas") == "1":
+    if facts.replication_factor > 1 and facts.configs.get("min.insync.replicas") == "1":
         yield Problem(
             topic=facts.topic,
             setting="min.insync.replicas",

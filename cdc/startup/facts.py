@@ -7,12 +7,13 @@ neither looks ahead of the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from cdc.config.settings import Config
-from cdc.errors import BrokerError, ConfigError, ProgressDamaged, TailraceError
+from cdc.errors import BrokerError, BrokerRefused, ConfigError, ProgressDamaged, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
+from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.names import data_topic, progress_topic
 from cdc.model.snapshot import SnapshotRecord
@@ -20,6 +21,7 @@ from cdc.model.timeline import Switch
 from cdc.progress.impatient import Impatient
 from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
 from cdc.publish.topic_rules import TopicKind, control_wants
+from cdc.publish.weak_topics import INTERNAL_TOPICS, WeakSetting
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity, reading
 from cdc.replication.connect import Connection, connect, connect_replication
@@ -49,19 +51,28 @@ where c.oid = any(%(oids)s::oid[]) and not pg_has_role(c.relowner, 'usage')
 _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 
 
-def foresee(config: Config, *, application_name: str) -> Verdict:
-    """How `cdc run` would end if it were started now. Raises ConfigError only."""
+class Foresight(NamedTuple):
+    """How `cdc run` would end if it were started now, and weak settings of the topics that exist."""
+
+    verdict: Verdict
+    weak: Sequence[WeakSetting] = ()
+
+
+def foresee(config: Config, *, application_name: str) -> Foresight:
+    """See `Foresight`. Raises ConfigError only."""
     try:
         admin = TopicAdmin(config.kafka, client_id="tailrace-status")
         with (
             connect(config.source.dsn, application_name=application_name) as sql,
             LogReader(config.kafka, client_id="tailrace-status") as reader,
         ):
-            return judge(config, gather(config, sql, reader, admin))
+            facts = gather(config, sql, reader, admin)
+            weak = facts.log.weak(config.kafka) if facts.log is not None else ()
+            return Foresight(judge(config, facts), weak)
     except ConfigError:
         raise
     except TailraceError as error:
-        return Verdict("source", error)
+        return Foresight(Verdict("source", error))
 
 
 def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin) -> StartFacts:
@@ -86,7 +97,7 @@ def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin
         slots_used=used[0],
         tables=tables,
         outbox=outbox,
-        replication_error=None if slot.active_pid is not None else _replication_error(config),
+        replication_error=None if slot.active_pid is not None else replication_error(config),
         publication=publication,
         publishing_refused=_publishing_refused(config, sql, missing(publication, published)),
         slot=slot,
@@ -103,13 +114,15 @@ def _answer_of(
 ) -> tuple[LogFacts | None, TailraceError | None]:
     """What Kafka says, or why it says nothing."""
     try:
-        admin.broker_facts(timeout_s=_ANSWER_S)
-        return _log_facts(config, tables, Impatient(reader, _ANSWER_S), admin), None
+        brokers = admin.broker_facts(timeout_s=_ANSWER_S)
+        return _log_facts(config, tables, Impatient(reader, _ANSWER_S), admin, brokers), None
     except BrokerError as error:
         return None, error
 
 
-def _log_facts(config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin) -> LogFacts:
+def _log_facts(
+    config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin, brokers: BrokerFacts
+) -> LogFacts:
     name, captured = config.name, [table for table in tables if not table.problem]
     wants = control_wants(name, config.kafka, row_bytes_max=config.capture.row_bytes_max)
     progress = progress_topic(name)
@@ -125,12 +138,27 @@ def _log_facts(config: Config, tables: Sequence[SourceTable], reader: TopicReade
     if restored.progress is None:
         data = [want.spec.topic for want in wants if want.kind in _ROWS and topics[want.spec.topic] is not None]
         filled = filled_topics(reader, data)
-    # The topic of signals holds no position, so it may be made again.
-    wants = [want for want in wants if want.kind is not TopicKind.SIGNALS or topics[want.spec.topic] is not None]
-    return LogFacts(restored=restored, damage=damage, wants=wants, topics=topics, filled=filled)
+    internal = describe_internal(admin)
+    return LogFacts(
+        brokers=brokers,
+        restored=restored,
+        damage=damage,
+        wants=wants,
+        topics=topics,
+        filled=filled,
+        internal=internal,
+    )
 
 
-def _replication_error(config: Config) -> TailraceError | None:
+def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:
+    """Kafka's own topics; nothing where our user may not describe them."""
+    try:
+        return admin.describe(INTERNAL_TOPICS)
+    except BrokerRefused:
+        return {}
+
+
+def replication_error(config: Config) -> TailraceError | None:
     """Open a replication connection and close it: pg_hba, rights and poolers show only that way."""
     try:
         connect_replication(config.source.dsn, application_name="cdc").close()

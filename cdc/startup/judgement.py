@@ -10,15 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from cdc.config.settings import Config
+from cdc.config.settings import Config, Kafka
 from cdc.errors import SourceRefused, TailraceError
-from cdc.kafka.facts import TopicFacts
+from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.state import State
 from cdc.model.timeline import Switch
 from cdc.progress.restore import Restored
 from cdc.publish.topic_rules import TopicWant
 from cdc.publish.topics import refuse_missing, refuse_unfit_topics
+from cdc.publish.weak_topics import WeakSetting, weak_settings
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.publication import (
     PublicationFacts,
@@ -39,18 +40,26 @@ class LogFacts:
     """What a start reads of Kafka.
 
     Attributes:
+        brokers: the cluster.
         restored: the recorded position and identity.
         damage: why they cannot be read; None when they can.
         wants: every topic a start would check or create.
         topics: each of them as it is, None for one that does not exist.
         filled: topics with records, asked only while there is no recorded position.
+        internal: Kafka's own topics; without those that may not be described.
     """
 
+    brokers: BrokerFacts
     restored: Restored
     damage: TailraceError | None
     wants: Sequence[TopicWant]
     topics: Mapping[str, TopicFacts | None]
     filled: Sequence[str] = ()
+    internal: Mapping[str, TopicFacts | None] = field(default_factory=dict)
+
+    def weak(self, kafka: Kafka, made: Mapping[str, TopicFacts | None] | None = None) -> list[WeakSetting]:
+        """Weak settings of the topics that exist; `made` are those that a start has created since."""
+        return weak_settings(self.wants, {**self.topics, **self.internal, **(made or {})}, kafka)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +215,12 @@ def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
     )
 
 
+def _brokers(config: Config, facts: StartFacts) -> TailraceError | None:
+    log = _log(facts)
+    creates = any(log.topics.get(want.spec.topic) is None for want in log.wants)
+    return rules.brokers_unfit(config.kafka, log.brokers, creates=creates)
+
+
 def _topics(config: Config, facts: StartFacts) -> TailraceError | None:
     log, kafka = _log(facts), config.kafka
     identity = log.restored.identity
@@ -272,8 +287,9 @@ _LOG_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("publication", _unpublished),
     ("publication", _publication),
     ("topic", _topics),
+    ("replication_factor", _brokers),
     ("slot", _slot),
+    ("slot", _held),  # before what its reader may change
     ("log", _position),
     ("select", _unreadable),
-    ("slot", _held),
 )

@@ -40,6 +40,7 @@ from cdc.pipeline import Parts, Pipeline
 from cdc.progress.restore import recorded_forms, recorded_outbox, recorded_signals, recorded_snapshots
 from cdc.publish.livekeys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.weak_topics import counted
 from cdc.replication import catalog
 from cdc.replication.connect import Connection, connect, deadline, sever
 from cdc.replication.generated import left_out
@@ -52,7 +53,7 @@ from cdc.replication.watch import CatalogWatch, Watched
 from cdc.startup.audit import following
 from cdc.startup.claim import Claim, Neighbours, claim_log
 from cdc.startup.ddl import catalog_of, ddl_watch
-from cdc.startup.facts import gather
+from cdc.startup.facts import describe_internal, gather
 from cdc.startup.heartbeat import heartbeats
 from cdc.startup.judgement import judge
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
@@ -153,7 +154,8 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         closing.callback(sql.close)
         reader = closing.enter_context(LogReader(config.kafka))
         admin = TopicAdmin(config.kafka)
-        refuse(judge(config, gather(config, sql, reader, admin)).error)  # before anything is made
+        facts = gather(config, sql, reader, admin)
+        refuse(judge(config, facts).error)  # before anything is made
         source = look_at_source(config, sql)
         neighbours = Neighbours(
             server=PostgresServer(config, sql, stop),
@@ -167,6 +169,9 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         restored, position, epoch = claim.restored, claim.position, claim.epoch
         session, publisher, publication = claim.session, claim.publisher, claim.publication
 
+        made = {**claim.data, **describe_internal(admin)}  # the first transaction makes Kafka's own
+        weak = facts.log.weak(config.kafka, made) if facts.log is not None else []
+        status.topics.topics_checked([one.document for one in weak], counted(weak))
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
         accounts.begin([*claim.data, schema_topic(config.name)])

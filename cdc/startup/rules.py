@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from cdc.config.settings import Config
-from cdc.errors import ProgressDamaged, SourceDiverged, SourceGap, SourceRefused, TailraceError
+from cdc.config.settings import Config, Kafka
+from cdc.errors import BrokerRefused, ProgressDamaged, SourceDiverged, SourceGap, SourceRefused, TailraceError
+from cdc.kafka.facts import BrokerFacts
+from cdc.kafka.options import transaction_timeout_ms
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
 from cdc.model.failover import FAILOVER_SINCE
@@ -233,10 +235,29 @@ def orphans(name: str, filled: Sequence[str]) -> TailraceError | None:
     return ProgressDamaged(
         f"topic {progress_topic(name)!r} holds no position, but {which} records: the progress topic was deleted, "
         "or another program writes there",
-        hint="set another `name`: capture then starts from scratch, with its own slot and topics",
+        hint="set another `name`: capture then starts from scratch, with its own slot and topics. Then drop the old "
+        "slot (cdc slot list), or PostgreSQL keeps WAL for it",
         command=f'name = "{name[:36]}_2"',
         topic=filled[0],
     )
+
+
+def brokers_unfit(kafka: Kafka, brokers: BrokerFacts, *, creates: bool) -> TailraceError | None:
+    """The cluster cannot hold topics that a start `creates`, or ends transactions too early."""
+    if creates and kafka.replication_factor > brokers.broker_count:
+        return BrokerRefused(
+            f"topics cannot be created with kafka.replication_factor = {kafka.replication_factor}: the cluster has "
+            f"{brokers.broker_count} broker{'s' if brokers.broker_count != 1 else ''}",
+            hint="set kafka.replication_factor to at most the number of brokers, with kafka.allow_unreplicated below 3",
+            command=f"kafka.replication_factor = {brokers.broker_count}",
+        )
+    longest, needed = brokers.configs.get("transaction.max.timeout.ms", ""), transaction_timeout_ms(kafka)
+    if longest.isdigit() and int(longest) < needed:
+        return BrokerRefused(
+            f"transaction.max.timeout.ms of the brokers is {longest}, capture needs {needed}",
+            hint="raise it on the brokers, or lower kafka.options.transaction.timeout.ms",
+        )
+    return None
 
 
 def _slot_gap(slot: SlotFacts, what: str, known_to: Lsn | None, wal_end: WalEnd) -> SourceGap:

@@ -119,6 +119,12 @@ class Metrics:
             "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry
         )
 
+        self.weak_topics = Gauge(
+            "cdc_topic_setting_findings",
+            "Topics with a setting that weakens durability, tombstones or erasure, by setting, as of the last start",
+            ["setting"],
+            registry=registry,
+        )
         self._add_outbox(registry)
         self._add_snapshots(registry)
         self._add_signals(registry)

@@ -25,6 +25,7 @@ from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outboxstatus import OutboxStatus
 from cdc.telemetry.signalstatus import SignalStatus
+from cdc.telemetry.topicstatus import TopicStatus
 from cdc.telemetry.walstatus import WalStatus
 
 SNAPSHOT_STATES: Final = ("waiting", "reading", "sweeping", "paused", "stopped", "complete")
@@ -64,6 +65,7 @@ class Status:
         self.audit = AuditStatus(metrics)
         self.outbox = OutboxStatus(metrics)
         self.signals = SignalStatus(metrics)
+        self.topics = TopicStatus(metrics)
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -338,6 +340,7 @@ class Status:
                 ],
                 "snapshots": snapshots,
                 "signals": self.signals.document,
+                "weak_topics": self.topics.document,
                 "audit": self.audit.document,
                 "outbox": self.outbox.document,
             }

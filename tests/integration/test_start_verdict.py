@@ -171,6 +171,15 @@ def topics_by_hand_missing(scene: Scene) -> None:
     scene.sections = {"kafka": {"create_topics": False}}
 
 
+def more_replicas_than_brokers(scene: Scene) -> None:
+    scene.sections = {"kafka": {"replication_factor": 3}}
+
+
+def signals_by_hand_missing(scene: Scene) -> None:
+    signals_topic_deleted(scene)
+    scene.sections = {"kafka": {"create_topics": False}}
+
+
 def publication_dropped(scene: Scene) -> None:
     scene.once()
     scene.site.sql(f"drop publication {scene.site.slot}")
@@ -251,6 +260,8 @@ WORLDS: Final[tuple[tuple[Callable[[Scene], None], str, str], ...]] = (
     (partitions_added, "MISCONFIGURED", ""),
     (topic_of_another_policy, "MISCONFIGURED", "cleanup.policy=compact"),
     (topics_by_hand_missing, "MISCONFIGURED", "kafka-topics.sh"),
+    (signals_by_hand_missing, "MISCONFIGURED", "kafka-topics.sh"),
+    (more_replicas_than_brokers, "MISCONFIGURED", "kafka.replication_factor = 1"),
     (publication_dropped, "GAP", _REPAIR),
     (publication_made_again, "GAP", _REPAIR),
     (table_taken_out, "GAP", _REPAIR),
@@ -349,6 +360,10 @@ def assert_said_and_done(scene: Scene, capsys: pytest.CaptureFixture[str], state
     assert doctor["ok"] is not stops
     assert (next_start is None) == (not state)
     if said["command"] == _REPAIR:
+        assert run(["doctor", "--sql", "-c", config]) == 0
+        script = capsys.readouterr().out
+        assert "create_logical_replication_slot" not in script
+        assert _REPAIR in script
         assert not any("create_logical_replication_slot" in one or "create publication" in one for one in proposed)
     if next_start is not None:
         same = ("state", "state"), ("why", "message"), ("hint", "hint"), ("command", "command")

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from cdc.errors import BrokerUnreachable, ProgressDamaged, SourceRefused
-from cdc.kafka.facts import TopicFacts
+from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.progress import Identity, Progress
 from cdc.model.state import State
@@ -56,7 +56,8 @@ RESTORED: Final = Restored(
 SLOT: Final = SlotFacts(
     name="cdc_shop", plugin="pgoutput", database="shop", confirmed_flush_lsn=Lsn(0x1000), wal_status="reserved"
 )
-LOG: Final = LogFacts(restored=RESTORED, damage=None, wants=WANTS, topics=TOPICS)
+BROKERS: Final = BrokerFacts(cluster_id="c", broker_count=3, configs={"transaction.max.timeout.ms": "900000"})
+LOG: Final = LogFacts(brokers=BROKERS, restored=RESTORED, damage=None, wants=WANTS, topics=TOPICS)
 FACTS: Final = StartFacts(
     identity=SourceIdentity("7", 1, False, "shop", 5, 180006),
     settings=SETTINGS,
@@ -70,11 +71,12 @@ FACTS: Final = StartFacts(
     log=LOG,
 )
 NO_SLOT: Final = SlotFacts(name="cdc_shop", exists=False, slot_type="")
+NOTHING: Final = replace(LOG, restored=Restored(None, None, {}, Lsn(0), None), topics=dict.fromkeys(TOPICS))
 FIRST: Final = replace(
     FACTS,
     slot=NO_SLOT,
     publication=None,
-    log=replace(LOG, restored=Restored(None, None, {}, Lsn(0), None), topics=dict.fromkeys(TOPICS)),
+    log=NOTHING,
 )
 
 
@@ -131,6 +133,8 @@ def test_damage_that_a_repair_levels_is_named_with_its_command(facts: StartFacts
         (replace(FACTS, tables=()), "no table"),
         (replace(FIRST, settings={**SETTINGS, "max_replication_slots": "1"}), "all 1 replication slots are in use"),
         (replace(FIRST, slot=replace(SLOT, plugin="test_decoding")), "test_decoding"),
+        (replace(FIRST, log=replace(NOTHING, brokers=replace(BROKERS, broker_count=1))), "has 1 broker"),
+        (replace(FACTS, log=log(brokers=replace(BROKERS, configs={"transaction.max.timeout.ms": "9000"}))), "is 9000"),
         (replace(FIRST, slot=replace(SLOT, database="other")), "other"),
         (replace(FIRST, slot=replace(SLOT, invalidation="wal_removed")), "nothing was captured from it"),
         (replace(FIRST, publishing_refused={"": "role 'r' has no CREATE"}), "role 'r' has no CREATE"),

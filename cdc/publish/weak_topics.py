@@ -1,0 +1,121 @@
+"""Finds settings of existing topics that weaken what the log promises: durability, tombstones, erasure. Pure.
+
+A start goes on with them; the operator is told by log, status, doctor and metric. Settings that a start refuses are
+`cdc.publish.topics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdc.config.settings import Kafka
+from cdc.kafka.facts import TopicFacts
+from cdc.publish.topic_rules import Problem, TopicWant, check, check_replication
+
+INTERNAL_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
+"""Kafka's own: without the first no transaction can end, without the second sinks do not know where they are."""
+COMMANDS_SHOWN: Final = 5
+
+SETTINGS: Final = (
+    "replication factor",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "retention.ms",
+    "retention.bytes",
+    "internal replication factor",
+    "internal min.insync.replicas",
+    "internal unclean.leader.election.enable",
+)
+"""Every setting that can be weak; the values of the metric's label are `label_of` of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakSetting:
+    """One setting that is too weak in the same way for some topics.
+
+    Attributes:
+        topics: by name.
+        commands: one for each of them, as far as a command can change it.
+    """
+
+    setting: str
+    found: str
+    wanted: str
+    topics: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = f"topic {self.topics[0]!r}"
+        if len(self.topics) > 1:
+            what = f"{len(self.topics)} topics ({self.topics[0]!r}, ...)"
+        return f"{what}: {self.setting.removeprefix('internal ')} is {self.found}, must be {self.wanted}"
+
+    @property
+    def command(self) -> str:
+        """The first few commands, a line each."""
+        return "\n".join(dict.fromkeys(self.commands[:COMMANDS_SHOWN]))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For /status and logs."""
+        return {
+            "setting": self.setting,
+            "found": self.found,
+            "wanted": self.wanted,
+            "topics": len(self.topics),
+            "topic": self.topics[0],
+            "command": self.commands[0],
+        }
+
+
+def weak_settings(
+    wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], kafka: Kafka
+) -> list[WeakSetting]:
+    """Of `wants` and of INTERNAL_TOPICS, as far as they are in `topics`; one entry for the same weakness of many."""
+    found: dict[tuple[str, str, str], list[Problem]] = {}
+    for setting, problem in (*_ours(wants, topics, kafka), *_internal(topics, kafka)):
+        found.setdefault((setting, problem.found, problem.wanted), []).append(problem)
+    return [
+        WeakSetting(
+            setting=setting,
+            found=value,
+            wanted=wanted,
+            topics=tuple(problem.topic for problem in problems),
+            commands=tuple(problem.command for problem in problems),
+        )
+        for (setting, value, wanted), problems in found.items()
+    ]
+
+
+def label_of(setting: str) -> str:
+    """A setting as a value of the metric's label."""
+    return setting.replace(".", "_").replace(" ", "_")
+
+
+def counted(weak: Iterable[WeakSetting]) -> dict[str, int]:
+    """Topics by label; 0 for a setting that is nowhere weak."""
+    counts = {label_of(setting): 0 for setting in SETTINGS}
+    for one in weak:
+        counts[label_of(one.setting)] += len(one.topics)
+    return counts
+
+
+def _ours(
+    wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], kafka: Kafka
+) -> Iterator[tuple[str, Problem]]:
+    for want in wants:
+        facts = topics.get(want.spec.topic)
+        if facts is not None:
+            yield from ((one.setting, one) for one in check(want, facts, kafka=kafka) if not one.refused)
+
+
+def _internal(topics: Mapping[str, TopicFacts | None], kafka: Kafka) -> Iterator[tuple[str, Problem]]:
+    for name in INTERNAL_TOPICS:
+        facts = topics.get(name)
+        if facts is not None:
+            yield from ((f"internal {one.setting}", one) for one in check_replication(facts, kafka))
