@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
+.PHONY: help broker-cycles sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,9 @@ sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRA
 
 sink-nemesis: setup ## ten minutes of random faults of everything under a search sink, then `cdc verify`
 	TAILRACE_NEMESIS_S=$${TAILRACE_NEMESIS_S:-600} $(PYTEST) -s tests/faults/test_sink_nemesis.py
+
+broker-cycles: setup ## 30 first starts and 30 restarts of Kafka under capture, cache, search and lake; how long each took
+	TAILRACE_BROKER_CYCLES=$${TAILRACE_BROKER_CYCLES:-30} $(PYTEST) -s --timeout 14400 tests/faults/test_broker_cycles.py
 
 outbox-storm: setup ## five minutes of kill -9 of a service and of capture, and rollbacks; its events once, in order
 	TAILRACE_STORM_S=$${TAILRACE_STORM_S:-300} $(PYTEST) -s --timeout 1800 tests/faults/test_outbox_storm.py

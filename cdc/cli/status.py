@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cdc.cli import output, statustext
+from cdc.cli import output, sinklines, statustext
 from cdc.cli.options import config_option, configuration, json_option
 from cdc.clock import Clock, SystemClock
 
@@ -27,10 +27,10 @@ _SECOND_LOOK_S: Final = 1.0
 @config_option
 @json_option
 def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
-    """Show state, position, lag, flow and the slot.
+    """Show state, position, lag, flow, the slot and the sinks.
 
     Asks the daemon (http.listen), PostgreSQL and Kafka, and shows what those that answer say. Exit code 3 when a
-    person must act, also when the daemon is down but could not start; 1 when nothing answers.
+    person must act, also when the daemon is down but could not start; 1 when nothing answers or a sink is not alive.
     """
     from cdc.outlook import Observer
 
@@ -48,8 +48,8 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     if as_json:
         output.show_json(found)
     else:
-        output.show_table(statustext.lines(found))
-    return statustext.exit_code(found)
+        output.show_table(sinklines.with_sinks(statustext.lines(found), found))
+    return sinklines.exit_code(statustext.exit_code(found), found)
 
 
 class _Looks:
@@ -73,7 +73,8 @@ class _Looks:
         moment = statustext.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
         self._before = view
         ending = outlook(view.source, view.log, publication=self._config.publication)
-        return statustext.document(self._config, view, moment, ending)
+        found = statustext.document(self._config, view, moment, ending)
+        return {**found, "sinks": sinklines.sinks_of(self._config, view.daemon)}
 
 
 def _wal_rate(before: View | None, now: View) -> float | None:
@@ -93,16 +94,18 @@ def _watch(looks: _Looks, clock: Clock, *, as_json: bool) -> int:
                 if as_json:
                     click.echo(json.dumps(found, ensure_ascii=False))
                 else:
-                    output.show_table(statustext.lines(found))
+                    output.show_table(sinklines.with_sinks(statustext.lines(found), found))
                 clock.wait(never, _WATCH_S)
                 found = looks.take()
         from rich.live import Live
 
-        with Live(statustext.lines(found), console=output.console(), auto_refresh=False) as live:
+        with Live(
+            sinklines.with_sinks(statustext.lines(found), found), console=output.console(), auto_refresh=False
+        ) as live:
             live.refresh()
             while True:
                 clock.wait(never, _WATCH_S)
                 found = looks.take()
-                live.update(statustext.lines(found), refresh=True)
+                live.update(sinklines.with_sinks(statustext.lines(found), found), refresh=True)
     except KeyboardInterrupt:
-        return statustext.exit_code(found)
+        return sinklines.exit_code(statustext.exit_code(found), found)
