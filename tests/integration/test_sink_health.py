@@ -1,4 +1,4 @@
-"""What `cdc run --with-sinks`, `cdc sink status` and `cdc status` say of a sink that works, waits, is frozen or dead."""
+"""What commands and pages say of a sink that works, waits, is frozen or is dead: `cdc run --with-sinks`."""
 
 from __future__ import annotations
 
