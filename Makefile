@@ -88,6 +88,9 @@ sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRA
 sink-nemesis: setup ## ten minutes of random faults of everything under a search sink, then `cdc verify`
 	TAILRACE_NEMESIS_S=$${TAILRACE_NEMESIS_S:-600} $(PYTEST) -s tests/faults/test_sink_nemesis.py
 
+broker-cycles: setup ## 30 first starts and 30 restarts of Kafka under capture, cache, search and lake; how long each took
+	TAILRACE_BROKER_CYCLES=$${TAILRACE_BROKER_CYCLES:-30} $(PYTEST) -s --timeout 14400 tests/faults/test_broker_cycles.py
+
 outbox-storm: setup ## five minutes of kill -9 of a service and of capture, and rollbacks; its events once, in order
 	TAILRACE_STORM_S=$${TAILRACE_STORM_S:-300} $(PYTEST) -s --timeout 1800 tests/faults/test_outbox_storm.py
 

@@ -24,6 +24,7 @@ from cdc.daemon import Daemon
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
 from cdc.reach import Look, Reach, Sight
+from cdc.sinkheartbeat import heartbeats
 from cdc.startup.protocol import start
 from cdc.startup.walguard import WalGuard
 from cdc.supervisor import Launch, Supervisor
@@ -34,6 +35,7 @@ from cdc.telemetry.exposition import report_broken_threads
 from cdc.telemetry.metrics import Metrics, SinkMetrics
 from cdc.telemetry.sinkstatus import SinkStatus
 from cdc.telemetry.status import Status
+from cdc.telemetry.supervised import WithSinks
 from cdc.web.server import Rendered, Reported, WebServer
 from cdc.web.wait import WaitRoute
 
@@ -77,9 +79,14 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
         sights = {name: sink_sight(config, name, closing) for name in config.sinks}
-        _serve(config.http.listen, (status, metrics), sights, clock, closing)
-        if sinks is not None:
-            supervisor = closing.enter_context(Supervisor(config.sinks, sinks, clock))
+        report: tuple[Reported, Rendered] = (status, metrics)
+        supervisor = None if sinks is None else Supervisor(config.sinks, sinks, clock)
+        if supervisor is not None:
+            both = WithSinks(status, metrics, supervisor.views, ready_needs_sinks=config.http.ready_needs_sinks)
+            report = (both, both)
+        _serve(config.http.listen, report, sights, clock, closing)
+        if supervisor is not None:
+            closing.enter_context(supervisor)
             leaving.last = supervisor.close
         guard = WalGuard(config, clock, status)
         guard.start()
@@ -132,12 +139,19 @@ def check_lake_views(
 
 
 def run_sink(
-    config: Config, name: str, progress: Progress, *, master: str | None = None, until_eof: bool = False
+    config: Config,
+    name: str,
+    progress: Progress,
+    *,
+    master: str | None = None,
+    until_eof: bool = False,
+    report_fd: int | None = None,
 ) -> None:
     """Run a warehouse sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
 
     `master` is a Spark master in place of the configured one. With `until_eof` the end of the standard input is a
-    signal too: the sink ends with whoever holds the other side.
+    signal too: the sink ends with the process that holds the other side. Reports go to `report_fd`, see
+    `cdc.sinkheartbeat`.
     """
     config = _with_master(config, name, master)
     settings = lake_of(config, name)
@@ -154,6 +168,7 @@ def run_sink(
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         _serve(settings.listen, (status, metrics), {name: sink_look(settings)}, clock, closing, f"sinks.{name}.listen")
+        closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
         closing.callback(leaving.is_over)
         Daemon(
             lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
@@ -165,7 +180,13 @@ def run_sink(
 
 
 def run_applied(
-    config: Config, name: str, *, until_eof: bool = False, replay: Replay | None = None, instance: str = ""
+    config: Config,
+    name: str,
+    *,
+    until_eof: bool = False,
+    replay: Replay | None = None,
+    instance: str = "",
+    report_fd: int | None = None,
 ) -> None:
     """As `run_sink`, for a sink that applies one key at a time. `instance`: its name in the group over restarts."""
     from cdc.appliers import replayed, start_applied
@@ -184,6 +205,7 @@ def run_applied(
     with ExitStack() as closing:
         sights = {name: sink_sight(config, name, closing)}
         _serve(settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen")
+        closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker=instance, report_fd=report_fd))
         closing.callback(leaving.is_over)
         Daemon(
             lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),

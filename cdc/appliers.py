@@ -35,6 +35,7 @@ from sinks.runner import SinkRunner
 from sinks.runnerparts import RunnerParts, Starts
 from sinks.schemabook import SchemaBook
 from sinks.statetopic import StateTopic
+from sinks.tablematch import TableCheck
 from sinks.unowned import Unowned
 
 WATCH_S: Final = 60.0
@@ -110,6 +111,7 @@ def start_applied(
                 observer=observer,
                 watch_s=watch_s,
                 unowned=unowned,
+                tables=TableCheck(name, settings.tables, schemas, observer, clock),
                 starts=None if replay is None else starts_of(reader, config.name, replay.start),
                 closing=closing.pop_all(),
             )

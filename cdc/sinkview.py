@@ -1,4 +1,4 @@
-"""A look at sinks from outside: how far the group of each is, who is in it, whether it is paused. Changes nothing."""
+"""Reads the state of sinks from Kafka: offsets, group members, pauses, and the reports of workers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, Final
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
 from cdc.config.sinks import view_lakes
-from cdc.errors import TopicMismatch
+from cdc.errors import BrokerError, TopicMismatch
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.groupoffsets import GroupAdmin, GroupOffsets
 from cdc.lsn import Lsn
 from cdc.model.names import sink_group, sink_state_topic
+from cdc.model.sinkreport import UNKNOWN, Evidence, decode, evidence, is_report, needs_operator
+from cdc.model.state import State
 from sinks.claim import busy_with
 from sinks.contract import Place
 from sinks.control import PAUSE_KEY, holds, is_control
@@ -26,10 +28,11 @@ _TIMES: Final = 8  # partitions whose next record is read to tell its age
 
 @dataclass(frozen=True, slots=True)
 class AppliedView:
-    """What is seen of a sink that applies one key at a time.
+    """What is known of a sink that applies one key at a time.
 
     Attributes:
-        members: processes in its group now.
+        evidence: what its workers reported, and how long ago.
+        members: processes in its group; a worker that died stays in it until its session ends, 45 s by default.
         positions: what is committed, of the partitions that it keeps.
         lag_records: offsets to the ends, control records among them; partitions never committed from their beginning.
         lag_seconds: age of the oldest record that is not applied; None while nothing is committed.
@@ -37,6 +40,7 @@ class AppliedView:
         busy: what is done to it as a whole, by whom and since when, as a rebuild; empty: nothing.
     """
 
+    evidence: Evidence
     members: int
     positions: Mapping[Place, int]
     lag_records: int
@@ -47,17 +51,19 @@ class AppliedView:
 
     @property
     def state(self) -> str:
-        """RUNNING, CATCHING_UP, PAUSED or STOPPED, as far as it shows from outside."""
-        if self.paused:
+        """What its workers reported lately, or PAUSED; STOPPED without a worker, UNKNOWN without any report."""
+        state = self.evidence.state
+        if self.paused and not needs_operator(state):
             return "PAUSED"
-        if not self.members:
-            return "STOPPED"
-        return "CATCHING_UP" if self.lag_seconds is None or self.lag_seconds > _BEHIND_S else "RUNNING"
+        if state == State.RUNNING and (self.lag_seconds is None or self.lag_seconds > _BEHIND_S):
+            return State.CATCHING_UP.value
+        return state
 
     def document(self) -> dict[str, Any]:
         """For --json."""
         return {
             "state": self.state,
+            **reported(self.evidence),
             "members": self.members,
             "partitions": len(self.positions),
             "lag_records": self.lag_records,
@@ -69,6 +75,18 @@ class AppliedView:
 
 
 _BEHIND_S: Final = 30.0
+
+
+def reported(evidence: Evidence) -> dict[str, Any]:
+    """For --json: what the workers of a sink say."""
+    report = evidence.report
+    return {
+        "reason": report.reason if report else "",
+        "workers": evidence.workers,
+        "heartbeat_age_seconds": None if evidence.age_s is None else round(evidence.age_s, 1),
+        "ended": report.ended if report else None,
+        "error": report.error if report else None,
+    }
 
 
 class SinkViewer:
@@ -96,8 +114,10 @@ class SinkViewer:
         at = {place: committed.get(place, low) for place, (low, _) in ends.items()}
         behind = {place: offset for place, offset in at.items() if offset < ends[place][1]}
         control = self._control(name)
+        members = len(self._groups.members(group))
         return AppliedView(
-            members=len(self._groups.members(group)),
+            evidence=self._evidence(control, members),
+            members=members,
             positions=committed,
             lag_records=sum(ends[place][1] - offset for place, offset in behind.items()),
             lag_seconds=self._age_s(behind, ends) if committed or not behind else None,
@@ -105,6 +125,14 @@ class SinkViewer:
             paused=holds(control.get(PAUSE_KEY), self._clock) is not None,
             busy=busy_with(control.items(), self._clock.wall_s() * 1000),
         )
+
+    def evidence(self, name: str) -> Evidence:
+        """What the workers of a sink of any kind reported."""
+        return self._evidence(self._control(name), 0)
+
+    def _evidence(self, control: Mapping[bytes, bytes], members: int) -> Evidence:
+        reports = [decode(value) for key, value in control.items() if is_report(key)]
+        return evidence([one for one in reports if one is not None], self._clock.wall_s() * 1000, members=members)
 
     def busy(self, name: str) -> str:
         """See `AppliedView.busy`."""
@@ -160,18 +188,27 @@ class SinkViewer:
 
 
 def looked(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every sink of the configuration, by name; `lake` says what is seen of one that takes whole cuts."""
+    """Every sink of the configuration, by name; `lake` reads what a warehouse has published."""
     found: list[dict[str, Any]] = []
     viewer: SinkViewer | None = None
     try:
         for name, settings in sorted(config.sinks.items()):
-            if isinstance(settings, Warehouse):
-                found.append({"name": name, "kind": "warehouse", **lake(settings)})
-                continue
             viewer = viewer or SinkViewer(config, clock)
+            if isinstance(settings, Warehouse):
+                found.append({"name": name, "kind": "warehouse", **_worker(viewer, name), **lake(settings)})
+                continue
             kind = str(type(settings).__struct_config__.tag)
             found.append({"name": name, "kind": kind, **viewer.applied(name, settings).document()})
     finally:
         if viewer is not None:
             viewer.close()
     return found
+
+
+def _worker(viewer: SinkViewer, name: str) -> dict[str, Any]:
+    """Of a warehouse, whose files can be read while Kafka is away."""
+    try:
+        known = viewer.evidence(name)
+    except BrokerError as error:
+        return {"state": UNKNOWN, "reason": f"Kafka: {error.message}", "workers": None, "heartbeat_age_seconds": None}
+    return {"state": known.state, **reported(known)}

@@ -1,4 +1,4 @@
-"""Who is told how a sink of one key at a time gets on; `cdc.telemetry.appliedstatus.AppliedStatus` is one."""
+"""The contract for observing a runner; `cdc.telemetry.appliedstatus.AppliedStatus` implements it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class Lag(NamedTuple):
 class RunnerObserver(Protocol):
     """Told by the runner's thread, for metrics and status. Must not block or raise."""
 
+    def turned(self) -> None:
+        """A turn of the runner's loop begins."""
+
     def applied(self, keys: int, records: int) -> None:
         """So many keys took the newest of so many records."""
 
@@ -48,7 +51,10 @@ class RunnerObserver(Protocol):
 
 
 class Unobserved:
-    """Nobody is told."""
+    """Ignores everything."""
+
+    def turned(self) -> None:
+        """See `RunnerObserver`."""
 
     def applied(self, keys: int, records: int) -> None:
         """See `RunnerObserver`."""

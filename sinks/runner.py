@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from cdc.errors import BrokerUnreachable, SinkUnreachable, TailraceError, TopicMissing
 from cdc.kafka.facts import TopicFacts
@@ -32,7 +32,7 @@ from sinks.lanes import Lane, Lanes, Pace, crowded
 from sinks.marks import made_again, metadata, start_offset, window_of
 from sinks.partitions import Partition, lag_of, uncommitted
 from sinks.pool import Answer, Pool
-from sinks.runnerparts import Group, RunnerParts
+from sinks.runnerparts import Away, Group, RunnerParts
 
 COMMIT_EVERY_S: Final = 0.1  # a reader waits on it: p99 of commit to visible is to stay below 300 ms
 COMMIT_AGAIN_S: Final = 60.0  # says that the sink is awake, see `sinks.marks`
@@ -44,13 +44,6 @@ _SPAN_AGAIN: Final = SPAN_MAX * 3 // 4
 _BUSY_S: Final = 0.005
 _IDLE_S: Final = 0.1
 _BEHIND: Final = Outcome(Verdict.REFUSED, "behind", "an earlier record of the key is parked")
-
-
-class _Away(NamedTuple):
-    """The store did not answer; it is asked again at `at_s`."""
-
-    at_s: float
-    error: SinkUnreachable
 
 
 class SinkRunner:
@@ -69,7 +62,7 @@ class SinkRunner:
         self._prepared: set[tuple[str, str]] = set()
         self._subscribed: set[str] = set()
         self._retries: list[Parked] = []
-        self._away: _Away | None = None
+        self._away: Away | None = None
         self._failures = 0
         self._pause: str | None = None
         self._said: tuple[str, str] | None = None  # which pause, and as which member
@@ -109,6 +102,7 @@ class SinkRunner:
     def step(self) -> None:
         """One turn of the loop."""
         group = self._joined()
+        self._parts.observer.turned()
         self._look()
         self._take_in(group.poll(self._wait_s()))  # 1
         self._collect(self._pool.collect())  # 2
@@ -201,6 +195,8 @@ class SinkRunner:
     def _watch(self) -> None:
         parts = self._parts
         parts.schemas.look()
+        if parts.tables is not None:
+            parts.tables.look()
         wanted = set(parts.schemas.tables())
         if wanted - self._subscribed:
             self._joined().subscribe(sorted(wanted))
@@ -286,7 +282,7 @@ class SinkRunner:
             self._lanes.again(lane, now_s, counts=False)
         if self._away is None:
             self._failures += 1
-            self._away = _Away(now_s + growing_pause(self._failures), error)
+            self._away = Away(now_s + growing_pause(self._failures), error)
             self._pace.overloaded()
             self._parts.observer.waits("store", error)
 
@@ -338,7 +334,7 @@ class SinkRunner:
             kept = self._parts.target.positions()
         except SinkUnreachable as error:
             self._failures += 1
-            self._away = _Away(now_s + growing_pause(self._failures), error)
+            self._away = Away(now_s + growing_pause(self._failures), error)
             return
         self._away = None
         if kept is not None:

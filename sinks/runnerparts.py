@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied
+from cdc.errors import SinkUnreachable
 from cdc.kafka.facts import TopicFacts
 from cdc.kafka.group import Polled
 from sinks.contract import DeadLetters, Place, Target
@@ -16,10 +17,18 @@ from sinks.lanes import Bounds
 from sinks.marks import Why
 from sinks.observer import RunnerObserver, Unobserved
 from sinks.schemabook import SchemaSource
+from sinks.tablematch import TableCheck
 from sinks.unowned import Unowned
 
 Starts: TypeAlias = Callable[[Sequence[Place]], Mapping[Place, int]]
 """Where partitions are read from that nobody has committed; one that is missing from its beginning."""
+
+
+class Away(NamedTuple):
+    """The store did not answer; it is asked again at `at_s`."""
+
+    at_s: float
+    error: SinkUnreachable
 
 
 class Group(Protocol):
@@ -65,7 +74,7 @@ class RunnerParts:
     """What a runner is made of. `closing` closes what was opened for it.
 
     Every `watch_s` the topics are looked at: whether one was made again, and whether there are new ones. `unowned`: for
-    a worker with an instance id.
+    a worker with an instance id. `tables` checks the sink's `tables` against what is captured.
     """
 
     why: Why
@@ -82,4 +91,5 @@ class RunnerParts:
     bounds: Bounds = field(default_factory=Bounds)
     watch_s: float = 60.0
     unowned: Unowned | None = None
+    tables: TableCheck | None = None
     closing: ExitStack = field(default_factory=ExitStack)

@@ -70,6 +70,10 @@ class SchemaBook:
             if record.key and matches(record.table, self._patterns)
         }
 
+    def captured(self) -> dict[str, bool]:
+        """Every captured table: whether it has a key."""
+        return {record.table: bool(record.key) for record in self._newest.values()}
+
     def find(self, topic: str, schema_id: str) -> SchemaRecord:
         """See `SchemaSource`."""
         ends_s = self._clock.monotonic_s() + DEADLINE_S

@@ -35,6 +35,7 @@ def group() -> None:
 @click.option("--instance", default="", help="Search and cache: a name in the group that stays over restarts.")
 @click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End as by SIGTERM at the end of the standard input.")
+@click.option("--report-fd", type=int, hidden=True, help="Write a line of JSON about this process there.")
 @config_option
 def run_command(
     name: str,
@@ -45,6 +46,7 @@ def run_command(
     instance: str,
     json_logs: bool,
     until_eof: bool,
+    report_fd: int | None,
     config_path: Path | None,
 ) -> int:
     """Keep the sink NAME in step with the log until stopped.
@@ -67,14 +69,14 @@ def run_command(
 
             _refuse(master is not None, "--master is for a warehouse")
             replay = replay_of(start, as_name)
-            run_applied(config, name, until_eof=until_eof, replay=replay, instance=instance)
+            run_applied(config, name, until_eof=until_eof, replay=replay, instance=instance, report_fd=report_fd)
             return
         from cdc.app import run_sink
         from cdc.cli.localprogress import Bars
 
         _refuse(bool(start or as_name or instance), "--from, --as and --instance are for search and cache")
         with Bars() as told:
-            run_sink(config, name, told, master=master, until_eof=until_eof)
+            run_sink(config, name, told, master=master, until_eof=until_eof, report_fd=report_fd)
 
     with log.bound(sink=as_name or name):
         return run_logged(work, "sink_stopped", as_json=as_json)

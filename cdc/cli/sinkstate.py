@@ -13,6 +13,9 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.options import config_option, configuration, json_option
+from cdc.cli.statustext import duration
+from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
+from cdc.model.sinkreport import STUCK, UNKNOWN, needs_operator
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config, Warehouse
@@ -21,7 +24,7 @@ _COLUMNS: Final = {
     "name": "sink",
     "kind": "kind",
     "state": "state",
-    "members": "workers",
+    "workers": "workers",
     "lsn": "LSN",
     "lag_records": "behind",
     "lag_seconds": "seconds",
@@ -34,10 +37,11 @@ _COLUMNS: Final = {
 @click.argument("name", required=False)
 @config_option
 @json_option
-def status_command(name: str | None, config_path: Path | None, as_json: bool) -> None:
-    """Show how far the sink NAME is, or each of them: LSN, offsets and seconds behind, and who is at work.
+def status_command(name: str | None, config_path: Path | None, as_json: bool) -> int:
+    """Show state, workers and lag of the sink NAME, or of every sink.
 
-    Asks Kafka, or the lake, and no process of the sink: it works while they are down, and from any machine.
+    Reads Kafka, and the lake of a warehouse, so it works from any machine. The state is what the workers reported in
+    the last 45 s. Exit code 3 when a sink needs an operator, 1 when no worker is alive.
     """
     from cdc.config.sinks import sink_of
 
@@ -50,10 +54,11 @@ def status_command(name: str | None, config_path: Path | None, as_json: bool) ->
     elif found:
         output.show_table(sink_table(found))
         for one in found:
-            if one.get("busy"):
-                output.note(f"{one['name']}: {one['busy']}")
+            for note in notes(one):
+                output.note(f"{one['name']}: {note}")
     else:
         output.note("the configuration has no sinks; add a table [sinks.NAME]")
+    return exit_code(found)
 
 
 @click.command("pause")
@@ -109,14 +114,50 @@ def seen(config: Config) -> list[dict[str, Any]]:
         return looked(config, SystemClock(), _lake)
 
 
+def exit_code(found: Sequence[dict[str, Any]]) -> int:
+    """3 when a sink needs an operator, 1 when one has no worker that is known to be alive."""
+    if any(needs_operator(one["state"]) for one in found):
+        return EXIT_OPERATOR
+    return EXIT_FAILED if any(not one["workers"] or one["state"] in {STUCK, UNKNOWN} for one in found) else EXIT_OK
+
+
+def shown_state(one: dict[str, Any]) -> str:
+    """The state; with the age of the last heartbeat where that is all there is."""
+    state, age_s = str(one["state"]), one.get("heartbeat_age_seconds")
+    if one.get("workers") or age_s is None:
+        reason = one.get("reason")
+        return f"{state} ({reason})" if reason and state == "WAITING" else state
+    ago = f"{duration(age_s)} ago"
+    return f"{state}, ended {ago}" if one.get("ended") else f"{state}? last heartbeat {ago}"
+
+
+def notes(one: dict[str, Any]) -> list[str]:
+    """What a person should know beside the table."""
+    found = [str(one["busy"])] if one.get("busy") else []
+    error = one.get("error")
+    if error and (one["state"] == "WAITING" or needs_operator(one["state"])):
+        found.append(output.plain(f"{error.get('error')}: {error.get('message')}"))
+        found += [f"hint: {output.plain(error['hint'])}"] if error.get("hint") else []
+    if one["state"] == STUCK:
+        found.append("the worker's loop has made no turn for two minutes; end that process, it starts where it was")
+    if one["state"] == UNKNOWN and one.get("reason"):
+        found.append(output.plain(str(one["reason"])))
+    elif one["state"] == UNKNOWN:
+        found.append("its group has members, and no worker has ever reported; update the workers")
+    if not one.get("workers") and one["state"] != UNKNOWN:
+        found.append(f"no worker is alive; start `cdc run --with-sinks`, or `cdc sink run {one['name']}`")
+    return found
+
+
 def sink_table(found: Sequence[dict[str, Any]]) -> Table:
     """For people: the columns that any of these has."""
     columns = [key for key in _COLUMNS if any(key in one for one in found)]
     titles = [_COLUMNS[key] for key in columns]
-    right = [_COLUMNS[key] for key in columns if key in {"members", "lag_records", "lag_seconds", "cut"}]
+    right = [_COLUMNS[key] for key in columns if key in {"workers", "lag_records", "lag_seconds", "cut"}]
     table = output.table(*titles, right=right)
     for one in found:
-        table.add_row(*(Text("-" if one.get(key) is None else str(one[key])) for key in columns))
+        row = {**one, "state": shown_state(one)}
+        table.add_row(*(Text("-" if row.get(key) is None else str(row[key])) for key in columns))
     return table
 
 

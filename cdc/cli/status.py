@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cdc.cli import output, statustext
+from cdc.cli import output, sinklines, statustext
 from cdc.cli.options import config_option, configuration, json_option
 from cdc.clock import Clock, SystemClock
 
@@ -27,11 +27,11 @@ _SECOND_LOOK_S: Final = 1.0
 @config_option
 @json_option
 def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
-    """Show state, position, lag, flow and the slot.
+    """Show state, position, lag, flow, the slot and the sinks.
 
     Asks the daemon (http.listen), PostgreSQL and Kafka, and shows what those that answer say. "next start" is what
     `cdc run` would end in now, judged as its start judges. Exit code 3 when the state, or the next start, needs an
-    operator; 1 when nothing answers.
+    operator; 1 when nothing answers or a sink is not alive.
     """
     from cdc.outlook import Observer
 
@@ -49,8 +49,8 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     if as_json:
         output.show_json(found)
     else:
-        output.show_table(statustext.lines(found))
-    return statustext.exit_code(found)
+        output.show_table(sinklines.with_sinks(statustext.lines(found), found))
+    return sinklines.exit_code(statustext.exit_code(found), found)
 
 
 class _Looks:
@@ -71,7 +71,8 @@ class _Looks:
             view = self._observer.look()
         moment = statustext.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
         self._before = view
-        return statustext.document(self._config, view, moment)
+        found = statustext.document(self._config, view, moment)
+        return {**found, "sinks": sinklines.sinks_of(self._config, view.daemon)}
 
 
 def _wal_rate(before: View | None, now: View) -> float | None:
@@ -91,16 +92,18 @@ def _watch(looks: _Looks, clock: Clock, *, as_json: bool) -> int:
                 if as_json:
                     click.echo(json.dumps(found, ensure_ascii=False))
                 else:
-                    output.show_table(statustext.lines(found))
+                    output.show_table(sinklines.with_sinks(statustext.lines(found), found))
                 clock.wait(never, _WATCH_S)
                 found = looks.take()
         from rich.live import Live
 
-        with Live(statustext.lines(found), console=output.console(), auto_refresh=False) as live:
+        with Live(
+            sinklines.with_sinks(statustext.lines(found), found), console=output.console(), auto_refresh=False
+        ) as live:
             live.refresh()
             while True:
                 clock.wait(never, _WATCH_S)
                 found = looks.take()
-                live.update(statustext.lines(found), refresh=True)
+                live.update(sinklines.with_sinks(statustext.lines(found), found), refresh=True)
     except KeyboardInterrupt:
-        return statustext.exit_code(found)
+        return sinklines.exit_code(statustext.exit_code(found), found)

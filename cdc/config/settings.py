@@ -302,6 +302,9 @@ class Http(Section, frozen=True):
     listen: Annotated[str, Meta(description="host:port of /livez /readyz /metrics /status; empty turns it off")] = (
         "127.0.0.1:8087"
     )
+    ready_needs_sinks: Annotated[
+        bool, Meta(description="with `cdc run --with-sinks`, /readyz is 200 only when every sink follows the log too")
+    ] = False
 
 
 class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):

@@ -42,6 +42,11 @@ class AppliedStatus:
         self._positions: Mapping[tuple[str, int], int] = {}
         self._lag: Lag | None = None
         self._waiting = ""
+        self._turned_s: float | None = None
+
+    def turned(self) -> None:
+        """See `RunnerObserver`."""
+        self._turned_s = self._clock.monotonic_s()
 
     def applied(self, keys: int, records: int) -> None:
         """See `RunnerObserver`."""
@@ -105,8 +110,10 @@ class AppliedStatus:
         """The document of /status. Keys are part of the interface."""
         daemon = self._daemon.snapshot()
         with self._lock:
-            lag = self._lag
+            lag, turned_s = self._lag, self._turned_s
+            turn_age_s = None if turned_s is None else self._clock.monotonic_s() - turned_s
             return {key: daemon[key] for key in _SHARED} | {
+                "turn_age_seconds": None if turn_age_s is None else round(turn_age_s, 1),
                 "partitions": len(self._positions) if lag else None,
                 "lag_records": lag.records if lag else None,
                 "lag_seconds": round(lag.seconds, 1) if lag else None,

@@ -26,6 +26,7 @@ from cdc.errors import TailraceError
 from cdc.model.state import State
 from cdc.telemetry.appliedmetrics import AppliedMetrics
 from cdc.telemetry.metrics import Metrics, SinkMetrics
+from cdc.telemetry.supervised import SupervisedMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
 SINKS: Final = (Warehouse, Search)
@@ -95,6 +96,12 @@ def metrics_page() -> str:
             "",
             *_table(head, _metrics(capture)),
             "",
+            "## Of the sinks that `cdc run --with-sinks` keeps",
+            "",
+            "On the `http.listen` of capture.",
+            "",
+            *_table(head, _metrics(SupervisedMetrics())),
+            "",
             "## Of a sink of kind `warehouse`",
             "",
             "On the `listen` of its own section.",
@@ -111,8 +118,9 @@ def metrics_page() -> str:
     )
 
 
-def _metrics(declared: Metrics | SinkMetrics | AppliedMetrics) -> Iterator[tuple[str, ...]]:
-    for metric in [*vars(declared).values(), *vars(declared.process).values()]:
+def _metrics(declared: Metrics | SinkMetrics | AppliedMetrics | SupervisedMetrics) -> Iterator[tuple[str, ...]]:
+    process = getattr(declared, "process", None)
+    for metric in [*vars(declared).values(), *(vars(process).values() if process else ())]:
         labels = getattr(metric, "_labelnames", None)
         if labels is None:  # the registry itself
             continue

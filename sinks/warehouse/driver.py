@@ -29,6 +29,7 @@ from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
+from sinks.tablematch import is_name, keeps_nothing, problem, unmatched
 from sinks.warehouse import layout, sides
 from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
@@ -342,6 +343,13 @@ class LakeDriver:
     def _check_settings(self) -> None:
         """Raises SinkUnfit for a setting that names a column nobody has ever heard of."""
         settings = self._parts.settings
+        captured = {record.table: True for record in self._schemas.values()}
+        missing = unmatched(settings.tables, captured)
+        if missing and captured:
+            error = problem(self._parts.fence.name.rpartition(".")[2], missing, captured)
+            if keeps_nothing(settings.tables, missing) and all(is_name(one) for one in missing):
+                raise error
+            log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))
         for table, overrides in settings.types.items():
             plain = [lake_table(record) for record in self._schemas.values() if record.table == table]
             unknown = unknown_overrides(overrides, plain) if plain else []

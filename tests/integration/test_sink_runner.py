@@ -15,6 +15,7 @@ from cdc.clock import SystemClock
 from cdc.config.load import load
 from cdc.errors import TailraceError, UsageError
 from cdc.reading import AtLsn
+from cdc.sinkheartbeat import heartbeats
 from cdc.sinkview import SinkViewer
 from sinks.memory import MemoryTarget
 from tests.fixtures.commands import cdc
@@ -68,7 +69,8 @@ def sink(config: Config, name: str = "s", replay: Replay | None = None) -> Itera
                 changed, name, SystemClock(), observer=told, replay=replay, target=target, watch_s=0.5
             )
             try:
-                runner.run(stop)
+                with heartbeats(changed, name, lambda: {"state": "RUNNING"}, SystemClock()):
+                    runner.run(stop)
             finally:
                 runner.close()
         except TailraceError as error:
@@ -189,7 +191,7 @@ def test_commands_see_a_sink_pause_it_and_have_it_go_on(capture: CaptureSite) ->
         shown = cdc("sink", "status", "-c", file)
 
     assert (before["kind"], before["state"], before["members"], before["lsn"]) == ("search", "STOPPED", 0, None)
-    assert (status["state"], status["members"], status["lag_records"]) == ("RUNNING", 1, 0)
+    assert (status["state"], status["workers"], status["members"], status["lag_records"]) == ("RUNNING", 1, 1, 0)
     assert paused == {"sink": "s", "paused": True, "workers": 1}
     assert asleep["state"] == "PAUSED"
     assert resumed.code == 0

@@ -135,8 +135,8 @@ def test_sink_is_run_by_its_kind(file: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert run("sink", "run", "cache", "-c", file, "--instance", "web-3") == 0
     assert run("sink", "run", "lake", "-c", file) == 0
     assert ran == [
-        ("cache", {"until_eof": False, "replay": None, "instance": "web-3"}),
-        ("lake", {"master": None, "until_eof": False}),
+        ("cache", {"until_eof": False, "replay": None, "instance": "web-3", "report_fd": None}),
+        ("lake", {"master": None, "until_eof": False, "report_fd": None}),
     ]
 
 

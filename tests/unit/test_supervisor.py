@@ -15,18 +15,26 @@ from cdc.app import run_capture
 from cdc.clock import SystemClock
 from cdc.config.load import parse
 from cdc.errors import UsageError
+from cdc.model.sinkreport import STUCK_S, SinkReport, encode
 from cdc.supervisor import (
     HEALTHY_S,
+    OPERATOR_FIRST_S,
+    REPAIR_S,
     RESTART_FIRST_S,
     RESTART_MAX_S,
+    SILENT_S,
     Child,
     Keeper,
     SinkProcess,
+    SinkView,
     Supervisor,
     Verdict,
     sink_command,
     verdict,
 )
+from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.status import Status
+from cdc.telemetry.supervised import WithSinks
 from tests.fixtures.manual_clock import ManualClock
 
 _DEADLINE_S = 10.0
@@ -37,6 +45,7 @@ class ScriptedChild:
 
     def __init__(self, machine: Machine, code: int) -> None:
         self.pid = 7
+        self.report = machine.report
         self._machine = machine
         self._code = code
 
@@ -55,8 +64,9 @@ class ScriptedChild:
 class Machine:
     """Starts what `codes` says; an OSError is raised instead. `pauses_s` are those between starts."""
 
-    def __init__(self, *codes: int | OSError, run_s: float = 0.0) -> None:
+    def __init__(self, *codes: int | OSError, run_s: float = 0.0, report: SinkReport | None = None) -> None:
         self.codes = list(codes)
+        self.report = report
         self.run_s = run_s
         self.clock, self.stop = ManualClock(), threading.Event()
         self.started: list[str] = []
@@ -86,6 +96,7 @@ class LastingChild:
 
     def __init__(self, *, obedient: bool) -> None:
         self.pid = 7
+        self.report: SinkReport | None = None
         self.asked = self.killed = 0
         self._obedient = obedient
         self._over = threading.Event()
@@ -140,23 +151,115 @@ def test_sink_that_failed_is_started_again(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [2, 3])
-def test_sink_that_needs_a_person_stays_down_and_is_named(code: int) -> None:
-    machine = Machine(code, 0)
+def test_sink_that_needs_an_operator_is_named_and_started_again_at_a_slow_pace(code: int) -> None:
+    machine = Machine(*[code] * 8)
 
     with structlog.testing.capture_logs() as told:
         machine.keeper.run()
 
-    (event,) = [event for event in told if event["log_level"] == "error"]
+    events = [event for event in told if event["log_level"] == "error"]
+    assert machine.started == ["lake"] * 8
+    assert {(event["event"], event["sink"], event["exit_code"]) for event in events} == {
+        ("sink_needs_operator", "lake", code)
+    }
+    assert machine.pauses_s[:5] == [OPERATOR_FIRST_S * factor for factor in (1, 2, 4, 8, 12)]
+    assert set(machine.pauses_s[4:]) == {RESTART_MAX_S}
+
+
+def test_operator_who_repaired_it_has_the_pace_of_the_first_failure_again() -> None:
+    machine = Machine(3, 3, 3, 1, 3, 0)
+
+    ran(machine)
+
+    assert [pause_s for pause_s in machine.pauses_s if pause_s >= OPERATOR_FIRST_S] == [
+        OPERATOR_FIRST_S,
+        2 * OPERATOR_FIRST_S,
+        4 * OPERATOR_FIRST_S,
+        OPERATOR_FIRST_S,
+    ]
+
+
+@pytest.mark.parametrize("state", ["STALE", "GAP"])
+def test_sink_that_must_be_repaired_leaves_its_group_empty_for_the_repair(state: str) -> None:
+    machine = Machine(3, 3, 3, report=SinkReport(at_ms=0, state=state, ended=True))
+
+    ran(machine)
+
+    assert set(machine.pauses_s) == {REPAIR_S}
+
+
+def test_sink_that_another_process_replaced_is_left_to_that_one() -> None:
+    machine = Machine(3, 3, report=SinkReport(at_ms=0, state="FENCED", ended=True))
+
+    assert "sink_replaced" in ran(machine)
     assert machine.started == ["lake"]
-    assert (event["event"], event["sink"], event["exit_code"]) == ("sink_needs_operator", "lake", code)
-    assert event["command"] == "cdc sink run lake"
+    assert machine.keeper.view().state == "FENCED"
 
 
-def test_sink_that_somebody_else_ended_stays_down() -> None:
+def test_sink_that_another_process_ended_stays_down_and_shows_it() -> None:
     machine = Machine(0, 0)
 
     assert "sink_left" in ran(machine)
     assert machine.started == ["lake"]
+    assert (machine.keeper.view().state, machine.keeper.view().is_ready) == ("STOPPED", False)
+
+
+def view_of(report: SinkReport | None, *, after_s: float = 0.0) -> SinkView:
+    """Of a process that runs and sent `report` so long ago; a clock that stands still."""
+    child, clock, stop = LastingChild(obedient=True), ManualClock(), threading.Event()
+    child.report = report
+    keeper = Keeper("lake", lambda _: child, clock, stop)
+    thread = threading.Thread(target=keeper.run)
+    thread.start()
+    try:
+        assert child.waited_for.wait(_DEADLINE_S)
+        clock.now_s += after_s
+        return keeper.view()
+    finally:
+        stop.set()
+        child.terminate()
+        thread.join(_DEADLINE_S)
+
+
+_AT_MS = int(ManualClock().wall_s() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("report", "after_s", "state"),
+    [
+        (None, 0.0, "STARTING"),
+        (SinkReport(at_ms=_AT_MS, state="RUNNING"), 0.0, "RUNNING"),
+        (SinkReport(at_ms=_AT_MS, state="WAITING", reason="store"), 0.0, "WAITING"),
+        (SinkReport(at_ms=_AT_MS, state="RUNNING"), SILENT_S + 1, "UNKNOWN"),
+        (SinkReport(at_ms=_AT_MS, state="RUNNING", turn_age_s=STUCK_S + 1), 0.0, "STUCK"),
+    ],
+)
+def test_state_of_a_sink_comes_from_a_report_that_is_fresh(
+    report: SinkReport | None, after_s: float, state: str
+) -> None:
+    view = view_of(report, after_s=after_s)
+
+    assert (view.state, view.is_ready, view.pid) == (state, state == "RUNNING", 7)
+    assert view.document()["report_age_seconds"] == (None if report is None else after_s)
+
+
+def test_status_and_metrics_of_capture_show_its_sinks_and_readyz_by_option() -> None:
+    metrics = Metrics()
+    status = Status("shop", ManualClock(), metrics)
+    status.works()
+    views = [view_of(SinkReport(at_ms=_AT_MS, state="WAITING", reason="store", lag_records=9))]
+    plain, strict = (WithSinks(status, metrics, lambda: views, ready_needs_sinks=asked) for asked in (False, True))
+
+    page = strict.render().decode()
+
+    assert strict.snapshot()["sinks"]["lake"]["state"] == "WAITING"
+    assert strict.snapshot()["sinks"]["lake"]["lag_records"] == 9
+    assert 'cdc_supervised_sink_state{sink="lake",state="WAITING"} 1.0' in page
+    assert 'cdc_supervised_sink_ready{sink="lake"} 0.0' in page
+    assert 'cdc_supervised_sink_lag_records{sink="lake"} 9.0' in page
+    assert "cdc_rows_total" in page
+    assert (plain.ready, strict.ready) == (True, False)
+    assert strict.state == "CATCHING_UP, sink lake WAITING"
 
 
 def test_pauses_grow_with_some_chance_and_stay_bounded() -> None:
@@ -266,10 +369,20 @@ def test_child_logs_as_its_parent_and_ends_with_it() -> None:
 def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
     """The parent's end of the pipe goes with the parent; here it is closed."""
     process = SinkProcess(
-        [sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"], os.environ
+        [sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"], os.environ, reports=False
     )
     assert process._process.stdin is not None
 
     process._process.stdin.close()
 
     assert process.wait() == 5
+
+
+def test_process_reports_through_its_pipe() -> None:
+    line = encode(SinkReport(at_ms=1, state="RUNNING")).decode()
+    code = f"import os, sys; os.write(int(sys.argv[-1]), {line!r}.encode() + b'\\n')"
+
+    process = SinkProcess([sys.executable, "-c", code], os.environ)
+
+    assert process.wait() == 0
+    assert process.report == SinkReport(at_ms=1, state="RUNNING")
