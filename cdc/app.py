@@ -18,6 +18,7 @@ from msgspec import structs
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock, SystemClock
+from cdc.config.secret import Secret
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sinks import applied_of, lake_of, sink_of
 from cdc.daemon import Daemon
@@ -77,7 +78,7 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
         sights = {name: sink_sight(config, name, closing) for name in config.sinks}
-        _serve(config.http.listen, (status, metrics), sights, clock, closing)
+        _serve(config.http.listen, (status, metrics), sights, clock, closing, token=config.http.token)
         if sinks is not None:
             supervisor = closing.enter_context(Supervisor(config.sinks, sinks, clock))
             leaving.last = supervisor.close
@@ -153,7 +154,15 @@ def run_sink(
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
-        _serve(settings.listen, (status, metrics), {name: sink_look(settings)}, clock, closing, f"sinks.{name}.listen")
+        _serve(
+            settings.listen,
+            (status, metrics),
+            {name: sink_look(settings)},
+            clock,
+            closing,
+            f"sinks.{name}.listen",
+            token=config.http.token,
+        )
         closing.callback(leaving.is_over)
         Daemon(
             lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
@@ -183,7 +192,9 @@ def run_applied(
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         sights = {name: sink_sight(config, name, closing)}
-        _serve(settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen")
+        _serve(
+            settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen", token=config.http.token
+        )
         closing.callback(leaving.is_over)
         Daemon(
             lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),
@@ -214,12 +225,16 @@ def _serve(
     clock: Clock,
     closing: ExitStack,
     setting: str = "http.listen",
+    *,
+    token: Secret | None,
 ) -> None:
     """Answer over HTTP until `closing`; nothing when `listen` is empty."""
     if not listen:
         return
     status, metrics = report
-    web = WebServer(listen, status, metrics, waits=WaitRoute(looks, clock), setting=setting)
+    web = WebServer(
+        listen, status, metrics, waits=WaitRoute(looks, clock), setting=setting, token=token.reveal() if token else ""
+    )
     closing.callback(web.close)
     log.get().info("http_listening", port=web.port)
 

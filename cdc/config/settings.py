@@ -293,6 +293,14 @@ class Http(Section, frozen=True):
     listen: Annotated[str, Meta(description="host:port of /livez /readyz /metrics /status; empty turns it off")] = (
         "127.0.0.1:8087"
     )
+    token: Annotated[
+        Secret | None,
+        Meta(
+            description="bearer token for what is not for everyone: keys of blocked rows in answers to "
+            "/sinks/<sink>/wait, which are left out without it. Also of the sinks' surfaces"
+        ),
+    ] = None
+    token_file: Annotated[str | None, Meta(description="file whose first line is the token")] = None
 
 
 class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):

@@ -246,7 +246,7 @@ def test_broker_that_is_away_is_named_and_given_up_at_the_deadline_also_when_pip
 ) -> None:
     config = tmp_path / "away.toml"
     text = filled[0].read_text(encoding="utf-8")
-    config.write_text(re.sub(r'bootstrap = ".*"', 'bootstrap = "127.0.0.1:1"', text), encoding="utf-8")
+    config.write_text(re.sub(r"(?m)^.bootstrap. = .*$", '"bootstrap" = "127.0.0.1:1"', text), encoding="utf-8")
 
     ran = cdc("tail", "-c", config, "--wait", "5")
 
