@@ -18,6 +18,7 @@ from msgspec import structs
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Progress
 from cdc.clock import Clock, SystemClock
+from cdc.config.secret import Secret
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sinks import applied_of, lake_of, sink_of
 from cdc.daemon import Daemon
@@ -84,7 +85,7 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         if supervisor is not None:
             both = WithSinks(status, metrics, supervisor.views, ready_needs_sinks=config.http.ready_needs_sinks)
             report = (both, both)
-        _serve(config.http.listen, report, sights, clock, closing)
+        _serve(config.http.listen, report, sights, clock, closing, token=config.http.token)
         if supervisor is not None:
             closing.enter_context(supervisor)
             leaving.last = supervisor.close
@@ -167,7 +168,15 @@ def run_sink(
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
-        _serve(settings.listen, (status, metrics), {name: sink_look(settings)}, clock, closing, f"sinks.{name}.listen")
+        _serve(
+            settings.listen,
+            (status, metrics),
+            {name: sink_look(settings)},
+            clock,
+            closing,
+            f"sinks.{name}.listen",
+            token=config.http.token,
+        )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
         closing.callback(leaving.is_over)
         Daemon(
@@ -204,7 +213,9 @@ def run_applied(
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         sights = {name: sink_sight(config, name, closing)}
-        _serve(settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen")
+        _serve(
+            settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen", token=config.http.token
+        )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker=instance, report_fd=report_fd))
         closing.callback(leaving.is_over)
         Daemon(
@@ -236,12 +247,16 @@ def _serve(
     clock: Clock,
     closing: ExitStack,
     setting: str = "http.listen",
+    *,
+    token: Secret | None,
 ) -> None:
     """Answer over HTTP until `closing`; nothing when `listen` is empty."""
     if not listen:
         return
     status, metrics = report
-    web = WebServer(listen, status, metrics, waits=WaitRoute(looks, clock), setting=setting)
+    web = WebServer(
+        listen, status, metrics, waits=WaitRoute(looks, clock), setting=setting, token=token.reveal() if token else ""
+    )
     closing.callback(web.close)
     log.get().info("http_listening", port=web.port)
 

@@ -59,6 +59,14 @@ def offset_before(reader: TopicReader, name: str, lsn: Lsn) -> int:
     return 0 if found is None else found + 1
 
 
+def end_of_log(reader: TopicReader, name: str) -> Lsn | None:
+    """The LSN that the newest cut reaches to; None when the index is empty."""
+    partition = (cuts_topic(name), 0)
+    low, high = reader.end_offsets([partition[0]])[partition]
+    newest = _last(reader, partition, low, high)
+    return None if newest is None else Lsn(newest.end_lsn)
+
+
 def newest_epoch(reader: TopicReader, name: str) -> tuple[int, int]:
     """The newest epoch in the index and the offset of its first cut; (0, 0) when the index is empty."""
     partition = (cuts_topic(name), 0)

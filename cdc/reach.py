@@ -19,6 +19,9 @@ from cdc.lsn import Lsn
 LOOK_EVERY_S: Final = 0.05
 """How late an answer may be; a manifest is read in less than a millisecond."""
 
+SETTLE_EVERY_S: Final = 0.1
+"""At least so long from the beginning of one `Sight.settle` to that of the next."""
+
 _SHARED_S: Final = LOOK_EVERY_S / 2  # shorter, so that whoever waits alone sees something new each time
 
 
@@ -86,7 +89,7 @@ def wanted_key(text: str) -> bytes:
     try:
         columns = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         values = {name: _compact(bytes(value)) for name, value in columns.items()}
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise UsageError("the key is no JSON object", hint="""as '{"id":7}', the key of the record""") from None
     return msgspec.json.encode(values)
 
@@ -130,13 +133,18 @@ def await_sight(sight: Sight, wanted: Wanted, timeout_s: float, clock: Clock, st
 
 
 class SharedSettle:
-    """`Sight.settle` for many at once: what one began after another had asked does for both. Thread-safe."""
+    """`Sight.settle` for many at once: what one began after another had asked does for both. Thread-safe.
+
+    However many ask, one is in flight, and the next one begins no sooner than SETTLE_EVERY_S after it began: a refresh
+    of a search index costs its server work.
+    """
 
     def __init__(self, settle: Callable[[], None], clock: Clock) -> None:
         self._settle = settle
         self._clock = clock
         self._lock = threading.Lock()
         self._began_s: float | None = None
+        self._tried_s: float | None = None  # a refresh that fails has cost the store as much
 
     def __call__(self) -> None:
         """See `Sight`."""
@@ -144,7 +152,11 @@ class SharedSettle:
         with self._lock:
             if self._began_s is not None and self._began_s > asked_s:
                 return
-            began_s = self._clock.monotonic_s()
+            if self._tried_s is not None:
+                early_s = self._tried_s + SETTLE_EVERY_S - self._clock.monotonic_s()
+                if early_s > 0:
+                    self._clock.wait(threading.Event(), early_s)
+            self._tried_s = began_s = self._clock.monotonic_s()
             self._settle()
             self._began_s = began_s
 

@@ -151,7 +151,7 @@ class Selection:
     def __init__(self, start: Start, *, ops: frozenset[str] = frozenset(), key: object = None) -> None:
         self._start = start
         self._ops = ops
-        self._key = key
+        self.key = key
         self._epoch = 0
         self._kept: dict[Partition, bool] = {}
 
@@ -188,7 +188,7 @@ class Selection:
 
     @property
     def _unconditional(self) -> bool:
-        return self._key is None and not isinstance(self._start, AtLsn | AtTime)
+        return self.key is None and not isinstance(self._start, AtLsn | AtTime)
 
     def _wants(self, event: Event, envelope: Envelope) -> bool:
         start, source = self._start, envelope.source
@@ -198,7 +198,7 @@ class Selection:
             return False
         if isinstance(start, AtLsn) and (source.epoch, source.commit_lsn) < (self._epoch or source.epoch, start.lsn):
             return False
-        return self._key is None or key_matches(self._key, event.record[4])
+        return self.key is None or key_matches(self.key, event.record[4])
 
 
 def key_matches(wanted: object, key: bytes | None) -> bool:

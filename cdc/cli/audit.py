@@ -41,7 +41,7 @@ def command(
         raise UsageError("--since-last goes on with everything", hint="leave out --from-lsn and --topic")
     config, clock = configuration(config_path), SystemClock()
     began_s = clock.monotonic_s()
-    with output.waiting("reading the topics again"):
+    with output.waiting(f"reading the topics again from Kafka at {config.kafka.bootstrap}"):
         report = _audit(config, topics, from_text, since_last=since_last)
     seconds = clock.monotonic_s() - began_s
     if as_json:

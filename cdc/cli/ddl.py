@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc.cli import output
+from cdc.cli import output, patience
 from cdc.cli.options import config_option, configuration, json_option
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _unsettled(config: Config) -> list[DdlFinding]:
     from cdc.progress.catalog import recorded_catalog
     from cdc.progress.impatient import Impatient
 
-    with LogReader(config.kafka, client_id="tailrace-ddl") as reader:
+    with LogReader(config.kafka, client_id="tailrace-ddl") as reader, output.waiting(patience.kafka(config)):
         try:
             return recorded_catalog(Impatient(reader, _ANSWER_S), config.name).unsettled
         except TopicMismatch:

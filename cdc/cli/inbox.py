@@ -148,7 +148,9 @@ def _letters(
     from outbox.errors import OutboxError
 
     names = outbox_names(schema, config_path)
-    connection = connect(Secret(dsn) if dsn else configuration(config_path).source.dsn, application_name="cdc-inbox")
+    source = Secret(dsn) if dsn else configuration(config_path).source.dsn
+    with output.waiting("waiting for PostgreSQL"):
+        connection = connect(source, application_name="cdc-inbox")
     try:
         with connection, connection.transaction():
             yield DeadLetters(consumer, names), connection.cursor()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -22,6 +23,7 @@ from cdc.errors import TailraceError
 WHERE: Final = ("slot", "publication", "table", "topic", "lsn", "pid")
 """Facts of an error that say where, in the order they are printed; only those the message leaves out."""
 
+_LATE_S: Final = 3.0  # then a script's log says what is waited for
 _LASTING: Final = frozenset({"GAP", "DIVERGED", "FENCED"})  # states worth a word outside the daemon
 # Control characters, and those that turn the direction of what follows, which make one name look like another.
 _HIDDEN: Final = (*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -129,10 +131,16 @@ def confirm(question: str, *, yes: bool) -> bool:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """A spinner on stderr while something takes a moment; nothing where stderr is no terminal."""
+    """Show on stderr what is waited for: a spinner on a terminal, elsewhere a line once it takes a few seconds."""
     out = console(stderr=True)
     if not out.is_terminal:
-        yield
+        late = threading.Timer(_LATE_S, note, (f"{what} ...",))
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
         return
     with out.status(Text(f"{plain(what)} ...", style="dim")):
         yield

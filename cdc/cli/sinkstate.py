@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from cdc.cli import output
+from cdc.cli import output, patience
 from cdc.cli.options import config_option, configuration, json_option
 from cdc.cli.statustext import duration
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
@@ -110,7 +110,7 @@ def seen(config: Config) -> list[dict[str, Any]]:
     from cdc.clock import SystemClock
     from cdc.sinkview import looked
 
-    with output.waiting("looking"):
+    with output.waiting(patience.kafka(config)):
         return looked(config, SystemClock(), _lake)
 
 

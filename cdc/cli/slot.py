@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from cdc.cli import output
+from cdc.cli import output, patience
 from cdc.cli.options import config_option, configuration, json_option
 
 if TYPE_CHECKING:
@@ -204,7 +204,8 @@ def _say_blockers(blockers: Sequence[Blocker]) -> None:
 def _connection(config: Config) -> Iterator[Connection]:
     from cdc.replication.connect import connect
 
-    connection = connect(config.source.dsn, application_name=f"cdc {config.name} slot")
+    with output.waiting(patience.source(config)):
+        connection = connect(config.source.dsn, application_name=f"cdc {config.name} slot")
     try:
         yield connection
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cdc.cli import output
+from cdc.cli import output, patience
 from cdc.cli.options import config_option, configuration, json_option
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | Non
 
     config = configuration(config_path)
     with SnapshotView(config) as view:
-        with output.waiting("looking"):
+        with output.waiting(patience.kafka(config)):
             found, why = _look(config, view)
         chosen = _chosen(found, tables)
         if tables and not chosen:
@@ -147,7 +147,7 @@ def list_command(config_path: Path | None, as_json: bool) -> None:
     from cdc.snapshots import SnapshotView
 
     config = configuration(config_path)
-    with SnapshotView(config) as view, output.waiting("looking"):
+    with SnapshotView(config) as view, output.waiting(patience.kafka(config)):
         found, _ = _look(config, view)
     if as_json:
         output.show_json({"snapshots": found})
@@ -187,7 +187,7 @@ def _ask(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow
             "capture does not read signals: [signals] enabled is false",
             hint="set it to true, restart capture, and run the command again",
         )
-    with output.waiting("asking"):
+    with output.waiting(patience.kafka(config)):
         offset = ask(config, signal)
     if no_wait:
         if as_json:
@@ -196,7 +196,7 @@ def _ask(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow
             output.done(f"asked for; `cdc snapshot status` says how far it is (signal {offset})")
         return EXIT_OK
     with SnapshotView(config) as view:
-        with output.waiting("waiting for capture to answer"):
+        with output.waiting(f"waiting for capture to answer, for at most {_ANSWER_S:.0f} s"):
             answer = await_answer(view, offset, _ANSWER_S, SystemClock())
         if answer is None:
             raise CutNotReached(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cdc.cli import output, sinklines, statustext
+from cdc.cli import output, patience, sinklines, statustext
 from cdc.cli.options import config_option, configuration, json_option
 from cdc.clock import Clock, SystemClock
 
@@ -42,7 +42,7 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     try:
         if watch:
             return _watch(looks, clock, as_json=as_json)
-        with output.waiting("looking"):
+        with output.waiting(f"{patience.source(config)} and {patience.kafka(config)}"):
             found = looks.take(patient=True)
     finally:
         observer.close()

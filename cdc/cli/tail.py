@@ -12,18 +12,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc.cli import eventtext, output, tailoutbox
+from cdc.cli import eventtext, output, patience, tailoutbox
 from cdc.cli.options import config_option, configuration
+from cdc.cli.patience import WAIT_DEFAULT_S
+from cdc.cli.tailchecks import check_key, check_start
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
+    from cdc.config.settings import Config
     from cdc.kafka.consumer import LogReader
     from cdc.reading import Event, Selection, Start, Table
 
@@ -44,6 +48,14 @@ FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m
 @click.option("--topic", "with_topic", is_flag=True, help="Show topic, partition and offset too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line: the record as it lies in Kafka.")
 @click.option("--outbox", is_flag=True, help="Events of the outbox; TABLE is then a type of aggregates.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=WAIT_DEFAULT_S,
+    show_default=True,
+    help="Seconds to wait for Kafka, also later, when it stops answering.",
+)
 @config_option
 def command(
     tables: Sequence[str],
@@ -55,6 +67,7 @@ def command(
     with_topic: bool,
     as_json: bool,
     outbox: bool,
+    wait_s: float,
     config_path: Path | None,
 ) -> int:
     """Print events as they are published.
@@ -63,7 +76,6 @@ def command(
     order within a partition, and across partitions by position as far as they arrive together.
     """
     from cdc.config.sinks import view_lakes
-    from cdc.kafka.consumer import LogReader
     from cdc.reading import Selection
     from cdc.reading import tables as tables_of
 
@@ -73,22 +85,32 @@ def command(
     if outbox:
         if ops or key:
             raise UsageError("--op and --key are for rows, and events have neither", hint="leave them out")
-        with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail", follows=follow) as reader:
-            topics = tailoutbox.topics_of(reader, config, tables)
+        with _quiet_end(), _reader(config, wait_s, follow=follow) as reader:
+            with output.waiting(patience.kafka(config, wait_s)):
+                topics = tailoutbox.topics_of(reader, config, tables)
             tailoutbox.print_events(reader, selection, config.name, topics, count=count, follow=follow, as_json=as_json)
         return EXIT_OK
-    with _quiet_end(), LogReader(config.kafka, client_id="tailrace-tail", follows=follow) as reader:
-        known = tables_of(reader, config.name, view_lakes(config, tables))
-        wanted = choose(known, tables, start_at)
-        _readable(wanted)
+    with _quiet_end(), _reader(config, wait_s, follow=follow) as reader:
+        with output.waiting(patience.kafka(config, wait_s)):
+            known = tables_of(reader, config.name, view_lakes(config, tables))
+            wanted = choose(known, tables, start_at)
+            _readable(wanted)
+            check_key(selection.key, wanted)
+            check_start(reader, config.name, start_at, follow_s=wait_s if follow else 0.0)
         if follow and start == "now":
             output.note(f"waiting for changes of {_names(wanted)}; --from beginning shows what is there")
-        events = _events(reader, selection, config.name, wanted, follow=follow)
+        events = _events(reader, selection, config, wanted, follow=follow, wait_s=wait_s)
         if as_json:
             _print_json(events, count)
         else:
             _print_lines(events, count, wanted, with_topic=with_topic)
     return EXIT_OK
+
+
+def _reader(config: Config, wait_s: float, *, follow: bool) -> LogReader:
+    from cdc.kafka.consumer import LogReader
+
+    return LogReader(config.kafka, client_id="tailrace-tail", follows=follow, answer_s=wait_s)
 
 
 def parse_start(text: str) -> Start:
@@ -196,20 +218,28 @@ def _names(tables: Sequence[Table]) -> str:
 
 
 def _events(
-    reader: LogReader, selection: Selection, name: str, tables: Sequence[Table], *, follow: bool
+    reader: LogReader, selection: Selection, config: Config, tables: Sequence[Table], *, follow: bool, wait_s: float
 ) -> Iterator[list[Event]]:
     """Lists of wanted events: what is there now, then what comes."""
     from cdc.reading import follow as following
     from cdc.reading import history
 
     topics = list(dict.fromkeys(table.topic for table in tables))
-    offsets = selection.offsets(reader, name, topics)
-    ends = {partition: end for partition, (_, end) in reader.end_offsets(topics).items() if partition in offsets}
+    with output.waiting(patience.kafka(config, wait_s)):
+        offsets = selection.offsets(reader, config.name, topics)
+        ends = {partition: end for partition, (_, end) in reader.end_offsets(topics).items() if partition in offsets}
     batches: Iterator[list[Event]] = history(reader, offsets, ends)
     if follow:
-        batches = chain(batches, following(reader, ends, SystemClock()))
+        lost = f"Kafka does not answer; {patience.kafka(config, wait_s)}"
+        coming, check = following(reader, ends, SystemClock()), partial(_answers, reader, topics[0])
+        batches = chain(batches, patience.patient(coming, check, lost, wait_s, SystemClock()))
     for batch in batches:
         yield [event for event in batch if selection.wants(event)]
+
+
+def _answers(reader: LogReader, topic: str, timeout_s: float) -> None:
+    """Raise BrokerUnreachable unless the broker answers in time."""
+    reader.end_offsets([topic], timeout_s=timeout_s)
 
 
 def _print_json(batches: Iterator[list[Event]], count: int | None) -> None:

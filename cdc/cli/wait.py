@@ -30,7 +30,8 @@ def command(
     from cdc.client import Waiter
     from cdc.errors import EXIT_OK
 
-    with Waiter(configuration(config_path)) as waiter:
+    waiting = output.waiting(f"waiting for {sink} to reach {lsn_text}, for at most {timeout_s:g} s")
+    with Waiter(configuration(config_path)) as waiter, waiting:
         found = waiter.wait(sink, lsn_text, key=key_text, table=table, timeout_s=timeout_s)
     if as_json:
         blocked = [{"table": of, "key": key} for of, key in found.blocked]

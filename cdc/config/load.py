@@ -79,7 +79,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {_explain(str(error))}", hint=_keys_there(str(error))) from None
     _check(config, where)
-    return _with_password(outboxcheck.checked(config, where), environ)
+    return _with_token(_with_password(outboxcheck.checked(config, where), environ))
 
 
 @cache
@@ -327,6 +327,20 @@ def _check_place(where: str, name: str, sink: Warehouse) -> None:
     problem = problem_of(sink.path)
     if problem:
         raise ConfigError(f"{where}: sinks.{name}.path: {problem}", hint=HINT)
+
+
+def _with_token(config: Config) -> Config:
+    """Read `http.token_file`; a token that is given as well, as by TAILRACE_HTTP_TOKEN, wins."""
+    if config.http.token_file is None or config.http.token is not None:
+        return config
+    try:
+        lines = Path(config.http.token_file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"http.token_file: {_unreadable(error)}") from None
+    if not lines or not lines[0].strip():
+        raise ConfigError(f"http.token_file: the first line of {config.http.token_file} is empty")
+    http = msgspec.structs.replace(config.http, token=Secret(lines[0].strip()))
+    return msgspec.structs.replace(config, http=http)
 
 
 def _with_password(config: Config, environ: Mapping[str, str]) -> Config:

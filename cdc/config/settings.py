@@ -305,6 +305,14 @@ class Http(Section, frozen=True):
     ready_needs_sinks: Annotated[
         bool, Meta(description="with `cdc run --with-sinks`, /readyz is 200 only when every sink follows the log too")
     ] = False
+    token: Annotated[
+        Secret | None,
+        Meta(
+            description="bearer token for what is not for everyone: keys of blocked rows in answers to "
+            "/sinks/<sink>/wait, which are left out without it. Also of the sinks' surfaces"
+        ),
+    ] = None
+    token_file: Annotated[str | None, Meta(description="file whose first line is the token")] = None
 
 
 class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):

@@ -23,6 +23,7 @@ from cdc.model.event import Headers
 
 BATCH_RECORDS_MAX: Final = 2_000  # what one batch of `read` holds; bytes are bounded by options.READ_QUEUE_BYTES
 POLL_S: Final = 0.2  # how long a read waits before it looks at its deadline, or hands out an empty batch
+ANSWER_S: Final = 30.0
 ASK_S: Final = 5.0  # for the one question after a read has stalled
 ASK_AGAIN_S: Final = 0.2  # between questions for offsets while leaders change
 MISSING_S: Final = 5.0  # for a partition the client does not know yet: its topic is new, or the broker just started
@@ -46,8 +47,11 @@ class LogReader:
         ahead_bytes: int = options.READ_QUEUE_BYTES,
         poll_s: float = POLL_S,
         follows: bool = False,
+        answer_s: float = ANSWER_S,
     ) -> None:
         """No connection is made yet; `ahead_bytes` are fetched ahead, and a read waits `poll_s` for the next record.
+
+        `answer_s` is the `timeout_s` of calls that are given none.
 
         `follows`: it is mostly for reads without `until`; they ask the broker less often (`options.END_WAIT_MS`).
         Raises ConfigError for options nobody takes.
@@ -56,6 +60,7 @@ class LogReader:
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
         self._poll_s = poll_s
+        self._answer_s = answer_s
         config: dict[str, object] = {
             **options.consumer_options(kafka, client_id=client_id, ahead_bytes=ahead_bytes, follows=follows),
             "error_cb": self._events.on_error,
@@ -75,17 +80,15 @@ class LogReader:
         """End the connections. May be called twice."""
         attempt(self._consumer.close)
 
-    def partitions(self, topics: Iterable[str], *, timeout_s: float = 30.0) -> list[facts.TopicPartition]:
+    def partitions(self, topics: Iterable[str], *, timeout_s: float | None = None) -> list[facts.TopicPartition]:
         """Every partition of `topics`, one request for all. Raises TopicMissing for a topic that is not there."""
         doing = "read the topics' metadata"
-        names = list(topics)
+        names, wait_s = list(topics), self._within(timeout_s)
         # One topic is asked for by name, several by asking for all: librdkafka has no list in between.
         only = names[0] if len(names) == 1 else None
         answer = self._call(
             doing,
-            lambda: (
-                self._consumer.list_topics(only, timeout_s) if only else self._consumer.list_topics(None, timeout_s)
-            ),
+            lambda: self._consumer.list_topics(only, wait_s) if only else self._consumer.list_topics(None, wait_s),
         )
         found: list[facts.TopicPartition] = []
         for name in names:
@@ -102,7 +105,7 @@ class LogReader:
         return found
 
     def end_offsets(
-        self, topics: Iterable[str], *, timeout_s: float = 30.0
+        self, topics: Iterable[str], *, timeout_s: float | None = None
     ) -> dict[facts.TopicPartition, tuple[int, int]]:
         """(low, high) of every partition of `topics`.
 
@@ -117,7 +120,7 @@ class LogReader:
         return {partition: (low[partition], high[partition]) for partition in found}
 
     def offsets_for_time(
-        self, partitions: Iterable[facts.TopicPartition], timestamp_ms: int, *, timeout_s: float = 30.0
+        self, partitions: Iterable[facts.TopicPartition], timestamp_ms: int, *, timeout_s: float | None = None
     ) -> dict[facts.TopicPartition, int | None]:
         """The first offset whose timestamp is not earlier than `timestamp_ms`; None where there is no such record."""
         found = self._offsets({partition: max(timestamp_ms, 0) for partition in partitions}, timeout_s)
@@ -128,7 +131,7 @@ class LogReader:
         assignments: Mapping[facts.TopicPartition, int],
         until: Mapping[facts.TopicPartition, int] | None = None,
         *,
-        timeout_s: float = 30.0,
+        timeout_s: float | None = None,
     ) -> Generator[list[facts.LogRecord], None, None]:
         """Committed records from the given offsets on, in batches; in order per partition.
 
@@ -153,7 +156,7 @@ class LogReader:
             attempt(self._consumer.unassign)
 
     def last_records(
-        self, topic: str, *, partition: int = 0, keys: Collection[bytes] | None = None, timeout_s: float = 30.0
+        self, topic: str, *, partition: int = 0, keys: Collection[bytes] | None = None, timeout_s: float | None = None
     ) -> dict[bytes, tuple[int, bytes]]:
         """Key -> (offset, value) of the latest record of each key of a compacted partition, up to `end_offsets`.
 
@@ -174,7 +177,7 @@ class LogReader:
         return latest
 
     def _batches(
-        self, until: dict[facts.TopicPartition, int] | None, timeout_s: float
+        self, until: dict[facts.TopicPartition, int] | None, timeout_s: float | None
     ) -> Iterator[list[facts.LogRecord]]:
         moved_s = self._clock.monotonic_s()
         while until is None or until:
@@ -184,7 +187,7 @@ class LogReader:
                 self._take(message, records, positions, until)
             if positions:
                 moved_s = self._clock.monotonic_s()
-            elif self._clock.monotonic_s() - moved_s > timeout_s and until is not None:
+            elif self._clock.monotonic_s() - moved_s > self._within(timeout_s) and until is not None:
                 raise self._stalled(until)
             if records or until is None:
                 yield records
@@ -244,13 +247,18 @@ class LogReader:
         for at in done:
             del until[at]
 
-    def _offsets(self, wanted: Mapping[facts.TopicPartition, int], timeout_s: float) -> dict[facts.TopicPartition, int]:
+    def _within(self, timeout_s: float | None) -> float:
+        return self._answer_s if timeout_s is None else timeout_s
+
+    def _offsets(
+        self, wanted: Mapping[facts.TopicPartition, int], timeout_s: float | None
+    ) -> dict[facts.TopicPartition, int]:
         """The offset for each timestamp, -1 for none; the latest one is the last stable offset (read_committed)."""
         if not wanted:
             return {}
         never = threading.Event()
         began_s = self._clock.monotonic_s()
-        deadline_s = began_s + timeout_s
+        deadline_s = began_s + self._within(timeout_s)
         while True:
             try:
                 return self._offsets_now(wanted, max(deadline_s - self._clock.monotonic_s(), ASK_AGAIN_S))

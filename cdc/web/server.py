@@ -1,27 +1,37 @@
 """/livez /readyz /metrics /status and /sinks/<sink>/wait over HTTP: read only, loopback unless told otherwise.
 
-The standard library's server is enough: a few requests a second, from probes and people. Nothing here changes
-state, so there is nothing to protect by a token; requests have a small size and a deadline. Capture and every sink
-have one of their own: what they report comes through two small contracts.
+The standard library's server is enough: a few requests a second, from probes and people. Nothing here changes state.
+Row keys are shown only to a request with the configured bearer token. Connections are bounded in number, and the head
+of a request in bytes and time, however slowly its bytes come (`cdc.web.bounded`). Capture and every sink have a server
+of their own: what they report comes through two small contracts.
 """
 
 from __future__ import annotations
 
+import hmac
 import re
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from cdc.errors import ConfigError
-from cdc.web.wait import WaitRoute
+from cdc.telemetry import log
+from cdc.web.bounded import bounded_head
+from cdc.web.wait import WaitRoute, error_answer, unknown_parameter
+
+CONNECTIONS_MAX: Final = 128
+"""At a time: more than may wait for sinks, so that probes are answered meanwhile."""
 
 _REQUEST_TIMEOUT_S: Final = 5
+_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics", "/status"})
 _STOP_POLL_S: Final = 0.05  # how late a close is noticed
 _LISTEN: Final = re.compile(r"(\[.+\]|[^:\[\]]+):(\d{1,5})")
 _PORT_MAX: Final = 65535
@@ -61,8 +71,12 @@ class WebServer:
         *,
         waits: WaitRoute | None = None,
         setting: str = "http.listen",
+        token: str = "",
     ) -> None:
-        """`setting` is where `listen` comes from. Raises ConfigError naming it when it cannot be listened on."""
+        """`token` authorises a request that bears it; without one no request is authorised.
+
+        `setting` is where `listen` comes from. Raises ConfigError naming it when it cannot be listened on.
+        """
         host, port = _address(listen, setting)
 
         class Handler(_Handler):
@@ -71,6 +85,7 @@ class WebServer:
         Handler.status = status
         Handler.metrics = metrics
         Handler.waits = self._waits = waits
+        Handler.token = token.encode()
         try:
             self._server = (_Server6 if ":" in host else _Server)((host, port), Handler)
         except OSError as error:
@@ -100,6 +115,35 @@ class WebServer:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = CONNECTIONS_MAX
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """As the base class has it, in a thread; a connection too many is answered and closed here."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.settimeout(0)
+            request.send(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """As the base class has it."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class has them
+        """Log an unexpected error as an event; that a client is gone is none."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, OSError):
+            log.get().error("http_request_failed", error=log.origin(error))
+
     def get_request(self) -> tuple[socket.socket, Any]:
         """As the base class has it, which comes back at once, for ever, when there are no files left."""
         try:
@@ -117,15 +161,33 @@ class _Handler(BaseHTTPRequestHandler):
     status: Reported
     metrics: Rendered
     waits: WaitRoute | None
+    token: bytes
     timeout = _REQUEST_TIMEOUT_S
     server_version = "tailrace"
     sys_version = ""
+
+    def setup(self) -> None:
+        """As the base class has it, with a bounded head."""
+        super().setup()
+        self.rfile = bounded_head(self.connection, _REQUEST_TIMEOUT_S)
+
+    def handle(self) -> None:
+        """As the base class has it; a head that is too long is answered."""
+        self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
+        try:
+            super().handle()
+        except LineTooLong:
+            with suppress(OSError):
+                self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def do_GET(self) -> None:
         """Answer one of the paths there are."""
         path, _, query = self.path.partition("?")
         sink = WaitRoute.sink_of(path)
-        if path == "/livez":
+        wrong = unknown_parameter(query, ()) if query and path in _PATHS else ""
+        if wrong:
+            self._answer_json(HTTPStatus.BAD_REQUEST, error_answer(HTTPStatus.BAD_REQUEST, wrong).document)
+        elif path == "/livez":
             self._answer(HTTPStatus.OK, _TEXT, b"ok\n")
         elif path == "/readyz":
             code = HTTPStatus.OK if self.status.ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -135,11 +197,25 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/status":
             self._answer_json(HTTPStatus.OK, self.status.snapshot())
         elif sink is not None and self.waits is not None:
-            found = self.waits.answer(sink, query)
-            self._answer_json(found.code, found.document)
+            self._wait(self.waits, sink, query)
         else:
             more = "" if self.waits is None else " /sinks/<sink>/wait?lsn=X/Y"
             self._answer(HTTPStatus.NOT_FOUND, _TEXT, f"try /livez /readyz /metrics /status{more}\n".encode())
+
+    def _wait(self, waits: WaitRoute, sink: str, query: str) -> None:
+        given = self.headers.get("Authorization", "")
+        authorised = self._is_authorised(given)
+        if given and not authorised and self.token:
+            self._answer_json(HTTPStatus.UNAUTHORIZED, {"error": "the bearer token is not http.token"})
+            return
+        found = waits.answer(sink, query, authorised=authorised)
+        self._answer_json(found.code, found.document)
+
+    def _is_authorised(self, given: str) -> bool:
+        kind, _, token = given.partition(" ")
+        # The comparison takes the same time wherever the texts differ.
+        same = hmac.compare_digest(token.strip().encode("utf-8", "surrogateescape"), self.token)
+        return bool(self.token) and kind.lower() == "bearer" and same
 
     def do_HEAD(self) -> None:
         """As GET, without the body."""

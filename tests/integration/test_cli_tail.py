@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -238,3 +239,27 @@ def test_rows_alone_are_shown_as_the_events_they_are(capture: CaptureSite) -> No
         "delete public.customers  id=2",
     ]
     assert len(deleted.out.splitlines()) == 2
+
+
+def test_broker_that_is_away_is_named_and_given_up_at_the_deadline_also_when_piped(
+    filled: tuple[Path, list[Lsn]], tmp_path: Path
+) -> None:
+    config = tmp_path / "away.toml"
+    text = filled[0].read_text(encoding="utf-8")
+    config.write_text(re.sub(r"(?m)^.bootstrap. = .*$", '"bootstrap" = "127.0.0.1:1"', text), encoding="utf-8")
+
+    ran = cdc("tail", "-c", config, "--wait", "5")
+
+    assert ran.code == 1
+    assert "waiting for Kafka at 127.0.0.1:1, for at most 5 s" in ran.err
+    assert "127.0.0.1:1" in ran.err.split("error", 1)[1]
+
+
+def test_key_column_and_start_that_cannot_be_are_usage_errors(filled: tuple[Path, list[Lsn]]) -> None:
+    config, _ = filled
+
+    key = cdc("tail", "-c", config, "--no-follow", "--key", '{"idd": 3}')
+    start = cdc("tail", "-c", config, "--no-follow", "--from", "FFFF/0")
+
+    assert (key.code, "did you mean id?" in key.err) == (2, True)
+    assert (start.code, "past the end of the log" in start.err) == (2, True)

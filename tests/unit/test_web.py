@@ -55,7 +55,7 @@ def test_readyz_follows_the_state(web: Web) -> None:
 
 
 def test_status_is_the_document(web: Web) -> None:
-    code, kind, body = web.ask("/status?verbose=1")
+    code, kind, body = web.ask("/status")
 
     assert (code, kind) == (200, "application/json")
     assert json.loads(body) == web.status.snapshot()
@@ -69,6 +69,14 @@ def test_metrics_are_in_the_text_format(web: Web) -> None:
     assert (code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert b'\ncdc_rows_total{pipeline="shop"} 0.0\n' in body
     assert b'\ncdc_state{pipeline="shop",state="STARTING"} 1.0\n' in body
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/status"])
+def test_query_parameter_that_a_path_does_not_have_is_refused_by_its_name(web: Web, path: str) -> None:
+    code, kind, body = web.ask(f"{path}?verbose=1")
+
+    assert (code, kind) == (400, "application/json")
+    assert "'verbose'" in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("path", ["/", "/livez/", "/etc/passwd", "/../cdc.toml", "/status/../x", "//", "/%2e%2e"])

@@ -13,7 +13,17 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.errors import BrokerUnreachable, LakeDamaged
 from cdc.lsn import Lsn
-from cdc.reach import LOOK_EVERY_S, Reach, SharedLook, SharedSettle, Sight, await_reach, wanted_key, wanted_lsn
+from cdc.reach import (
+    LOOK_EVERY_S,
+    SETTLE_EVERY_S,
+    Reach,
+    SharedLook,
+    SharedSettle,
+    Sight,
+    await_reach,
+    wanted_key,
+    wanted_lsn,
+)
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.status import Status
 from cdc.web.server import WebServer
@@ -88,7 +98,7 @@ def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_i
         ("lsn=0/1&timeout_s=nan", "timeout_s is 'nan'"),
         ("lsn=0/1&timeout_s=-1", "timeout_s is '-1'"),
         (f"lsn=0/1&timeout_s={TIMEOUT_MAX_S + 1}", f"0 to {TIMEOUT_MAX_S:.0f}"),
-        ("&".join(["lsn=0/1"] * 100), "too many fields"),
+        ("&".join(["lsn=0/1"] * 100), "more than 16 parameters"),
     ],
 )
 def test_question_that_is_none_is_refused_with_what_it_must_be(query: str, said: str) -> None:
@@ -169,11 +179,75 @@ def test_key_that_is_blocked_is_an_error_of_its_own_once_the_sink_is_there() -> 
     assert answers == [409, 200, 504, 409, 200]
     seven, eight = b'{"id":7}', b'{"id":8}'
     assert asked_for == [(seven, None), (eight, None), (seven, "public.t"), (seven, "public.u")]
-    told = route.answer("search", "lsn=0/100").document
-    assert told["blocked"] == [{"table": "public.t", "key": '{"id":7}'}], "who names no key learns which are old"
+    shown = [route.answer("search", "lsn=0/100", authorised=allowed).document for allowed in (True, False)]
+    assert shown[0]["blocked"] == [{"table": "public.t", "key": '{"id":7}'}], "who names no key learns which are old"
+    assert shown[1]["blocked"] == [{"table": "public.t"}]
 
 
-@pytest.mark.parametrize("key", ["", "7", "[1]", '{"id":', "nonsense"])
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("lsn=0/1&timeout=3", "unknown query parameter 'timeout'; did you mean timeout_s?"),
+        ("lsn=0/1&tabel=t", "did you mean table?"),
+        ("LSN=0/1", "unknown query parameter 'LSN'"),
+    ],
+)
+def test_unknown_query_parameter_is_refused_by_its_name(query: str, said: str) -> None:
+    code, document = asked(Lake(0x100), query)
+
+    assert (code, said in document["error"]) == (400, True)
+
+
+def test_request_is_answered_at_its_deadline_while_the_check_hangs_and_threads_stay_bounded() -> None:
+    free = threading.Event()
+
+    def hung() -> Reach | None:
+        free.wait(60)
+        return None
+
+    route = WaitRoute({"cache": hung}, SystemClock())
+    first = route.answer("cache", "lsn=0/1&timeout_s=0")
+    more = [threading.Thread(target=route.answer, args=("cache", "lsn=0/1&timeout_s=0")) for _ in range(WAITING_MAX)]
+    for thread in more:
+        thread.start()
+    for thread in more:
+        thread.join(30)
+    full = route.answer("cache", "lsn=0/1&timeout_s=0")
+    free.set()
+    until(lambda: route._places._value == WAITING_MAX, "every place is free again")
+
+    assert (first.code.value, first.document["reached"]) == (504, None)
+    assert "has not ended" in first.document["error"]
+    assert (full.code.value, "requests wait already" in full.document["error"]) == (503, True)
+
+
+def test_unexpected_error_of_a_check_is_an_answer_and_gives_the_place_back() -> None:
+    def broken() -> Reach | None:
+        raise KeyError("public.t")
+
+    route = WaitRoute({"cache": broken}, SystemClock())
+
+    assert route.answer("cache", "lsn=0/1").code.value == 503
+    assert route._places._value == WAITING_MAX
+
+
+def test_store_is_refreshed_at_most_ten_times_a_second_however_many_ask() -> None:
+    clock, count = ManualClock(), [0]
+
+    def settle() -> None:
+        count[0] += 1
+        if count[0] == 2:
+            raise LakeDamaged("away")
+
+    route = WaitRoute({"search": Sight(Lake(0x100), settle=settle)}, clock)
+    began_s = clock.now_s
+    codes = [route.answer("search", "lsn=0/100").code.value for _ in range(50)]
+
+    assert codes == [200, 503, *[200] * 48]
+    assert count[0] <= (clock.now_s - began_s) / SETTLE_EVERY_S + 1
+
+
+@pytest.mark.parametrize("key", ["", "7", "[1]", '{"id":', "nonsense", '{"id":' + "[" * 5000, '{"id":"\\ud800"}'])
 def test_key_that_is_no_object_is_refused(key: str) -> None:
     code, document = asked(Lake(0x100), f"lsn=0/100&key={quote(key)}")
 

@@ -1,0 +1,73 @@
+"""What commands wait for, in words, and how long `cdc tail` waits for a broker that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cdc.cli import output
+from cdc.clock import Clock
+from cdc.errors import BrokerUnreachable
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+
+WAIT_DEFAULT_S: Final = 30.0
+_CHECK_S: Final = 5.0  # without a record, before the broker is asked whether it is there
+_ANSWER_S: Final = 3.0
+T = TypeVar("T")
+
+
+def kafka(config: Config, wait_s: float | None = None) -> str:
+    """Return the words for waiting for the brokers of a configuration."""
+    return f"waiting for Kafka at {config.kafka.bootstrap}{_at_most(wait_s)}"
+
+
+def source(config: Config) -> str:
+    """Return the words for waiting for the PostgreSQL server of a configuration."""
+    from psycopg import ProgrammingError, conninfo
+
+    try:
+        known = conninfo.conninfo_to_dict(config.source.dsn.reveal())
+    except ProgrammingError:
+        known = {}
+    return f"waiting for PostgreSQL at {known.get('host') or 'the local socket'}:{known.get('port') or 5432}"
+
+
+def patient(
+    batches: Iterator[list[T]], check: Callable[[float], object], what: str, wait_s: float, clock: Clock
+) -> Iterator[list[T]]:
+    """Yield the batches of a reading that never ends; a reader alone would wait for a lost broker for ever.
+
+    While nothing arrives the broker is asked by `check(timeout_s)` now and then. That it does not answer is noted on
+    stderr, once, and so is that it does again.
+
+    Raises:
+        BrokerUnreachable: it has not answered for `wait_s` seconds.
+    """
+    heard_s = checked_s = clock.monotonic_s()
+    lost = False
+    for batch in batches:
+        now_s = clock.monotonic_s()
+        answers = bool(batch)
+        if not batch and now_s - checked_s >= _CHECK_S:
+            try:
+                check(min(_ANSWER_S, wait_s))
+                answers = True
+            except BrokerUnreachable:
+                now_s = clock.monotonic_s()
+                if now_s - heard_s >= wait_s:
+                    raise
+                if not lost:
+                    output.note(what)
+                lost = True
+            checked_s = now_s
+        if answers:
+            if lost:
+                output.note("Kafka answers again")
+            heard_s, checked_s, lost = now_s, now_s, False
+        yield batch
+
+
+def _at_most(wait_s: float | None) -> str:
+    return "" if wait_s is None else f", for at most {wait_s:g} s"
