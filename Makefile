@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property fresh contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
+.PHONY: help bench-debezium sink-backlog sink-nemesis setup demo demo-capture test static unit property fresh contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,9 @@ faults: setup ## what must survive: kills, restarts, stalls
 
 bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 	$(BIN)/python -m tests.bench
+
+bench-debezium: setup ## the same beside Debezium, with the memory it needs and tuned snapshots; an hour, needs an idle machine
+	$(BIN)/python -m tests.bench --only debezium
 
 sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
 	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
