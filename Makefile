@@ -82,6 +82,9 @@ faults: setup ## what must survive: kills, restarts, stalls
 bench: setup ## speed and memory against pg_recvlogical, printed as JSON
 	$(BIN)/python -m tests.bench
 
+bench-debezium: setup ## the same beside Debezium, with the memory it needs and tuned snapshots; an hour, needs an idle machine
+	$(BIN)/python -m tests.bench --only debezium
+
 sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
 	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
 

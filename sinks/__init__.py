@@ -1,1 +1,1 @@
-"""Sinks that converge. Not built yet; the package holds its place in the layout."""
+"""Sinks: search indexes, caches and lake tables that follow the topics."""

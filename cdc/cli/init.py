@@ -76,7 +76,7 @@ def _local(stack_name: str, dsn: str | None, bootstrap: str | None) -> tuple[str
         raise LocalError(
             f"no local {' and no local '.join(lacking)} is running", hint="start them", command=f"cdc local up{suffix}"
         )
-    return dsn or stack.postgres.dsn, bootstrap or stack.kafka.bootstrap
+    return dsn or stack.postgres.printable_dsn, bootstrap or stack.kafka.bootstrap
 
 
 def _ask(option: str, what: str) -> str:

@@ -1,13 +1,12 @@
 """The `cdc` command: finds the command asked for, loads that one, turns errors into text and an exit code.
 
 Nothing of a command is imported before it runs, so that ``cdc --help`` is quick; what ``--help`` says of each stands
-in `COMMANDS`. A command whose module does not exist is not shown.
+in `COMMANDS`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -40,21 +39,19 @@ COMMANDS: Final[dict[str, str]] = {
     "migrate": "Deploy the outbox tables.",
     "contracts": "Check event contracts.",
     "inbox": "Dead letters of consumers of events.",
-    "forget": "Make a data subject's values unreadable.",
     "local": "Real PostgreSQL and Kafka on this machine, without Docker.",
-    "bench": "Measure throughput and latency.",
 }
 """Name -> what --help says. A module ``cdc.cli.<name>`` has a click command named `command` or `group`."""
 
 
 class _Commands(click.Group):
-    """The commands that are built, loaded when they are needed."""
+    """The commands, loaded when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [name for name in COMMANDS if _is_built(name)]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS or not _is_built(cmd_name):
+        if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"cdc.cli.{cmd_name}")
         found = getattr(module, "command", None) or getattr(module, "group", None)
@@ -123,7 +120,3 @@ def _usage(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "cdc"
     return UsageError(error.format_message(), command=f"{path} --help")
-
-
-def _is_built(name: str) -> bool:
-    return importlib.util.find_spec(f"cdc.cli.{name}") is not None

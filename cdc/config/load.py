@@ -26,6 +26,8 @@ from cdc.errors import ConfigError
 
 _PREFIX: Final = "TAILRACE_"
 _WITH_OPTIONS: Final = ("kafka", "registry")
+_URLS: Final = {"search": "TAILRACE_SEARCH_URL", "cache": "TAILRACE_CACHE_URL"}
+"""Kind of sink -> the variable with its store's address, where the file has none."""
 _FILE_SUFFIX: Final = "_file"
 _TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options of this name, whose value is a path
 _COMPACTION_LAG_S: Final = 86_400  # `cdc.publish.topic_rules.COMPACTION_LAG_MS`
@@ -73,6 +75,9 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
         if isinstance(table, dict) and "kind" not in table:
             raise ConfigError(f"{where}: sinks.{sink}.kind is missing; it has no default", hint='kind = "warehouse"')
         if isinstance(table, dict):
+            url = environ.get(_URLS.get(str(table["kind"]), ""))
+            if url is not None:
+                table.setdefault("url", url)
             _sink_options(table, sink, environ)
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)

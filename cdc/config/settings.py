@@ -408,7 +408,11 @@ class Search(Applied, frozen=True, kw_only=True, tag_field="kind", tag="search")
     """A sink of kind `search`: an OpenSearch index for each table."""
 
     url: Annotated[
-        str, Meta(pattern=r"^https?://[^/@\s]+/?$", description="address without a password, as http://localhost:9200")
+        str,
+        Meta(
+            pattern=r"^https?://[^/@\s]+/?$",
+            description="address without a password, as http://localhost:9200; left out: TAILRACE_SEARCH_URL",
+        ),
     ]
     json: Annotated[
         Literal["string", "object", "flat_object"],
@@ -447,7 +451,10 @@ class Cache(Applied, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
 
     url: Annotated[
         str,
-        Meta(pattern=r"^rediss?://[^/@\s]+(/\d+)?$", description="address without a password, as redis://localhost/0"),
+        Meta(
+            pattern=r"^rediss?://[^/@\s]+(/\d+)?$",
+            description="address without a password, as redis://localhost/0; left out: TAILRACE_CACHE_URL",
+        ),
     ]
     mode: Annotated[
         Literal["value", "hash", "invalidate"],

@@ -59,7 +59,7 @@ def _say_how_to_look(screen: Screen, place: Place) -> None:
     for command in (
         f"cdc tail -c {place.config}",
         f"cdc status -c {place.config}",
-        f"psql {place.stack.postgres.dsn}",
+        f"psql '{place.stack.postgres.printable_dsn}'",
         f'eval "$(cdc local env --stack {place.stack.name})"',
     ):
         screen.note(Text(command, style="bold"))

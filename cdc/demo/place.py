@@ -101,7 +101,7 @@ class Place:
         """Write cdc.toml for the running servers and return its text; with sinks when there is a folder of views."""
         port = choose_ports(["http"], wanted={}, remembered={})["http"]
         stack = self.stack
-        text = _CONFIG.format(name=NAME, dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap, port=port)
+        text = _CONFIG.format(name=NAME, dsn=stack.postgres.printable_dsn, bootstrap=stack.kafka.bootstrap, port=port)
         if views is not None:
             text += _STORES.format(search=stack.opensearch.url, cache=stack.valkey.url)
             text += _LAKE.format(path=self.lake, views=views)

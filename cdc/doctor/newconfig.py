@@ -105,7 +105,7 @@ tables = [
 # slot = "cdc_{new.name}"
 # publication = "cdc_{new.name}"
 # create = true         # false: slot and publication are made by hand, see `cdc doctor --sql`
-# on_truncate = "delete"  # every key the topic has; or "stop" before it, or "ignore" it
+# on_truncate = "delete"  # every key that the topic has; or "stop" before it, or "ignore" it
 
 [kafka]
 bootstrap = {toml_string(new.bootstrap)}
@@ -123,7 +123,7 @@ partitions = 4          # of topics we create; a key never moves afterwards
 # tables = {{"public.docs_*" = "omit"}}
 
 # [ddl]
-# policy = "warn"       # of DDL that changes rows without an event: tell of it, or "stop"
+# policy = "resnapshot"   # of DDL that changes rows without an event: read the table again; or "warn", or "stop"
 
 # [http]
 # listen = "127.0.0.1:8087"   # /livez /readyz /metrics /status

@@ -1,19 +1,23 @@
 """A PostgreSQL server, from the programs of `cdc.local.pgprograms`: 18, or an older major.
 
-They are called directly: the package's own manager knows neither root nor logical replication. Superuser `postgres`
-without a password, on loopback and a socket that only the servers' user can open; database `shop`.
+They are called directly: the package's own manager knows neither root nor logical replication. It listens on loopback
+and on a socket that only the servers' user can open. Superuser `postgres`, database `shop`; the password is random and
+lies in `pgpass` beside the data, in the format of PGPASSFILE, which only the servers' user may read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import secrets
 import shutil
 import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from cdc.artifacts.storage import write_file
 from cdc.errors import LocalError
@@ -90,12 +94,24 @@ class Postgres:
 
     @property
     def dsn(self) -> str:
-        """A connection URI of the superuser for the database `shop`."""
+        """A connection URI of the superuser for the database `shop`. It holds the password: do not print it."""
         return self.dsn_of(DATABASE)
 
     def dsn_of(self, database: str) -> str:
-        """A connection URI of the superuser for another database; the name is taken as it is."""
-        return f"postgresql://{USER}@{LOOPBACK}:{self.port}/{database}"
+        """As `dsn` for another database; the name is taken as it is."""
+        password = self._password()
+        return f"postgresql://{USER}{f':{password}' if password else ''}@{LOOPBACK}:{self.port}/{database}"
+
+    @property
+    def printable_dsn(self) -> str:
+        """As `dsn`, with the name of the password file in place of the password."""
+        passfile = f"?passfile={quote(str(self.passfile))}" if self.passfile.exists() else ""
+        return f"postgresql://{USER}@{LOOPBACK}:{self.port}/{DATABASE}{passfile}"
+
+    @property
+    def passfile(self) -> Path:
+        """The password file, as libpq reads it. Data of earlier versions has none and asks for no password."""
+        return self.home / "pgpass"
 
     @property
     def log(self) -> Path:
@@ -205,9 +221,17 @@ class Postgres:
             "PGPORT": str(self.port),
             "PGUSER": USER,
             "PGDATABASE": DATABASE,
-            "TAILRACE_SOURCE_DSN": self.dsn,
+            **({"PGPASSFILE": str(self.passfile)} if self.passfile.exists() else {}),
+            "TAILRACE_SOURCE_DSN": self.printable_dsn,
         }
-        return self._process.describe(self.ready, address=self.dsn, exports=exports)
+        return self._process.describe(self.ready, address=self.printable_dsn, exports=exports)
+
+    def _password(self) -> str:
+        """The superuser's password; empty when the data asks for none."""
+        try:
+            return self.passfile.read_text(encoding="utf-8").split("\n", 1)[0].rpartition(":")[2]
+        except FileNotFoundError:
+            return ""
 
     def _data_major(self) -> str:
         """The major that made the data; empty when there is none."""
@@ -221,14 +245,32 @@ class Postgres:
         part = self.home / "data.part"
         shutil.rmtree(part, ignore_errors=True)
         self._machine.private_folder(part)
+        password = secrets.token_urlsafe(24)
+        self._write_private(self.passfile, f"{LOOPBACK}:*:*:{USER}:{password}\nlocalhost:*:*:{USER}:{password}\n")
+        given = self.home / "password"
+        self._write_private(given, password)
         # The C locale orders by bytes, as Kafka's keys do, and is the same on every machine.
-        argv = [str(self._bin / "initdb"), "-D", str(part), "-U", USER, "-A", "trust", "-E", "UTF8"]
+        argv = [str(self._bin / "initdb"), "-D", str(part), "-U", USER, "-A", "scram-sha-256", "--pwfile", str(given)]
+        argv += ["-E", "UTF8"]
         argv += ["--locale=C"]
         if int(self._programs.major) >= _BUILTIN_LOCALES_SINCE:
             argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         argv += ["--no-sync"] if self.options.fast_start else []
-        self._process.run_tool(Launch(argv), deadline_s=_INITDB_S)
+        try:
+            self._process.run_tool(Launch(argv), deadline_s=_INITDB_S)
+        finally:
+            given.unlink(missing_ok=True)
         part.rename(self._data)
+
+    def _write_private(self, path: Path, text: str) -> None:
+        """Write a file that only the servers' user may read; `home` is a folder of ours."""
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            account = self._machine.account
+            if account is not None:
+                os.fchown(handle, account.uid, account.gid)
 
     def _launch(self, ports: Mapping[str, int]) -> Launch:
         settings = {

@@ -34,6 +34,12 @@ from tests.bench.views import measure_views, summary
 from tests.bench.visible import measure_visible
 
 _EVENTS_PER_S = 5000
+_SERVERS = {
+    "postgres": ServerOptions(
+        settings={"max_wal_size": "8GB", "shared_buffers": "256MB", "max_replication_slots": "60"},
+    ),
+    "kafka": ServerOptions(heap="1g"),
+}
 
 
 def main() -> int:
@@ -50,10 +56,6 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
     parser.add_argument("--orders", type=int, default=50_000, help="documents of the view that is searched")
     options = parser.parse_args()
-    servers = {
-        "postgres": ServerOptions(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}),
-        "kafka": ServerOptions(heap="1g"),
-    }
     result: dict[str, object] = {
         "machine": {
             "cpus": os.cpu_count(),
@@ -64,7 +66,7 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
     with (
-        Stack(f"bench-{os.getpid()}", ("postgres", "kafka", "valkey"), wipe=True, options=servers) as stack,
+        Stack(f"bench-{os.getpid()}", ("postgres", "kafka", "valkey"), wipe=True, options=_SERVERS) as stack,
         tempfile.TemporaryDirectory() as folder,
     ):
         if options.only in {None, "throughput"}:

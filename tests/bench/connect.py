@@ -1,7 +1,7 @@
 """Kafka Connect with Debezium's PostgreSQL connector, from Maven's jars: what Tailrace is measured against.
 
-One worker of a distributed Connect, as its documentation starts it, with the heap that its own script gives it. Exactly
-once is Connect's `exactly.once.source.support`; without it the connector delivers at least once.
+One worker of a distributed Connect, as its documentation starts it, with the heap that is asked for. Exactly once is
+Connect's `exactly.once.source.support`; without it the connector delivers at least once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,7 +28,9 @@ from cdc.local.stack import Stack
 from tests.bench.daemon import free_port
 
 _LOCK: Final = Path(__file__).with_name("debezium.lock")
-_HEAP: Final = ("-Xms256M", "-Xmx2G")  # bin/connect-distributed.sh
+OWN_HEAP: Final = "2G"
+"""What bin/connect-distributed.sh grants."""
+
 _READY_S: Final = 120.0
 _PARTITIONS: Final = 4  # as many as a topic of ours has by default
 
@@ -47,7 +50,9 @@ _TUNED: Final = {
 class Connect:
     """One worker; use as a context manager."""
 
-    def __init__(self, stack: Stack, folder: Path, name: str, *, exactly_once: bool) -> None:
+    def __init__(self, stack: Stack, folder: Path, name: str, *, exactly_once: bool, heap: str = OWN_HEAP) -> None:
+        """`heap` is the most that the JVM may take, as `512M`."""
+        self._heap = ("-Xms256M", f"-Xmx{heap}")
         self._exactly_once = exactly_once
         self._stack = stack
         self._folder = folder
@@ -61,7 +66,7 @@ class Connect:
         jars = fetch(artifacts, machine=machine, progress=Silent(), label="Debezium")
         properties = self._folder / f"{self._name}.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
-        command = [str(find_java(machine, Silent()).program), *_HEAP, "-cp", os.pathsep.join(map(str, jars))]
+        command = [str(find_java(machine, Silent()).program), *self._heap, "-cp", os.pathsep.join(map(str, jars))]
         with (self._folder / f"{self._name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log
@@ -86,8 +91,17 @@ class Connect:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, name: str, table: str, *, slot: str, snapshot: str = "no_data", tuned: bool = True) -> str:
-        """Start a connector over a slot that exists; returns the table's topic."""
+    def start(
+        self,
+        name: str,
+        table: str,
+        *,
+        slot: str,
+        snapshot: str = "no_data",
+        tuned: bool = True,
+        more: Mapping[str, str] | None = None,
+    ) -> str:
+        """Start a connector over a slot that exists, with `more` settings; returns the table's topic."""
         config = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "tasks.max": "1",
@@ -103,6 +117,7 @@ class Connect:
             "topic.creation.default.replication.factor": "1",
             **({"exactly.once.support": "required"} if self._exactly_once else {}),
             **(_TUNED if tuned else {}),
+            **(more or {}),
         }
         self._until(
             f"the connector {name} is accepted",

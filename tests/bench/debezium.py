@@ -3,14 +3,19 @@
 What is timed is the same for both: from the first record that a reader may see to the last. So the start of a JVM is
 not counted, nor what it needs until its first record; a second turn in the same worker is a warm JVM. Each turn has a
 slot of its own that was made before the rows were written. Afterwards every topic is read and must have every row once.
+
+A JVM takes the heap that it is granted, so its memory says little. The backlog is read with several heaps, and the
+other measurements use the smallest one with which Debezium is as fast as with any. Its snapshot is measured with
+several numbers of threads and fetch sizes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +23,7 @@ import psycopg
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from cdc.local.stack import Stack
-from tests.bench.connect import Connect, version
+from tests.bench.connect import OWN_HEAP, Connect, version
 from tests.bench.daemon import BenchDaemon, cpu_s, peak_rss_bytes, write_config
 from tests.bench.latency import consumer_of, latencies_of, summary_of
 from tests.bench.throughput import LOAD, TABLE
@@ -28,6 +33,13 @@ _LOOK_S: Final = 0.05
 _STILL_S: Final = 3.0  # nothing new for so long, and enough: it was the last
 _DEADLINE_S: Final = 900.0
 _RATES: Final = (200, 2000)
+_HEAPS: Final = (OWN_HEAP, "1G", "512M", "384M", "256M")  # the largest first
+_AS_FAST: Final = 0.95  # of the best: the difference between two turns is larger
+_SNAPSHOTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "default": {},
+    "2 threads": {"snapshot.max.threads": "2", "snapshot.fetch.size": "20480"},
+    "4 threads": {"snapshot.max.threads": "4", "snapshot.fetch.size": "50000"},
+}
 
 
 @dataclass
@@ -46,39 +58,45 @@ class _Side:
 
 def measure_debezium(stack: Stack, folder: Path, rows: int, seconds: int) -> dict[str, object]:
     """Rows a second, CPU a row and memory of each; what one takes over the other; then latencies."""
-    sides = {"tailrace": _Side(), "debezium exactly once": _Side(), "debezium at least once": _Side()}
-    _backlog(stack, folder, rows, sides)
-    snapshots = _snapshots(stack, folder, rows)
+    sides: dict[str, _Side] = {"tailrace": _Side()}
+    heap = _backlog(stack, folder, rows, sides)
+    snapshots = _snapshots(stack, folder, rows, heap)
     ours = max(sides["tailrace"].rows_per_s)
     return {
         "debezium": version(),
         "rows": rows,
+        "smallest_heap_at_full_speed": heap,
         "stream": {name: vars(side) for name, side in sides.items()},
         "stream_ratio_of_best_turns": {
             name: round(ours / max(side.rows_per_s), 2) for name, side in sides.items() if name != "tailrace"
         },
         "snapshot": {name: vars(side) for name, side in snapshots.items()},
-        "latency": [_latency(stack, folder, rate, seconds) for rate in _RATES],
+        "latency": [_latency(stack, folder, rate, seconds, heap) for rate in _RATES],
     }
 
 
-def _backlog(stack: Stack, folder: Path, rows: int, sides: dict[str, _Side]) -> None:
+def _backlog(stack: Stack, folder: Path, rows: int, sides: dict[str, _Side]) -> str:
+    """Fill `sides`; return the smallest heap with which Debezium is as fast as with any."""
+    workers = {f"eos_{heap.lower()}": (f"debezium exactly once, heap {heap}", True, heap) for heap in _HEAPS}
     configs = [write_config(stack, folder, f"ours{turn}", "public.bench_rows") for turn in range(_TURNS)]
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         sql.execute(TABLE)
         for config in configs:
             with BenchDaemon(config):
                 pass
-        for mode in ("eos", "alo"):
+        for mode in (*workers, "alo"):
             for turn in range(_TURNS):
                 _slot(sql, f"{mode}{turn}", "public.bench_rows")
         sql.execute(LOAD.format(last=rows // 100 - 1).encode())
-    workers = (("eos", "debezium exactly once", True), ("alo", "debezium at least once", False))
     for turn in range(_TURNS):
-        topic = f"ours{turn}.public.bench_rows"
-        _ours(stack, configs[turn], topic, rows, sides["tailrace"])
-        if turn < len(workers):
-            _theirs(stack, folder, workers[turn], rows, sides)
+        _ours(stack, configs[turn], f"ours{turn}.public.bench_rows", rows, sides["tailrace"])
+        for mode, worker in list(workers.items())[turn::_TURNS]:
+            with suppress(SystemExit):  # that heap is too small: the result says 0 rows a second
+                _theirs(stack, folder, mode, worker, rows, sides)
+    best = {heap: max(sides[name].rows_per_s, default=0) for name, _, heap in workers.values()}
+    needed = [heap for heap in _HEAPS if best[heap] >= _AS_FAST * max(best.values())][-1]
+    _theirs(stack, folder, "alo", (f"debezium at least once, heap {needed}", False, needed), rows, sides)
+    return needed
 
 
 def _ours(stack: Stack, config: Path, topic: str, rows: int, side: _Side) -> None:
@@ -89,9 +107,12 @@ def _ours(stack: Stack, config: Path, topic: str, rows: int, side: _Side) -> Non
     _check(stack, topic, rows)
 
 
-def _theirs(stack: Stack, folder: Path, worker: tuple[str, str, bool], rows: int, sides: dict[str, _Side]) -> None:
-    mode, name, exactly_once = worker
-    with Connect(stack, folder, mode, exactly_once=exactly_once) as connect:
+def _theirs(
+    stack: Stack, folder: Path, mode: str, worker: tuple[str, bool, str], rows: int, sides: dict[str, _Side]
+) -> None:
+    name, exactly_once, heap = worker
+    sides[name] = _Side()
+    with Connect(stack, folder, mode, exactly_once=exactly_once, heap=heap) as connect:
         for turn in range(_TURNS):
             growth = _Growth(stack, f"{mode}{turn}.public.bench_rows")
             topic = connect.start(f"{mode}{turn}", "public.bench_rows", slot=f"{mode}{turn}")
@@ -101,25 +122,28 @@ def _theirs(stack: Stack, folder: Path, worker: tuple[str, str, bool], rows: int
             _check(stack, topic, rows)
 
 
-def _snapshots(stack: Stack, folder: Path, rows: int) -> dict[str, _Side]:
-    """A table as it is, without anybody writing."""
-    sides = {"tailrace": _Side(), "debezium at least once": _Side()}
+def _snapshots(stack: Stack, folder: Path, rows: int, heap: str) -> dict[str, _Side]:
+    """A table that no transaction writes to."""
+    sides = {"tailrace": _Side()}
     config = write_config(stack, folder, "whole", "public.bench_rows", snapshot="initial")
     _ours(stack, config, "whole.public.bench_rows", rows, sides["tailrace"])
-    with Connect(stack, folder, "snap", exactly_once=False) as connect:
-        for turn in range(_TURNS):
-            growth = _Growth(stack, f"snap{turn}.public.bench_rows")
-            with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
-                _slot(sql, f"snap{turn}", "public.bench_rows")
-            topic = connect.start(f"snap{turn}", "public.bench_rows", slot=f"snap{turn}", snapshot="initial")
-            timed, took_s, cpu = growth.until(rows, lambda: cpu_s(connect.pid))
-            sides["debezium at least once"].add(timed, took_s, cpu, connect.pid)
-            connect.stop(f"snap{turn}")
-            _check(stack, topic, rows)
+    for number, (how, more) in enumerate(_SNAPSHOTS.items()):
+        side = sides[f"debezium at least once, heap {heap}, {how}"] = _Side()
+        with Connect(stack, folder, f"snap_{number}", exactly_once=False, heap=heap) as connect:
+            for turn in range(_TURNS):
+                name = f"snap{number}_{turn}"
+                growth = _Growth(stack, f"{name}.public.bench_rows")
+                with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
+                    _slot(sql, name, "public.bench_rows")
+                topic = connect.start(name, "public.bench_rows", slot=name, snapshot="initial", more=more)
+                timed, took_s, cpu = growth.until(rows, partial(cpu_s, connect.pid))
+                side.add(timed, took_s, cpu, connect.pid)
+                connect.stop(name)
+                _check(stack, topic, rows)
     return sides
 
 
-def _latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict[str, object]:
+def _latency(stack: Stack, folder: Path, rate: int, seconds: int, heap: str) -> dict[str, object]:
     found: dict[str, object] = {"commits_per_second": rate}
     table = f"peer_latency_{rate}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
@@ -130,7 +154,7 @@ def _latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict[str, o
         topic = f"soon{rate}.public.{table}"
         found["tailrace"] = summary_of(latencies_of(stack, folder, topic, table, rate, seconds), seconds)
     for mode, name in (("eos", "debezium exactly once"), ("alo", "debezium at least once")):
-        with Connect(stack, folder, f"{mode}-{rate}", exactly_once=mode == "eos") as connect:
+        with Connect(stack, folder, f"{mode}-{rate}", exactly_once=mode == "eos", heap=heap) as connect:
             topic = connect.start(f"{mode}_{rate}", f"public.{table}", slot=f"{mode}_{rate}")
             # Its topic is made by its first record; the JVM gets the same warming up as the daemon twice.
             latencies_of(stack, folder, topic, table, rate, seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.fixtures.waiting import until
 
@@ -41,13 +43,22 @@ class Reader:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             listen = f"127.0.0.1:{probe.getsockname()[1]}"
+        app = f"{database.name}_app"
         self._names = {
+            "postgresql://app@db.example.com:5432/shop": shlex.quote(make_conninfo(database.dsn, user=app)),
             "postgresql://cdc@db.example.com:5432/shop": database.dsn,
+            "postgresql://postgres@db.example.com:5432/shop": database.dsn,
             "kafka.example.com:9092": kafka.bootstrap,
             "cdc_shop": f"cdc_{database.name}",
         }
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], _psql()])
-        self._environ = {**os.environ, "PATH": path, "TAILRACE_HTTP_LISTEN": listen}
+        password = str(conninfo_to_dict(database.dsn).get("password", ""))
+        self._environ = {
+            **os.environ,
+            "PATH": path,
+            "TAILRACE_HTTP_LISTEN": listen,
+            "TAILRACE_SOURCE_PASSWORD": password,
+        }
 
     def follow(self, block: str) -> str:
         """Run a block; `cdc run` goes on in its own terminal. Returns what was printed on both streams."""
@@ -103,9 +114,14 @@ def reader(tmp_path: Path, database: Database, kafka: KafkaServer) -> Iterator[R
     (tmp_path / ".venv" / "ready").touch()
     with psycopg.connect(database.dsn, autocommit=True) as session:
         session.execute("create table customers (id int generated always as identity primary key, name text not null)")
+        session.execute("insert into customers (name) values ('was there before')")
+        session.execute(f"create role {database.name}_app login".encode())
+        session.execute(f"grant insert on customers to {database.name}_app".encode())
     following = Reader(tmp_path, database, kafka)
     yield following
     following.close()
+    with psycopg.connect(database.dsn, autocommit=True) as session:
+        session.execute(f"drop owned by {database.name}_app; drop role {database.name}_app".encode())
 
 
 def test_page_works_as_shown(reader: Reader) -> None:
@@ -125,7 +141,8 @@ def test_page_works_as_shown(reader: Reader) -> None:
     assert "wrote cdc.toml" in output_of("cdc init")
     assert "can start" in output_of("cdc doctor\n")
     assert "pg_create_logical_replication_slot" in output_of("doctor --sql")
-    assert "insert public.customers  id=1  name=Ann" in output_of("cdc tail")
+    assert "insert public.customers  id=2  name=Ann" in output_of("cdc tail")
+    assert "was there before" not in output_of("cdc tail")
     assert "RUNNING" in output_of("cdc status")
     assert "dropped" in output_of("slot drop")
     assert RUN in {block.strip() for block in blocks}

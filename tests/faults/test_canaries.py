@@ -32,9 +32,10 @@ COMMANDS: Final = (("status",), ("doctor",), ("doctor", "--sql"), ("audit", "--j
 
 @pytest.fixture
 def site(capture: CaptureSite) -> CaptureSite:
-    """A capture whose DSN has a password, which the server does not ask for, and rows with canaries."""
-    head, _, rest = capture.dsn.partition("@")
-    capture.dsn = f"{head}:{SOURCE}@{rest}"
+    """A capture whose DSN has a password, and rows with canaries."""
+    role = f"{capture.name}_canary"
+    capture.sql(f"create role {role} login superuser password '{SOURCE}'")
+    capture.dsn = f"postgresql://{role}:{SOURCE}@{capture.dsn.partition('@')[2]}"
     capture.sql("create table t (id text primary key, v text)", f"insert into t values ('{KEY}-0', '{VALUE}')")
     return capture
 

@@ -22,7 +22,7 @@ def test_pooler_is_a_named_stop_that_says_connect_directly_and_nothing_is_made(
     capture: CaptureSite, postgres: PostgresServer, tmp_path: Path, mode: str
 ) -> None:
     capture.sql("create table t (id int primary key)")
-    with pgbouncer(postgres.port, mode, tmp_path) as port:
+    with pgbouncer(postgres.dsn, mode, tmp_path) as port:
         through = {"source": {"dsn": capture.dsn.replace(f":{postgres.port}/", f":{port}/")}}
         assert through["source"]["dsn"] != capture.dsn
 

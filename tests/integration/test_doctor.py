@@ -301,7 +301,9 @@ def test_init_writes_a_config_that_doctor_accepts(
             )
         )
     target = pipeline.file.with_name("new.toml")
-    dsn = make_conninfo(pipeline.dsn, password="s3cret")
+    role = f"{pipeline.name}_init"
+    source.execute(sql.SQL("create role {} login superuser password 's3cret'").format(sql.Identifier(role)))
+    dsn = make_conninfo(pipeline.dsn, user=role, password="s3cret")
 
     assert run(["init", "--dsn", dsn, "--kafka", pipeline.bootstrap, "-o", str(target), "--json"]) == EXIT_OK
 

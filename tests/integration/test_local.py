@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock import parse_lock
@@ -30,6 +31,7 @@ from cdc.config.settings import Registry as Settings
 from cdc.errors import LocalError
 from cdc.kafka.registry import ConfluentRegistry
 from cdc.local.identity import Identity, alive, descendants, identify, wait_gone
+from cdc.local.postgres import Postgres
 from cdc.local.server import ServerOptions
 from cdc.local.stack import Stack, made
 from cdc.model.progress import AvroSchemas
@@ -368,6 +370,32 @@ def test_a_wrong_setting_of_postgres_says_what_is_wrong(name: str) -> None:
         Stack(name, ("postgres",), options=options).up()
 
 
+def test_postgres_asks_for_a_password_that_only_its_owner_may_read(name: str) -> None:
+    printed = cdc_local("up", "postgres", "--stack", name, "--fast-start", "--json")
+    printed += cdc_local("env", "--stack", name) + cdc_local("status", "--stack", name)
+    server = Stack(name, ("postgres",)).postgres
+    password = str(conninfo_to_dict(server.dsn)["password"])
+
+    assert server.passfile.stat().st_mode & 0o777 == 0o600
+    assert not (server.home / "password").exists()
+    assert len(password) >= 32
+    assert password not in printed
+    assert f"PGPASSFILE={server.passfile}" in printed
+    with psycopg.connect(server.printable_dsn) as session:
+        rules = session.execute("select distinct auth_method from pg_hba_file_rules")
+        assert rules.fetchall() == [("scram-sha-256",)]
+    for given in ("", "wrong"):
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(make_conninfo(server.dsn, password=given, passfile="/nowhere"))
+
+
+def test_postgres_data_of_an_earlier_version_needs_no_password(tmp_path: Path) -> None:
+    server = Postgres(tmp_path, Machine.here(), ServerOptions())
+
+    assert server.dsn == server.printable_dsn == "postgresql://postgres@127.0.0.1:0/shop"
+    assert "PGPASSFILE" not in server.describe().exports
+
+
 def test_env_and_logs_are_for_a_shell(name: str) -> None:
     cdc_local("up", "postgres", "--stack", name, "--fast-start")
 
@@ -376,5 +404,5 @@ def test_env_and_logs_are_for_a_shell(name: str) -> None:
     done = subprocess.run(["sh", "-c", script, "sh", exports], capture_output=True, text=True, check=False)
 
     assert done.stdout.strip() == "shop", done.stderr
-    assert "TAILRACE_SOURCE_DSN=postgresql://" in exports
+    assert "TAILRACE_SOURCE_DSN='postgresql://postgres@" in exports
     assert "ready to accept connections" in cdc_local("logs", "postgres", "--stack", name, "-n", "20")

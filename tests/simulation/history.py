@@ -313,6 +313,8 @@ class History:
             case "timeline":
                 postgres.leave_the_history()
             case _:
+                # What is lost by it may be on its way into the log: it was committed by then.
+                self.referee.learn()
                 # Only while it has not written past the log: docs/guarantees.md says so.
                 reached = self.referee.reached
                 if not postgres.restore(below=max(reached.end_lsn, reached.next_ordinal and reached.commit_lsn + 1)):

@@ -87,6 +87,10 @@ class Referee:
         """Whether every change is in the log."""
         return self._at >= len(self._changes())
 
+    def learn(self) -> None:
+        """Take in every transaction so far: a restore of the source is about to remove some."""
+        self._changes()
+
     def appended(self, partition: Partition, record: Record) -> None:
         """P8: whoever makes the record of a change, and whenever, makes the same bytes."""
         if partition[0] not in _TOPICS:

@@ -29,13 +29,12 @@ def test_help_loads_no_driver_and_no_client() -> None:
     assert "doctor" in done.stdout
 
 
-def test_every_built_command_loads_and_no_other_shows() -> None:
-    built = [name for name in main.COMMANDS if importlib.util.find_spec(f"cdc.cli.{name}")]
+def test_every_command_that_help_shows_loads() -> None:
+    shown = main.cli.list_commands(click.Context(main.cli))
 
-    for name in built:
+    for name in shown:
         assert isinstance(main.cli.get_command(click.Context(main.cli), name), click.Command)
-    assert main.cli.list_commands(click.Context(main.cli)) == built
-    assert {"init", "doctor", "slot"} <= set(built)
+    assert {"init", "doctor", "slot"} <= set(shown)
 
 
 @pytest.mark.parametrize("arguments", [["nix"], ["slot", "list", "--nix"], ["slot"], ["--config"]])

@@ -15,7 +15,7 @@ from cdc.config.load import parse
 from cdc.config.secret import Secret
 from cdc.config.section import Section, section_of
 from cdc.config.settings import Config, Kafka, Registry, Sink
-from cdc.config.sinks import lake_of
+from cdc.config.sinks import applied_of, lake_of
 from cdc.errors import ConfigError
 from sinks.warehouse.location import Location
 from sinks.warehouse.start import _options
@@ -164,6 +164,21 @@ def test_secrets_of_a_lake_are_masked_and_come_from_files_and_the_environment(tm
     assert "hunter" not in " ".join(map(repr, shown))
     with pytest.raises(TypeError):
         msgspec.json.encode(lake)
+
+
+def test_address_of_a_store_comes_from_the_environment_where_the_file_has_none() -> None:
+    environ = {"TAILRACE_SEARCH_URL": "http://found:9200", "TAILRACE_CACHE_URL": "redis://found:6379"}
+    own = '[sinks.own]\nkind = "search"\nurl = "http://own:9200"\n'
+
+    config = parse(f'{_text()}[sinks.s]\nkind = "search"\n[sinks.c]\nkind = "cache"\n{own}', environ)
+
+    assert {name: applied_of(config, name).url for name in config.sinks} == {  # type: ignore[attr-defined]
+        "s": "http://found:9200",
+        "c": "redis://found:6379",
+        "own": "http://own:9200",
+    }
+    with pytest.raises(ConfigError, match="url is missing"):
+        parse(f'{_text()}[sinks.s]\nkind = "search"\n', {})
 
 
 def test_missing_secret_file_of_a_lake_is_named_by_its_key(tmp_path: Path) -> None:
