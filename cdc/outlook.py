@@ -23,11 +23,11 @@ from cdc.model.names import cuts_topic, progress_topic
 from cdc.model.progress import Cut, Identity, Progress
 from cdc.model.tablefacts import DdlFinding
 from cdc.model.walreading import WalReading
+from cdc.model.weaksetting import WeakSetting
 from cdc.progress.catalog import recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
 from cdc.progress.restore import Restored, recorded_position, restore
-from cdc.publish.weak_topics import WeakSetting
 from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
 from cdc.replication.pressure import wal_reading

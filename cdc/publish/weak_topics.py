@@ -7,16 +7,15 @@ A start goes on with them; the operator is told by log, status, doctor and metri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cdc.config.settings import Kafka
 from cdc.kafka.facts import TopicFacts
+from cdc.model.weaksetting import WeakSetting
 from cdc.publish.topic_rules import Problem, TopicWant, check, check_replication
 
 INTERNAL_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
 """Kafka's own: without the first no transaction can end, without the second sinks do not know where they are."""
-COMMANDS_SHOWN: Final = 5
 
 SETTINGS: Final = (
     "replication factor",
@@ -32,45 +31,6 @@ SETTINGS: Final = (
     "internal unclean.leader.election.enable",
 )
 """Every setting that can be weak; the values of the metric's label are `label_of` of these."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeakSetting:
-    """One setting that is too weak in the same way for some topics.
-
-    Attributes:
-        topics: by name.
-        commands: one for each of them, as far as a command can change it.
-    """
-
-    setting: str
-    found: str
-    wanted: str
-    topics: tuple[str, ...]
-    commands: tuple[str, ...]
-
-    def __str__(self) -> str:
-        what = f"topic {self.topics[0]!r}"
-        if len(self.topics) > 1:
-            what = f"{len(self.topics)} topics ({self.topics[0]!r}, ...)"
-        return f"{what}: {self.setting.removeprefix('internal ')} is {self.found}, must be {self.wanted}"
-
-    @property
-    def command(self) -> str:
-        """The first few commands, a line each."""
-        return "\n".join(dict.fromkeys(self.commands[:COMMANDS_SHOWN]))
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """For /status and logs."""
-        return {
-            "setting": self.setting,
-            "found": self.found,
-            "wanted": self.wanted,
-            "topics": len(self.topics),
-            "topic": self.topics[0],
-            "command": self.commands[0],
-        }
 
 
 def weak_settings(

@@ -18,10 +18,11 @@ from cdc.lsn import Lsn
 from cdc.model.names import data_topic, progress_topic
 from cdc.model.snapshot import SnapshotRecord
 from cdc.model.timeline import Switch
+from cdc.model.weaksetting import WeakSetting
 from cdc.progress.impatient import Impatient
 from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
 from cdc.publish.topic_rules import TopicKind, control_wants
-from cdc.publish.weak_topics import INTERNAL_TOPICS, WeakSetting
+from cdc.publish.weak_topics import INTERNAL_TOPICS
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity, reading
 from cdc.replication.connect import Connection, connect, connect_replication

@@ -16,10 +16,11 @@ from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.state import State
 from cdc.model.timeline import Switch
+from cdc.model.weaksetting import WeakSetting
 from cdc.progress.restore import Restored
 from cdc.publish.topic_rules import TopicWant
 from cdc.publish.topics import refuse_missing, refuse_unfit_topics
-from cdc.publish.weak_topics import WeakSetting, weak_settings
+from cdc.publish.weak_topics import weak_settings
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.publication import (
     PublicationFacts,

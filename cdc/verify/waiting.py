@@ -44,37 +44,38 @@ class PatientReader(LogReader):
 
     def __init__(self, kafka: Kafka, *, wait_s: float, say: Say) -> None:
         """No connection is made yet."""
-        super().__init__(kafka, client_id="tailrace-verify")
-        self._wait_s = wait_s
+        super().__init__(kafka, client_id="tailrace-verify", answer_s=wait_s)
         self._say = say
         self._waiting = f"waiting for Kafka at {kafka.bootstrap}; gives up after {wait_s:g} s"
 
-    def partitions(self, topics: Iterable[str], *, timeout_s: float = 0.0) -> list[TopicPartition]:
+    def partitions(self, topics: Iterable[str], *, timeout_s: float | None = None) -> list[TopicPartition]:
         """See `LogReader.partitions`."""
         with noticed(self._say, self._waiting):
-            return super().partitions(topics, timeout_s=timeout_s or self._wait_s)
+            return super().partitions(topics, timeout_s=timeout_s)
 
-    def end_offsets(self, topics: Iterable[str], *, timeout_s: float = 0.0) -> dict[TopicPartition, tuple[int, int]]:
+    def end_offsets(
+        self, topics: Iterable[str], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """See `LogReader.end_offsets`."""
         with noticed(self._say, self._waiting):
-            return super().end_offsets(topics, timeout_s=timeout_s or self._wait_s)
+            return super().end_offsets(topics, timeout_s=timeout_s)
 
     def last_records(
-        self, topic: str, *, partition: int = 0, keys: Collection[bytes] | None = None, timeout_s: float = 0.0
+        self, topic: str, *, partition: int = 0, keys: Collection[bytes] | None = None, timeout_s: float | None = None
     ) -> dict[bytes, tuple[int, bytes]]:
         """See `LogReader.last_records`."""
         with noticed(self._say, self._waiting):
-            return super().last_records(topic, partition=partition, keys=keys, timeout_s=timeout_s or self._wait_s)
+            return super().last_records(topic, partition=partition, keys=keys, timeout_s=timeout_s)
 
     def read(
         self,
         assignments: Mapping[TopicPartition, int],
         until: Mapping[TopicPartition, int] | None = None,
         *,
-        timeout_s: float = 0.0,
+        timeout_s: float | None = None,
     ) -> Generator[list[LogRecord], None, None]:
         """See `LogReader.read`."""
-        batches = super().read(assignments, until, timeout_s=timeout_s or self._wait_s)
+        batches = super().read(assignments, until, timeout_s=timeout_s)
         while True:
             with noticed(self._say, self._waiting):
                 batch = next(batches, None)

@@ -137,9 +137,9 @@ def test_metric_falls_back_to_zero_when_a_topic_was_corrected() -> None:
     (weak,) = weak_settings(WANTS[:1], {"shop.public.t0": made(WANTS[0], min__insync__replicas="1")}, KAFKA)
 
     status.topics_checked([weak.document], counted([weak]))
-    assert b'cdc_topic_setting_findings{setting="min_insync_replicas"} 1.0' in metrics.render()
+    assert b'cdc_topic_setting_findings{pipeline="",setting="min_insync_replicas"} 1.0' in metrics.render()
     assert status.document == [weak.document]
     status.topics_checked([], counted([]))
 
-    assert b'cdc_topic_setting_findings{setting="min_insync_replicas"} 0.0' in metrics.render()
+    assert b'cdc_topic_setting_findings{pipeline="",setting="min_insync_replicas"} 0.0' in metrics.render()
     assert status.document == []
