@@ -87,10 +87,10 @@ class Pruner:
         clock: Clock,
         stop: threading.Event,
         *,
-        partitioned: bool = False,
+        partitioned: bool,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`oid` is the table's; everything that commits below `durable()` is known to be in Kafka."""
+        """`oid` and `partitioned` are of the table; everything that commits below `durable()` is known to be in Kafka."""
         self._settings = settings
         self._oid = oid
         self._durable = durable

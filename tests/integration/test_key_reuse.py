@@ -126,9 +126,17 @@ def test_stores_have_the_large_value_of_the_row_that_has_the_key_now(
         verified = {
             sink: cdc("verify", sink, "--json", "-c", capture.folder / "cdc-0.toml", timeout_s=300) for sink in SINKS
         }
+        taken = 1 if how == "in_one_transaction" else 11
+        with client_of(valkey) as writer:
+            stale = {**wanted[taken], "body": before["cache"][taken]["body"]}
+            writer.set(f"{capture.name}:cache:public.t:{taken}", json.dumps(stale))
+        planted = cdc("verify", "cache", "--json", "-c", capture.folder / "cdc-0.toml", timeout_s=300)
         assert daemon.stop() == 0
 
     assert found["cache"] == wanted
     assert found["find"] == wanted
     assert found["hashes"] == in_hashes(wanted)
     assert {sink: (ran.code, ran.err) for sink, ran in verified.items()} == dict.fromkeys(SINKS, (0, ""))
+    assert planted.code == 1, "the value of the deleted row is found, as it stood in caches before"
+    (difference,) = json.loads(planted.out)["topics_sink"]
+    assert (difference["different"], difference["examples"]) == (1, {"different": [f'{{"id":{taken}}}']})

@@ -58,7 +58,10 @@ def test_nothing_goes_that_kafka_does_not_have(capture: CaptureSite) -> None:
     [(oid,)] = capture.query("select 'outbox.outbox'::regclass::oid::int8")
     settings = convert({"prune": "delete", "keep_s": 0}, Outbox)
     with closing(connect(Secret(capture.dsn))) as connection, closing(connect(Secret(capture.dsn))) as other:
-        pruner, rival = (Pruner(settings, oid, lambda: durable[0], SystemClock(), threading.Event()) for _ in range(2))
+        pruner, rival = (
+            Pruner(settings, oid, lambda: durable[0], SystemClock(), threading.Event(), partitioned=False)
+            for _ in range(2)
+        )
         assert pruner.turn(connection).rows == 0, "the log has nothing"
         durable[0] = capture.wal()
         assert rival.turn(other).rows == 0, "one prunes at a time"
@@ -84,7 +87,7 @@ def test_rows_of_a_table_that_inherits_from_the_outbox_are_not_deleted(capture: 
     [(oid,)] = capture.query("select 'outbox.outbox'::regclass::oid::int8")
     settings, durable = convert({"prune": "delete", "keep_s": 0}, Outbox), capture.wal()
     with closing(connect(Secret(capture.dsn))) as connection:
-        pruner = Pruner(settings, oid, lambda: durable, SystemClock(), threading.Event())
+        pruner = Pruner(settings, oid, lambda: durable, SystemClock(), threading.Event(), partitioned=False)
 
         assert pruner.turn(connection).rows == 1
 
