@@ -67,7 +67,7 @@ def foresee(config: Config, *, application_name: str) -> Foresight:
             connect(config.source.dsn, application_name=application_name) as sql,
             LogReader(config.kafka, client_id="tailrace-status") as reader,
         ):
-            facts = gather(config, sql, reader, admin)
+            facts = gather(config, sql, Impatient(reader, _ANSWER_S), admin)
             weak = facts.log.weak(config.kafka) if facts.log is not None else ()
             return Foresight(judge(config, facts), weak)
     except ConfigError:
@@ -76,7 +76,7 @@ def foresee(config: Config, *, application_name: str) -> Foresight:
         return Foresight(Verdict("source", error))
 
 
-def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin) -> StartFacts:
+def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdmin) -> StartFacts:
     """The facts now. Kafka that does not answer is one of them; raises a TailraceError for PostgreSQL that does not.
 
     Raises SourceRefused also for an outbox that cannot be captured.
@@ -111,12 +111,12 @@ def gather(config: Config, sql: Connection, reader: LogReader, admin: TopicAdmin
 
 
 def _answer_of(
-    config: Config, tables: Sequence[SourceTable], reader: LogReader, admin: TopicAdmin
+    config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin
 ) -> tuple[LogFacts | None, TailraceError | None]:
     """What Kafka says, or why it says nothing."""
     try:
         brokers = admin.broker_facts(timeout_s=_ANSWER_S)
-        return _log_facts(config, tables, Impatient(reader, _ANSWER_S), admin, brokers), None
+        return _log_facts(config, tables, reader, admin, brokers), None
     except BrokerError as error:
         return None, error
 

@@ -217,6 +217,16 @@ def role_without_select(scene: Scene) -> None:
     scene.as_role("replication")
 
 
+def role_that_may_not_read_a_partition(scene: Scene) -> None:
+    scene.site.sql(
+        "create table p (id int primary key) partition by range (id)",
+        "create table p_1 partition of p default",
+        f"create publication {scene.site.slot} for table only t, p with (publish_via_partition_root = true)",
+    )
+    scene.sections = {"snapshot": {"mode": "initial"}}
+    scene.as_role("replication", "grant select on t, p to {role}")
+
+
 def role_without_select_that_takes_no_snapshot(scene: Scene) -> None:
     scene.site.sql(f"create publication {scene.site.slot} for table only t")
     scene.as_role("replication")
@@ -270,6 +280,7 @@ WORLDS: Final[tuple[tuple[Callable[[Scene], None], str, str], ...]] = (
     (role_without_replication, "MISCONFIGURED", "cdc doctor --sql"),
     (role_that_may_not_create_a_publication, "MISCONFIGURED", "create publication"),
     (role_without_select, "MISCONFIGURED", "grant select"),
+    (role_that_may_not_read_a_partition, "MISCONFIGURED", "grant select"),
     (role_that_does_not_exist, "MISCONFIGURED", ""),
     (database_that_does_not_exist, "MISCONFIGURED", ""),
     (no_table, "MISCONFIGURED", "cdc doctor"),
