@@ -44,6 +44,7 @@ from sinks.warehouse.generations import TextStore
 from sinks.warehouse.layout import split_beside
 from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.markers import awaited_ends
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.restored import check_newest
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred bytes each
-_MARKERS_S: Final = 30.0  # for the ends of a transaction that the cut index already shows: a broker may restart between
-_MARKERS_AGAIN_S: Final = 0.2
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
 _PRUNE_EVERY: Final = 64
 _Schemas = Mapping[tuple[str, str], SchemaRecord]
@@ -302,7 +301,8 @@ class LakeDriver:
 
     def _check_there(self, span: Span) -> None:
         """Is everything of the span still in the log? Spark would say so less clearly."""
-        ends = self._ends(span)
+        needed = {at: end for at, (_, end, _) in span.ranges.items()}
+        ends = awaited_ends(self._parts.reader, needed, self._parts.clock)
         for partition, (begin, end, _) in span.ranges.items():
             low, high = ends.get(partition, (0, 0))
             topic, index = partition
@@ -319,17 +319,6 @@ class LakeDriver:
                     topic=topic,
                     partition=index,
                 )
-
-    def _ends(self, span: Span) -> Mapping[Partition, tuple[int, int]]:
-        """First offset and end of the span's partitions. An end that the cut index has passed is waited for."""
-        never, clock = threading.Event(), self._parts.clock
-        deadline_s = clock.monotonic_s() + _MARKERS_S
-        while True:
-            ends = self._parts.reader.end_offsets({topic for topic, _ in span.ranges})
-            behind = any(ends.get(at, (0, 0))[1] < end for at, (_, end, _) in span.ranges.items())
-            if not behind or clock.monotonic_s() > deadline_s:
-                return ends
-            clock.wait(never, _MARKERS_AGAIN_S)
 
     def _known_schemas(self, span: Span) -> _Schemas:
         """Every schema up to the end of the span; read again only when the index says there are more."""
