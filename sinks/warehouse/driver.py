@@ -29,7 +29,7 @@ from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
-from sinks.tablematch import is_name, keeps_nothing, problem, unmatched
+from sinks.tablematch import is_name, keeps_nothing, problem, unmatched, warn_of_settings
 from sinks.warehouse import layout, sides
 from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
@@ -333,9 +333,12 @@ class LakeDriver:
         """Raises SinkUnfit for a setting that names a column nobody has ever heard of."""
         settings = self._parts.settings
         captured = {record.table: True for record in self._schemas.values()}
+        sink = self._parts.fence.name.rpartition(".")[2]
+        of_tables = {"history": settings.history, "types": settings.types, "event_time": settings.event_time}
+        warn_of_settings(sink, of_tables if captured else {}, captured)
         missing = unmatched(settings.tables, captured)
         if missing and captured:
-            error = problem(self._parts.fence.name.rpartition(".")[2], missing, captured)
+            error = problem(sink, missing, captured)
             if keeps_nothing(settings.tables, missing) and all(is_name(one) for one in missing):
                 raise error
             log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))
