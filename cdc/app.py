@@ -153,6 +153,7 @@ def run_sink(
     """
     config = _with_master(config, name, master)
     settings = lake_of(config, name)
+    from sinks.warehouse.session import close_open_session
     from sinks.warehouse.start import start as start_lake
 
     clock, daemon_metrics, stop, machine = SystemClock(), Metrics(), threading.Event(), Machine.here()
@@ -164,6 +165,7 @@ def run_sink(
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
+        closing.callback(close_open_session)
         _serve(settings.listen, (status, metrics), {name: sink_look(settings)}, clock, closing, f"sinks.{name}.listen")
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
         closing.callback(leaving.is_over)

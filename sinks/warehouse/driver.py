@@ -16,14 +16,14 @@ After any error the driver is dead: the caller makes a new one, which finds `pen
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
-from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit
+from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
@@ -65,7 +65,10 @@ _ByTopic = Mapping[str, Mapping[str, SchemaRecord]]  # topic -> schema id -> rec
 
 @dataclass(slots=True, kw_only=True)
 class LakeParts:
-    """What a driver is made of. `close` what was opened for it through `closing`."""
+    """What a driver is made of. `closing` closes what was opened for it.
+
+    `keep_spark` makes it leave the Spark session open for the next driver of this process.
+    """
 
     name: str
     location: Location
@@ -81,6 +84,7 @@ class LakeParts:
     texts: TextStore
     topics: ViewTopics | None = None
     observer: LakeObserver = field(default_factory=Unobserved)
+    keep_spark: Callable[[], object] = lambda: None
     closing: ExitStack = field(default_factory=ExitStack)
 
 
@@ -104,6 +108,13 @@ class LakeDriver:
 
     def run(self, stop: threading.Event) -> None:
         """Apply cut after cut until `stop`. A cut under way is finished first."""
+        try:
+            self._run(stop)
+        except BrokerError:
+            self._parts.keep_spark()  # Spark is well, and a new JVM takes longer than a broker
+            raise
+
+    def _run(self, stop: threading.Event) -> None:
         self._resume()
         while not stop.is_set():
             began_s = self._parts.clock.monotonic_s()
