@@ -156,6 +156,7 @@ def run_sink(
     """
     config = _with_master(config, name, master)
     settings = lake_of(config, name)
+    from sinks.warehouse.session import close_open_session
     from sinks.warehouse.start import start as start_lake
 
     report_broken_threads()
@@ -168,6 +169,7 @@ def run_sink(
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
+        closing.callback(close_open_session)
         _serve(
             settings.listen,
             (status, metrics),

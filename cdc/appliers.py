@@ -111,7 +111,9 @@ def start_applied(
                 observer=observer,
                 watch_s=watch_s,
                 unowned=unowned,
-                tables=TableCheck(name, settings.tables, schemas, observer, clock),
+                tables=TableCheck(
+                    name, settings.tables, schemas, observer, clock, settings=_settings_of_tables(settings)
+                ),
                 starts=None if replay is None else starts_of(reader, config.name, replay.start),
                 closing=closing.pop_all(),
             )
@@ -119,6 +121,13 @@ def start_applied(
         runner.join(GroupConsumer(config.kafka, group, runner, instance=instance, clock=clock))
         return runner
     raise AssertionError("unreachable")
+
+
+def _settings_of_tables(settings: Applied) -> Mapping[str, Sequence[str]]:
+    """Keys of the section that name tables."""
+    if isinstance(settings, Search):
+        return {"fields": list(settings.fields)}
+    return {"keys": list(settings.keys)} if isinstance(settings, Cache) else {}
 
 
 def starts_of(reader: LogReader, name: str, start: Start) -> Starts:

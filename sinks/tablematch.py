@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, Protocol
 
@@ -47,10 +47,19 @@ def is_name(pattern: str) -> bool:
     return not any(sign in pattern for sign in "*?[") and not pattern.startswith(_NEVER_CAPTURED)
 
 
-def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool]) -> SinkUnfit:
+def warn_of_settings(sink: str, settings: Mapping[str, Iterable[str]], captured: Mapping[str, bool]) -> None:
+    """Log settings about tables, by their key, that no captured table fits: they have no effect."""
+    for setting, patterns in settings.items():
+        missing = unmatched(list(patterns), captured)
+        if missing:
+            error = problem(sink, missing, captured, setting=setting)
+            log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))
+
+
+def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool], *, setting: str = "tables") -> SinkUnfit:
     """The error for `missing`, of which there is at least one; names what was probably meant."""
     first = next((one for one in missing if is_name(one)), missing[0])
-    what = f"sinks.{sink}.tables has {first!r}"
+    what = f"sinks.{sink}.{setting} has {first!r}"
     if first in captured:
         return SinkUnfit(
             f"{what}, which has no key: search and cache sinks need one",
@@ -62,8 +71,8 @@ def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool]) -> 
     why = "which is not a captured table" if is_name(first) else "which matches no captured table"
     return SinkUnfit(
         f"{what}, {why}{meant}",
-        hint=f"correct sinks.{sink}.tables, or capture the table (source.tables); a table that is created later joins "
-        "by itself when a pattern matches it",
+        hint=f"correct sinks.{sink}.{setting}, or capture the table (source.tables); a table that is created later "
+        "joins by itself when a pattern matches it",
         command="cdc snapshot status",
         table=first,
     )
@@ -75,7 +84,18 @@ class TableCheck:
     A sink that keeps none waits when a pattern may still match, and is misconfigured when it has names alone.
     """
 
-    def __init__(self, sink: str, patterns: Sequence[str], schemas: Captured, observer: Observer, clock: Clock) -> None:
+    def __init__(
+        self,
+        sink: str,
+        patterns: Sequence[str],
+        schemas: Captured,
+        observer: Observer,
+        clock: Clock,
+        *,
+        settings: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """`settings`: other keys of the section that name tables; the ones that match none are logged once."""
+        self._settings = settings or {}
         self._sink = sink
         self._patterns = patterns
         self._schemas = schemas
@@ -87,17 +107,26 @@ class TableCheck:
     def look(self) -> None:
         """Compare. Raises SinkUnfit when no name has a table."""
         captured = self._schemas.captured()
+        settled = self._clock.monotonic_s() - self._since_s >= SETTLE_S
+        if settled and captured:
+            warn_of_settings(self._sink, self._settings, captured)
+            self._settings = {}
         missing = unmatched(self._patterns, captured)
         if not missing:
             self._logged = []
             return
         error = problem(self._sink, missing, captured)
-        settled = self._clock.monotonic_s() - self._since_s >= SETTLE_S
         if not keeps_nothing(self._patterns, missing):
             if settled and missing != self._logged:
                 self._logged = missing
                 log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))
             return
+        if not settled:
+            self._observer.waits("tables", None)
+            return
         self._observer.waits("tables", error)
-        if settled and captured and all(is_name(one) for one in missing):
+        if captured and all(is_name(one) for one in missing):
             raise error
+        if missing != self._logged:
+            self._logged = missing
+            log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))

@@ -16,20 +16,20 @@ After any error the driver is dead: the caller makes a new one, which finds `pen
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
-from cdc.errors import LakeDamaged, SinkGap, SinkStale, SinkUnfit
+from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.telemetry import log
-from sinks.tablematch import is_name, keeps_nothing, problem, unmatched
+from sinks.tablematch import is_name, keeps_nothing, problem, unmatched, warn_of_settings
 from sinks.warehouse import layout, sides
 from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
@@ -44,6 +44,7 @@ from sinks.warehouse.generations import TextStore
 from sinks.warehouse.layout import split_beside
 from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.markers import awaited_ends
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.reading import SpanReader
 from sinks.warehouse.restored import check_newest
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred bytes each
-_MARKERS_S: Final = 30.0  # for the ends of a transaction that the cut index already shows: a broker may restart between
-_MARKERS_AGAIN_S: Final = 0.2
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
 _PRUNE_EVERY: Final = 64
 _Schemas = Mapping[tuple[str, str], SchemaRecord]
@@ -66,7 +65,10 @@ _ByTopic = Mapping[str, Mapping[str, SchemaRecord]]  # topic -> schema id -> rec
 
 @dataclass(slots=True, kw_only=True)
 class LakeParts:
-    """What a driver is made of. `close` what was opened for it through `closing`."""
+    """What a driver is made of. `closing` closes what was opened for it.
+
+    `keep_spark` makes it leave the Spark session open for the next driver of this process.
+    """
 
     name: str
     location: Location
@@ -82,6 +84,7 @@ class LakeParts:
     texts: TextStore
     topics: ViewTopics | None = None
     observer: LakeObserver = field(default_factory=Unobserved)
+    keep_spark: Callable[[], object] = lambda: None
     closing: ExitStack = field(default_factory=ExitStack)
 
 
@@ -105,6 +108,13 @@ class LakeDriver:
 
     def run(self, stop: threading.Event) -> None:
         """Apply cut after cut until `stop`. A cut under way is finished first."""
+        try:
+            self._run(stop)
+        except BrokerError:
+            self._parts.keep_spark()  # Spark is well, and a new JVM takes longer than a broker
+            raise
+
+    def _run(self, stop: threading.Event) -> None:
         self._resume()
         while not stop.is_set():
             began_s = self._parts.clock.monotonic_s()
@@ -302,7 +312,8 @@ class LakeDriver:
 
     def _check_there(self, span: Span) -> None:
         """Is everything of the span still in the log? Spark would say so less clearly."""
-        ends = self._ends(span)
+        needed = {at: end for at, (_, end, _) in span.ranges.items()}
+        ends = awaited_ends(self._parts.reader, needed, self._parts.clock)
         for partition, (begin, end, _) in span.ranges.items():
             low, high = ends.get(partition, (0, 0))
             topic, index = partition
@@ -320,17 +331,6 @@ class LakeDriver:
                     partition=index,
                 )
 
-    def _ends(self, span: Span) -> Mapping[Partition, tuple[int, int]]:
-        """First offset and end of the span's partitions. An end that the cut index has passed is waited for."""
-        never, clock = threading.Event(), self._parts.clock
-        deadline_s = clock.monotonic_s() + _MARKERS_S
-        while True:
-            ends = self._parts.reader.end_offsets({topic for topic, _ in span.ranges})
-            behind = any(ends.get(at, (0, 0))[1] < end for at, (_, end, _) in span.ranges.items())
-            if not behind or clock.monotonic_s() > deadline_s:
-                return ends
-            clock.wait(never, _MARKERS_AGAIN_S)
-
     def _known_schemas(self, span: Span) -> _Schemas:
         """Every schema up to the end of the span; read again only when the index says there are more."""
         at = _schemas_end(self._parts.name, span.end)
@@ -344,9 +344,12 @@ class LakeDriver:
         """Raises SinkUnfit for a setting that names a column nobody has ever heard of."""
         settings = self._parts.settings
         captured = {record.table: True for record in self._schemas.values()}
+        sink = self._parts.fence.name.rpartition(".")[2]
+        of_tables = {"history": settings.history, "types": settings.types, "event_time": settings.event_time}
+        warn_of_settings(sink, of_tables if captured else {}, captured)
         missing = unmatched(settings.tables, captured)
         if missing and captured:
-            error = problem(self._parts.fence.name.rpartition(".")[2], missing, captured)
+            error = problem(sink, missing, captured)
             if keeps_nothing(settings.tables, missing) and all(is_name(one) for one in missing):
                 raise error
             log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))

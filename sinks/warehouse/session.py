@@ -131,6 +131,13 @@ def close_session(spark: SparkSession) -> None:
         _forget()
 
 
+def close_open_session() -> None:
+    """As `close_session`, of the one that is open; for the end of a process."""
+    opened = _opened
+    if opened is not None:
+        close_session(opened.session)
+
+
 def java_program(machine: Machine) -> Java:
     """The Java to run Spark with.
 

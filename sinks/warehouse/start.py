@@ -64,14 +64,15 @@ def start(
         check_owner(store.current(), config.name, location)
         views = views_of(settings)
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{config.name}.sink.{sink}.reader"))
-        spark = open_session(_options(settings, machine), machine=machine, progress=progress)
-        closing.callback(close_session, spark)
-        check_connector(spark, location)
-        warm_up(spark)
         record_bytes_max = message_bytes_max(config.capture.row_bytes_max)
         fence = Fence(config.kafka, sink_group(config.name, sink), clock, message_bytes_max=record_bytes_max)
         closing.callback(fence.close)
-        fence.take()
+        fence.take()  # before Spark, which takes long to start and is of no use while Kafka is away
+        spark = open_session(_options(settings, machine), machine=machine, progress=progress)
+        until_error = closing.enter_context(ExitStack())
+        until_error.callback(close_session, spark)
+        check_connector(spark, location)
+        warm_up(spark)
         current = store.current()
         observer.opened(published_cut(current, {}) if current else None)
         log.get().info("lake_opened", path=str(location), cut=current.cut if current else 0, views=len(views))
@@ -99,6 +100,7 @@ def start(
                 ),
                 clock=clock,
                 observer=observer,
+                keep_spark=until_error.pop_all,
                 closing=closing.pop_all(),
             )
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.fixtures.daemon import CaptureSite, Daemon
 
 # librdkafka tries several times before it gives a connection up.
-_NAMED_S = 60.0
+_NAMED_S = 90.0
 
 
 @pytest.fixture(autouse=True)

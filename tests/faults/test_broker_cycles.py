@@ -36,7 +36,7 @@ CYCLES: Final = int(os.environ.get("TAILRACE_BROKER_CYCLES", "0"))  # 0: three
 SEED: Final = int(os.environ.get("TAILRACE_BROKER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TABLE: Final = "create table t (id int primary key, v int, body text)"
 SINKS: Final = ("fast", "find", "lake")
-_WITHIN_S: Final = 240.0  # a bound for the test; what the numbers are is printed
+_WITHIN_S: Final = 600.0  # a bound for the test; how long it took is printed
 
 
 class Site:

@@ -1,5 +1,9 @@
 """Everything fails at random while an index and a cache are fed; then `cdc verify` finds no difference anywhere.
 
+Workers and capture are killed and frozen, servers are killed, Kafka is also stopped in order for short and long times,
+columns are added and dropped, and tables are created. No operator acts: workers are only started again when they were
+killed, as a process manager does, and one that ends by itself with exit code 2 or 3 fails the test.
+
 A short form in CI, in which no server dies; ``make sink-nemesis`` runs ten minutes (TAILRACE_NEMESIS_S) on servers of
 its own and prints its seed (TAILRACE_NEMESIS_SEED repeats it).
 """
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
+from cdc.errors import EXIT_OPERATOR, EXIT_USAGE
 from tests.fixtures.beside import beside
 from tests.fixtures.caches import client_of
 from tests.fixtures.commands import cdc
@@ -27,6 +32,7 @@ from tests.fixtures.daemon import CaptureSite, capture_site
 from tests.fixtures.searching import ask
 from tests.fixtures.servers import fresh_database
 from tests.fixtures.sinkprocess import SinkProcess
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from cdc.local.valkey import Valkey
@@ -54,9 +60,10 @@ class Workers:
         self.processes[at].start()
 
     def revive(self) -> None:
-        """Those that ended by themselves start again, as a supervisor does."""
+        """Start those that ended by themselves, as a process manager does: none may need an operator."""
         for process in self.processes:
             if not process.alive:
+                assert process.exit_code not in {EXIT_USAGE, EXIT_OPERATOR}, process.log_text()[-3000:]
                 process.start()
 
     def end(self) -> None:
@@ -91,6 +98,64 @@ def written(dsn: str, draw: random.Random) -> Iterator[None]:
         yield
 
 
+class Schema:
+    """Columns that come and go on `t` while it is written, and tables that are created and written."""
+
+    def __init__(self, dsn: str, draw: random.Random) -> None:
+        self.tables = ["t"]
+        self.changes = 0
+        self._dsn = dsn
+        self._draw = draw
+        self._columns: list[str] = []
+
+    def change(self) -> None:
+        """One of: ADD COLUMN, DROP COLUMN, a rewrite by a default, and a new table with rows."""
+        acts = [self._add, self._add_with_default, self._create, *([self._drop] if self._columns else [])]
+        act = self._draw.choice(acts)
+        for _ in range(_SCHEMA_TRIES):
+            with suppress(psycopg.Error):  # the server may be down: it is tried again
+                with psycopg.connect(self._dsn, autocommit=True, connect_timeout=3) as session:
+                    session.execute("set lock_timeout = '3s'")
+                    act(session)
+                self.changes += 1
+                return
+            time.sleep(1.0)
+
+    def _add(self, session: psycopg.Connection[Any]) -> None:
+        name = f"c{self.changes}"
+        session.execute(f"alter table t add column if not exists {name} text".encode())
+        self._columns.append(name)
+
+    def _add_with_default(self, session: psycopg.Connection[Any]) -> None:
+        name = f"d{self.changes}"
+        session.execute(f"alter table t add column if not exists {name} int not null default {self.changes}".encode())
+        self._columns.append(name)
+
+    def _drop(self, session: psycopg.Connection[Any]) -> None:
+        name = self._columns.pop(self._draw.randrange(len(self._columns)))
+        session.execute(f"alter table t drop column if exists {name}".encode())
+
+    def _create(self, session: psycopg.Connection[Any]) -> None:
+        name = f"n{self.changes}"
+        session.execute(f"create table if not exists {name} (id int primary key, v text)".encode())
+        session.execute(f"insert into {name} select i, 'row ' || i from generate_series(1, 50) i".encode())
+        self.tables.append(name)
+
+
+_SCHEMA_TRIES: Final = 20
+
+
+def stopped(kafka: Any, draw: random.Random) -> Callable[[], None]:
+    """Stop Kafka in order, and start it again at once or after a while."""
+
+    def act() -> None:
+        kafka.stop()
+        time.sleep(draw.choice([0.0, draw.uniform(1.0, 5.0), draw.uniform(10.0, 40.0)]))
+        kafka.start()
+
+    return act
+
+
 def again(server: Any) -> Callable[[], None]:
     """Kill it, and start it a moment later."""
 
@@ -107,6 +172,17 @@ def verified(config: Path, sink: str, *more: str) -> tuple[int, dict[str, Any]]:
     return done.code, json.loads(done.out or done.err)
 
 
+def until_complete(site: CaptureSite) -> None:
+    """Start capture once more, so that tables which were created last are captured, and wait for their rows."""
+    site.daemons[-1].kill()
+    daemon = site.daemon(SECTIONS).until_running(120.0)
+
+    def complete() -> bool:
+        return all(one["state"] == "complete" for one in daemon.status().get("snapshots") or [{"state": "unknown"}])
+
+    until(complete, "every snapshot is complete", within_s=180.0)
+
+
 def level(site: CaptureSite, config: Path) -> None:
     """Wait until source, topics and both sinks agree."""
     lsn = site.wal()
@@ -116,8 +192,8 @@ def level(site: CaptureSite, config: Path) -> None:
         assert (code, found["ok"]) == (0, True), found
 
 
-def nemesis(site: CaptureSite, workers: Workers, servers: Sequence[Any]) -> None:
-    """One fault after the other, each survived by a moment."""
+def nemesis(site: CaptureSite, workers: Workers, servers: Sequence[Any], schema: Schema, kafka: Any = None) -> None:
+    """One fault after the other, with a moment between."""
 
     def capture() -> None:
         site.daemons[-1].kill()
@@ -133,7 +209,10 @@ def nemesis(site: CaptureSite, workers: Workers, servers: Sequence[Any]) -> None
         capture,
         *(lambda at=at: workers.kill(at) for at in range(len(workers.processes))),
         freeze,
+        schema.change,
+        schema.change,
         *map(again, servers),
+        *([] if kafka is None else [stopped(kafka, draw)]),
     ]
     ends_s = time.monotonic() + SECONDS
     draw.shuffle(acts)
@@ -143,7 +222,9 @@ def nemesis(site: CaptureSite, workers: Workers, servers: Sequence[Any]) -> None
         turn += 1
         time.sleep(draw.uniform(0.5, 2.0))
         workers.revive()
-        if not site.daemons[-1].alive:
+        daemon = site.daemons[-1]
+        if not daemon.alive:
+            assert daemon.exit_code() not in {EXIT_USAGE, EXIT_OPERATOR}, daemon.log_text()[-3000:]
             site.daemon(SECTIONS)
 
 
@@ -160,6 +241,7 @@ def test_topics_and_sinks_agree_after_everything_failed_at_random(
     search: OpenSearchServer = request.getfixturevalue("own_opensearch" if SECONDS else "opensearch")
     make_valkey: MakeValkey = request.getfixturevalue("make_valkey")
     valkey = make_valkey(appendonly="yes")
+    SECTIONS["snapshot"] = {"mode": "initial"}  # new tables have rows from before they are captured
     SECTIONS["sinks.find"] = {"kind": "search", "url": search.url}
     SECTIONS["sinks.find.index"] = {"number_of_replicas": 0}
     SECTIONS["sinks.fast"] = {"kind": "cache", "url": valkey.url}
@@ -172,8 +254,14 @@ def test_topics_and_sinks_agree_after_everything_failed_at_random(
         config = tmp_path / "cdc-0.toml"
         workers = Workers(config)
         try:
+            schema = Schema(database.dsn, random.Random(SEED + 1))
             with written(database.dsn, random.Random(SEED)):
-                nemesis(site, workers, (stack.kafka, stack.postgres, search, valkey) if SECONDS else ())
+                if SECONDS:
+                    nemesis(site, workers, (stack.kafka, stack.postgres, search, valkey), schema, stack.kafka)
+                else:
+                    nemesis(site, workers, (), schema)
+            until_complete(site)
+            sys.stdout.write(f"changes of the schema: {schema.changes}, tables: {len(schema.tables)}\n")
             level(site, config)
             plant_in_index(site, search.url)
             plant_in_cache(site, valkey)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.daemon import CaptureSite
 
-_STOPS_S: Final = 60.0
+_STOPS_S: Final = 120.0
 
 
 @pytest.fixture

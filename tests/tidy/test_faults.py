@@ -11,7 +11,7 @@ _ROWS: Final = [
     *(f"A{number}" for number in range(1, 15)),
     *("B3", "B6", "B7"),
     *(f"C{number}" for number in range(1, 11)),
-    *(f"D{number}" for number in (1, 2, 3, 4, 5, 7, 8)),
+    *(f"D{number}" for number in range(1, 9)),
     *(f"E{number}" for number in range(1, 8)),
     *("F1", "F4"),
 ]

@@ -17,11 +17,13 @@ _CAPTURED = {"public.customers": True, "public.orders": True, "public.log": Fals
 class World:
     """Captured tables, and a sink's check of them."""
 
-    def __init__(self, *patterns: str, captured: Mapping[str, bool] = _CAPTURED) -> None:
+    def __init__(
+        self, *patterns: str, captured: Mapping[str, bool] = _CAPTURED, settings: Mapping[str, list[str]] | None = None
+    ) -> None:
         self.tables = dict(captured)
         self.waited: list[TailraceError | None] = []
         self.clock = ManualClock()
-        self.check = TableCheck("fast", patterns, self, self, self.clock)
+        self.check = TableCheck("fast", patterns, self, self, self.clock, settings=settings)
 
     def captured(self) -> Mapping[str, bool]:
         return self.tables
@@ -50,7 +52,8 @@ def test_name_that_no_captured_table_has_is_an_error_that_says_what_was_meant(na
     with pytest.raises(SinkUnfit) as caught:
         world.later()
 
-    assert len(world.waited) == 2, "it waits at first, visibly: capture may be in its first start"
+    assert world.waited[0] is None, "it waits at first, without a verdict: capture may be in its first start"
+    assert world.waited[1] is caught.value
     assert caught.value.message.startswith(message)
     assert "public.customers?" in caught.value.message or "custmers" not in name
 
@@ -58,11 +61,14 @@ def test_name_that_no_captured_table_has_is_an_error_that_says_what_was_meant(na
 def test_pattern_that_matches_no_table_yet_waits_visibly_and_is_no_error() -> None:
     world = World("sales.*", "views.totals")
 
-    world.later()
+    with structlog.testing.capture_logs() as logged:
+        world.later()
+        world.later()
 
-    (cause,) = world.waited
+    cause = world.waited[-1]
     assert cause is not None
     assert "'sales.*', which matches no captured table" in cause.message
+    assert [one["event"] for one in logged] == ["sink_tables_unmatched"]
 
 
 def test_table_that_is_created_later_joins() -> None:
@@ -86,6 +92,19 @@ def test_sink_that_keeps_other_tables_goes_on_and_names_what_is_missing_once() -
     assert [one["event"] for one in logged] == ["sink_tables_unmatched"]
     assert "did you mean public.customers?" in logged[0]["message"]
     assert world.waited == []
+
+
+def test_other_settings_that_name_no_captured_table_are_logged_once() -> None:
+    world = World("*.*", settings={"keys": ["public.custmers", "public.orders"], "fields": ["public.o*"]})
+
+    with structlog.testing.capture_logs() as logged:
+        world.check.look()
+        world.later()
+        world.later()
+
+    (event,) = logged
+    assert (event["event"], event["tables"]) == ("sink_tables_unmatched", ["public.custmers"])
+    assert event["message"].startswith("sinks.fast.keys has 'public.custmers'")
 
 
 def test_before_capture_has_ever_run_no_name_is_wrong() -> None:
