@@ -123,6 +123,10 @@ snapshot-kills: setup ## 20 times kill -9 while five million rows are read under
 add-table: setup ## 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
 	TAILRACE_SCHEDULES=200 $(PYTEST) tests/integration/test_add_table.py
 
+lake-backlog: setup ## the lake: 2 GB of waiting rows, and 1.5 GB in one transaction, with the default memory; prints peaks
+	TAILRACE_LAKE_BACKLOG_MB=$${TAILRACE_LAKE_BACKLOG_MB:-2000} TAILRACE_LAKE_TRANSACTION_MB=$${TAILRACE_LAKE_TRANSACTION_MB:-1500} \
+		$(PYTEST) -s --timeout 7200 tests/spark/test_lake_backlog.py
+
 lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 

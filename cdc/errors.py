@@ -40,7 +40,9 @@
     |  |- KeyBlocked              a record of a key was refused, so its newest is not there
     |  |- ViewRefused             a view's SQL cannot be run as a view: MISCONFIGURED
     |  |- LakeDamaged             files of the lake are not as we left them: MISCONFIGURED
+    |  |- LakeOverloaded          a cut fails however small its pieces are: MISCONFIGURED
     |  `- LakeUnready             storage, Java or Spark are not there: wait and retry
+    |     `- SparkFailed          Spark or its JVM failed: a new JVM and smaller pieces
     `- InvariantError             our own mistake
 
 `retry` says who can mend it: ``timed`` (time does), ``operator`` (a person must), ``never`` (a bug).
@@ -372,6 +374,22 @@ class LakeUnready(SinkError):
     retry = "timed"
     exit_code = EXIT_FAILED
     state = "WAITING"
+
+
+class LakeOverloaded(SinkError):
+    """Spark failed in every attempt at a cut, although each attempt used smaller pieces: it needs more memory."""
+
+    state = "MISCONFIGURED"
+
+
+class SparkFailed(LakeUnready):
+    """Spark or its JVM failed; a new JVM tries again.
+
+    Attributes:
+        counts: whether the failure is Spark's own; false when a server that it reads from is the cause.
+    """
+
+    counts: bool = True
 
 
 class InvariantError(TailraceError):

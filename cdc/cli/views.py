@@ -52,7 +52,9 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
     found = [_document(look, now_s) for look in views(lake, manifest)]
-    found += [_unpublished(name) for name in _in_files(where) if name not in manifest.views]
+    unbuilt = {name: view.reason for name, view in manifest.unbuilt.items() if name not in manifest.views}
+    waiting = dict.fromkeys((name for name in _in_files(where) if name not in manifest.views), _NOT_YET)
+    found += [_unpublished(name, reason) for name, reason in (waiting | unbuilt).items()]
     found.sort(key=lambda view: str(view["name"]))
     if as_json:
         output.show_json(found)
@@ -182,9 +184,9 @@ def _document(look: ViewLook, now_s: float) -> dict[str, Any]:
     }
 
 
-def _unpublished(name: str) -> dict[str, Any]:
+def _unpublished(name: str, reason: str) -> dict[str, Any]:
     empty = dict.fromkeys(("cut", "lsn", "rows", "committed_at", "age_seconds"))
-    return {"name": name, **empty, "reason": _NOT_YET}
+    return {"name": name, **empty, "reason": reason}
 
 
 def _listing(found: list[dict[str, Any]]) -> Table:

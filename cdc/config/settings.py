@@ -287,6 +287,15 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
         int,
         Meta(ge=1, le=100_000_000, description="changes in one cut; more is left for the next one"),
     ] = 500_000
+    bytes_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 40,
+            description="bytes of keys and values that are decoded at once: a cut takes no more, and a larger "
+            "transaction is applied in pieces; 0: an eighth of `memory`",
+        ),
+    ] = 0
     master: Annotated[str, Meta(description="Spark master; spark-submit's own wins")] = "local[*]"
     memory: Annotated[str, Meta(pattern="^[1-9][0-9]*[mg]$", description="heap of the Spark driver")] = "2g"
     spark: Annotated[

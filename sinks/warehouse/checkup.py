@@ -28,6 +28,8 @@ def checkup(config: Config, settings: Warehouse) -> Iterator[Sign]:
     for view, state in sorted(current.views.items()) if current is not None else ():
         if state.reason and not layout.is_beside(view):
             yield Sign("warning", "view", f"view {view} is left behind: {state.reason}", "cdc views list")
+    for view, failure in sorted(current.unbuilt.items()) if current is not None else ():
+        yield Sign("warning", "view", f"view {view} has no rows yet: {failure.reason}", "cdc views list")
     views = views_of(settings)
     if views:
         sent = sum(view.header.publish for view in views)

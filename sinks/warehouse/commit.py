@@ -17,6 +17,7 @@ and on an error or a crash makes a new one for `store.pending()` and does the sa
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ from msgspec import structs
 from cdc.errors import InvariantError, LakeDamaged
 from sinks.warehouse import layout
 from sinks.warehouse.committer import Txn
-from sinks.warehouse.manifest import Manifest, PlanRecord, TableState, ViewState
+from sinks.warehouse.manifest import Manifest, PlanRecord, TableState, Unbuilt, ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +43,7 @@ _HISTORY: Final = "tailrace.history"
 _RESHAPE: Final = "tailrace.reshape"
 _COMPACT: Final = "tailrace.compact"
 _VIEW: Final = "tailrace.view"
+_IN_PIECES: Final = frozenset({_ARCHIVE, _MIRROR, _HISTORY, _RESHAPE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,26 @@ class CutCommit:
         self._texts: Mapping[str, str] = {}
         self._written: dict[str, Written] = {}
         self._reshaped: set[str] = set()
+        self._unbuilt: dict[str, Unbuilt] = {}
+        self._steps: Counter[str] = Counter()
+        self._piece = 0
 
     def begin_views(self, states: Mapping[str, ViewState], texts: Mapping[str, str]) -> None:
         """Say which generations the cut begins with, and by which texts it computes them (name -> sum)."""
         self._views = dict(states)
         self._texts = dict(texts)
 
+    def begin_piece(self, number: int) -> None:
+        """Begin a piece of the cut (`sinks.warehouse.cutpieces`). Each may write every table once."""
+        self._piece = number
+
     @property
     def written(self) -> dict[str, Written]:
-        """Lake tables that took rows in this cut -> these rows; those that were written anew are not in it."""
+        """Lake tables that took rows in this cut -> these rows.
+
+        Tables that were written anew are not in it, and none is when the cut is applied in pieces: the rows of all
+        pieces together may be more than memory holds.
+        """
         return dict(self._written)
 
     def version(self, table: str) -> int | None:
@@ -212,6 +225,8 @@ class CutCommit:
         """
         state = self._views.get(name)
         if state is None:
+            if reason:
+                self._unbuilt[name] = Unbuilt(reason=reason, text=self._texts.get(name, ""))
             return
         table = layout.view(name, state.generation)
         held = self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
@@ -257,6 +272,7 @@ class CutCommit:
             complete=pending.complete,
             tables=self._tables,
             views={name: self._told(name, state) for name, state in self._views.items()},
+            unbuilt=self._unbuilt,
             committed_at_us=committed_at_us,
         )
         self._store.publish(manifest)
@@ -266,7 +282,8 @@ class CutCommit:
         before = self._tables.get(table)
         if before is not None:
             self._check_rows(table, before)
-        version = write(None if before is None else before.version, self._txn(app))
+        self._steps[table] += 1
+        version = write(None if before is None else before.version, self._txn(app, self._steps[table]))
         if before is None or version != before.version or schema_id != before.schema_id:
             rows = self._committer.rows(table, version)
             fresh = TableState(version=version, schema_id=schema_id) if before is None else before
@@ -277,6 +294,8 @@ class CutCommit:
     def _note(self, table: str, written: Written, schema_id: str) -> None:
         """Rows that a table takes; with another schema its columns may have changed under all its rows."""
         before = self._tables.get(table)
+        if self._pending.pieces:
+            return
         if before is not None and before.schema_id == schema_id and table not in self._reshaped:
             self._written[table] = written
 
@@ -324,5 +343,17 @@ class CutCommit:
         text = state.text if state.reason else self._texts.get(name, state.text)
         return structs.replace(state, text=text, newest=max(numbers))
 
-    def _txn(self, app: str) -> Txn:
-        return Txn(app, self._pending.cut, self._pending.end_lsn)
+    def _txn(self, app: str, step: int = 0) -> Txn:
+        named = _of_piece(app, self._piece) if app in _IN_PIECES else app
+        return Txn(named, self._pending.cut, self._pending.end_lsn, step)
+
+
+def holds(committer: Committer, table: str, piece: int, cut: int) -> bool:
+    """Whether an attempt at `cut` has begun to write a piece of it to an archive, or has reshaped a table for it."""
+    applied = (committer.applied(table, _of_piece(app, piece)) for app in (_ARCHIVE, _RESHAPE))
+    return any(found is not None and found >= cut for found in applied)
+
+
+def _of_piece(app: str, number: int) -> str:
+    """The app id of a statement in a piece; the first piece has the id of a cut that is not divided."""
+    return f"{app}.{number}" if number else app

@@ -33,11 +33,14 @@ class Txn:
             for a repetition of the first, and left out.
         cut: that the statement belongs to.
         end_lsn: where the cut ends. A table that holds the cut must hold it with this end.
+        step: its place among the statements of the cut on the table. One that is missing below a later one changed
+            nothing, and so made no commit; 0: unknown.
     """
 
     app: str
     cut: int
     end_lsn: int = 0
+    step: int = 0
 
 
 class Committer(Protocol):

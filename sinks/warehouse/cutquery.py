@@ -18,6 +18,7 @@ from sinks.warehouse import layout
 from sinks.warehouse.naming import candidates, spelled, there_is
 from sinks.warehouse.pinned import pinned
 from sinks.warehouse.views import table_names, temporary
+from sinks.warehouse.viewsafety import check_reads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +79,9 @@ def _parsed(sql: str) -> exp.Query:
         ) from error
     if len(found) != 1 or not isinstance(found[0], exp.Query) or isinstance(found[0], exp.Table):
         raise UsageError("the query is no SELECT", hint='as in: cdc views query "select count(*) from orders"')
+    finding = check_reads(found[0])
+    if finding is not None:
+        raise UsageError(f"the query {finding.message}", hint=finding.hint)
     return found[0]
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from cdc.telemetry import log
 from sinks.warehouse import layout
+from sinks.warehouse.cutplan import left_behind
 from sinks.warehouse.generations import Decided, decide, is_resting, runs, swapped
 from sinks.warehouse.viewkeeper import ViewKeeper
 from sinks.warehouse.views import BoundView, View, bind_each
@@ -35,6 +36,11 @@ class CutViews:
     def behind(self) -> Mapping[str, str]:
         """View -> why it is as of an older cut; "" when it is not."""
         return self._keeper.behind
+
+    @property
+    def computing(self) -> str:
+        """The view that is being computed; empty when none is."""
+        return self._keeper.computing
 
     def plans(self, manifest: Manifest | None, decided: Decided, accounts: Mapping[str, Account]) -> dict[str, str]:
         """By which plan each view of the next cut, which ends at `accounts`, is to be kept."""
@@ -69,7 +75,7 @@ class CutViews:
         states = swapped(commit.views, decided, parts.views)
         commit.begin_views(states, decided.texts)
         views = runs(parts.views, decided, parts.texts)
-        bound = list(self._bound(commit, views, commit.tables))
+        bound = list(self._bound(commit, views, commit.tables, manifest))
         self._keeper.keep(commit, manifest, complete=complete, plans=commit.pending.plans, views=bound)
         for view, number in decided.serve.items():
             log.get().info("view_swapped", view=view, generation=number)
@@ -86,7 +92,9 @@ class CutViews:
                 log.get().warning("view_topic_left_behind", view=view, reason=reason)
         self._unpublished = behind
 
-    def _bound(self, commit: CutCommit, views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView]:
+    def _bound(
+        self, commit: CutCommit, views: Sequence[View], tables: Collection[str], manifest: Manifest | None
+    ) -> Iterator[BoundView]:
         """What can be run. A text that is not the file's any more may name what is gone: it is left behind then."""
         own = {view.name for view in self._parts.views}
         files = {view.text_sha for view in self._parts.views}
@@ -98,6 +106,13 @@ class CutViews:
                     raise error
                 left.add(view.name)
                 self._keeper.left(commit, view.name, error.message)
+                continue
+            lacking = left_behind(
+                found.name, commit.pending.texts.get(found.name, ""), commit.pending, manifest, self._parts.settings
+            )
+            if lacking:
+                left.add(found.name)
+                self._keeper.left(commit, found.name, lacking)
                 continue
             behind = sorted(left & set(found.views.values()))
             if behind:

@@ -6,7 +6,8 @@ above `base`, which are a few:
 
 1. the newest version is `base`: the statement is still to be made;
 2. commits above `base` are all of this cut, and one is of this statement: it holds;
-3. anything else was written by somebody else, or belongs to another range: LakeDamaged.
+3. commits above `base` are all of later statements of this cut: the statement changed nothing and made no commit;
+4. anything else was written by somebody else, or belongs to another range: LakeDamaged.
 """
 
 from __future__ import annotations
@@ -18,20 +19,26 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from cdc.errors import InvariantError, LakeDamaged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sinks.warehouse.committer import Txn
 
 _INFO_APP: Final = "tailrace.app"
 _INFO_CUT: Final = "tailrace.cut"
 _INFO_END: Final = "tailrace.end_lsn"
+_INFO_STEP: Final = "tailrace.step"
 
 
 def commit_properties(txn: Txn) -> CommitProperties:
     """What a commit carries."""
     return CommitProperties(
         app_transactions=[Transaction(txn.app, txn.cut)],
-        custom_metadata={_INFO_APP: txn.app, _INFO_CUT: str(txn.cut), _INFO_END: str(txn.end_lsn)},
+        custom_metadata={
+            _INFO_APP: txn.app,
+            _INFO_CUT: str(txn.cut),
+            _INFO_END: str(txn.end_lsn),
+            _INFO_STEP: str(txn.step),
+        },
         max_commit_retries=0,  # a conflict is another writer; nothing may be committed above its version
     )
 
@@ -74,6 +81,8 @@ def _version_of(table: str, opened: DeltaTable, floor: int, txn: Txn) -> int:
     if strangers:
         foreign(table, floor, strangers)
     found = [version for version in reversed(above) if infos[version].get(_INFO_APP) == txn.app]
+    if not found and above and txn.step and floor >= 0 and all(_step(infos[one]) > txn.step for one in above):
+        return floor
     if not found:
         raise InvariantError(f"{txn.app} writes {table} in cut {txn.cut} a second time, or on a stale version")
     end_lsn = infos[found[0]].get(_INFO_END)
@@ -84,6 +93,11 @@ def _version_of(table: str, opened: DeltaTable, floor: int, txn: Txn) -> int:
             table=table,
         )
     return found[0]
+
+
+def _step(info: Mapping[str, object]) -> int:
+    """The place of a commit in its cut; 0 when an older release made it."""
+    return int(str(info.get(_INFO_STEP, 0)))
 
 
 def foreign(table: str, base: int | None, versions: Sequence[int]) -> NoReturn:

@@ -2,9 +2,9 @@
 
 A cut, step by step (the numbers stand in `LakeDriver._apply` too):
 
-1. the span is fixed and durable (`pending`), so that after a crash the very same one is done again;
-2. its records are read in one bounded batch and counted against the cut index;
-3. each table takes its events: archive, history, mirror;
+1. the span is measured; it and its pieces are durable (`pending`), so that after a crash the same ones are done again;
+2. the records of a piece are read in one bounded batch and counted against the cut index;
+3. each table takes the events of the piece: archive, history, mirror; then comes the next piece;
 4. the views that read something new are computed, behind what they read;
 5. the fence is held: another driver may have taken over;
 6. the manifest is published, and readers see all tables move together;
@@ -21,9 +21,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
-from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit
+from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit, SparkFailed
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
 from cdc.model.names import cuts_topic, schema_topic
@@ -35,6 +37,8 @@ from sinks.warehouse.choosing import Choice, choose, names_of, reading
 from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.commit import CutCommit
 from sinks.warehouse.committer import Committer
+from sinks.warehouse.cutpieces import Chunk, parts_of
+from sinks.warehouse.cutplan import CutSize, begun_again, bytes_max, failed
 from sinks.warehouse.cutreader import read_marks, read_schemas
 from sinks.warehouse.cutviews import CutViews
 from sinks.warehouse.eventtime import check_event_times, event_time_of
@@ -43,7 +47,7 @@ from sinks.warehouse.fold import Names, TableFold
 from sinks.warehouse.generations import TextStore
 from sinks.warehouse.layout import split_beside
 from sinks.warehouse.location import Location
-from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.manifest import Manifest, ManifestStore, Pending, TableState
 from sinks.warehouse.markers import awaited_ends
 from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
 from sinks.warehouse.reading import SpanReader
@@ -88,6 +92,21 @@ class LakeParts:
     closing: ExitStack = field(default_factory=ExitStack)
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a cut does.
+
+    Attributes:
+        span: it takes from the log.
+        new: what of the span is read.
+    """
+
+    span: Span
+    new: Span
+    schemas: _Schemas
+    choice: Choice
+
+
 class LakeDriver:
     """Applies the log to the lake. `run` once, then `close`."""
 
@@ -99,6 +118,7 @@ class LakeDriver:
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._views = CutViews(parts)
+        self._size = CutSize(parts.settings)
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
 
     @property
@@ -128,23 +148,41 @@ class LakeDriver:
         start = self.mark if passed is None else passed.end
         cuts = read_marks(parts.reader, parts.name, start, _INDEX_RECORDS)
         parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
-        span = next_span(start, cuts, events_max=parts.settings.events_max)
+
+        def shortened(records_max: int) -> Span | None:
+            found = next_span(start, cuts, events_max=records_max)
+            return found if found is None or passed is None else joined(passed, found)
+
+        span = shortened(self._size.records_max)
         if span is None:
             return self._swap()
-        span = span if passed is None else joined(passed, span)
         # Heartbeats of an idle source are in the index, too: what says nothing new is not read again.
         self._passed = span if self._manifest is not None and span.end.end_lsn == self.mark.end_lsn else None
         if self._passed is not None:
             return self._swap()
-        self._apply(span, self._pending(span))
+        with sparked("measure a cut"):
+            span, pieces = self._size.bounded(span, self._measured, shortened)
+        self._apply(self._work(span), structs.replace(self._pending(span), pieces=pieces))
         return True
+
+    def _measured(self, span: Span) -> Sequence[Chunk]:
+        """How large it is; nothing when it fits."""
+        new = self._work(span).new
+        self._check_there(new)
+        return self._reader.chunks(new, bytes_max=bytes_max(self._parts.settings)) if new.ranges else ()
+
+    def _work(self, span: Span) -> _Work:
+        schemas = self._known_schemas(span)
+        choice = choose(self._parts.name, span.end, schemas.values(), self._parts.settings)
+        held = None if self._manifest is None else self._manifest.tables
+        return _Work(span, reading(span, choice, held), schemas, choice)
 
     def _swap(self) -> bool:
         """A source that stands still need not be waited for: what is asked of views can be done at once."""
         if not self._views.is_due(self._manifest):
             return False
         span = Span(self.mark, self.mark, 0, {})
-        self._apply(span, self._pending(span))
+        self._apply(self._work(span), self._pending(span))
         return True
 
     def close(self) -> None:
@@ -172,21 +210,24 @@ class LakeDriver:
                 hint="the cut index has lost that stretch; build the lake anew in another folder",
                 end_lsn=Lsn(pending.end_lsn),
             )
-        log.get().info("cut_resumed", cut=pending.cut, lsn=str(Lsn(pending.end_lsn)))
-        self._apply(span, pending)
+        log.get().info("cut_resumed", cut=pending.cut, lsn=str(Lsn(pending.end_lsn)), attempts=pending.attempts + 1)
+        work = self._work(span)
+        with sparked("measure a cut"):
+            pending = begun_again(
+                pending, work.new, work.choice, parts.committer, self._manifest, self._reader, parts.settings
+            )
+        parts.store.revise(pending)
+        self._apply(work, pending)
 
-    def _apply(self, span: Span, pending: Pending) -> None:
-        parts, began_s = self._parts, self._parts.clock.monotonic_s()
+    def _apply(self, work: _Work, pending: Pending) -> None:
+        parts, span, began_s = self._parts, work.span, self._parts.clock.monotonic_s()
         commit = CutCommit(parts.store, parts.committer, pending)  # 1
-        schemas = self._known_schemas(span)
-        choice = choose(parts.name, span.end, schemas.values(), parts.settings)
-        with sparked("apply a cut"):
-            new = reading(span, choice, None if self._manifest is None else self._manifest.tables)
-            written = self._tables(new, schemas, choice, commit) if new.ranges else {}  # 2, 3
-            self._found_new(choice, written, commit)
-            self._forget(choice, commit)
-            self._describe(choice, schemas, commit)
-            self._views.apply(commit, span.end.tables, self._manifest)  # 4
+        try:
+            with sparked("apply a cut"):
+                written = self._write(work, commit)  # 2, 3, 4
+        except SparkFailed as error:
+            failed(parts.store, error, parts.settings, self._views.computing)
+            raise
         if pending.cut % _COMPACT_EVERY == 0:
             for table, key in sorted(written.items()):
                 commit.compact(table, sort_by=key)
@@ -207,29 +248,57 @@ class LakeDriver:
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
 
-    def _tables(self, span: Span, schemas: _Schemas, choice: Choice, commit: CutCommit) -> dict[str, tuple[str, ...]]:
-        """Read the span and let each table take its events; returns the lake tables written, and how to sort them."""
-        parts = self._parts
-        self._check_there(span)
-        fold = TableFold(parts.spark, parts.location, parts.committer, commit)
-        topics = {topic for topic, _ in span.ranges}
-        known = _by_topic(schemas)
-        forms = self._forms(span, known, choice, topics - choice.events.keys())
+    def _write(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
+        """Bring tables and views to the end of the cut; returns the tables written, and how to sort them."""
         written: dict[str, tuple[str, ...]] = {}
-        for topic, first_rows in self._reader.rows(span, forms):
-            rows, table = first_rows, forms[topic][-1]
-            if len(known[topic]) > len(forms[topic]) and sides.has_strangers(rows, table):
-                seen = self._seen_forms(span, known, [topic])
-                rows, table = next(self._reader.rows(span, seen))[1], seen[topic][-1]
+        if work.new.ranges:
+            written = self._tables(work, commit)
+        self._found_new(work.choice, written, commit)
+        self._forget(work.choice, commit)
+        self._describe(work.choice, work.schemas, commit)
+        self._views.apply(commit, work.span.end.tables, self._manifest)
+        return written
+
+    def _tables(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
+        """Read the span, piece by piece, and let each table take its events."""
+        self._check_there(work.new)
+        known, pieces = _by_topic(work.schemas), commit.pending.pieces
+        topics = {topic for topic, _ in work.new.ranges}
+        # The forms are those of the whole span: a piece must not bring a table back to an older one.
+        forms = self._forms(work.new, known, work.choice, topics - work.choice.events.keys())
+        written: dict[str, tuple[str, ...]] = {}
+        if pieces:
+            log.get().info("cut_in_pieces", cut=commit.pending.cut, pieces=len(pieces), records=work.new.records)
+        for number, part in enumerate(parts_of(work.new, pieces)):
+            commit.begin_piece(number)
+            written |= self._piece(part, work, forms, commit)
+        commit.begin_piece(0)
+        return written
+
+    def _piece(
+        self, part: Span, work: _Work, forms: dict[str, list[LakeTable]], commit: CutCommit
+    ) -> dict[str, tuple[str, ...]]:
+        """Apply one piece. `forms` of all topics; a form that turns up in the piece is added to them."""
+        parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
+        fold = TableFold(parts.spark, parts.location, parts.committer, commit)
+        topics = {topic for topic, _ in part.ranges}
+        written: dict[str, tuple[str, ...]] = {}
+        here = {topic: form for topic, form in forms.items() if topic in topics}
+        for topic, first_rows in self._reader.rows(part, here):
+            rows, table = first_rows, here[topic][-1]
+            if len(known[topic]) > len(here[topic]) and sides.has_strangers(rows, table):
+                seen = self._seen_forms(work.new, known, [topic])
+                rows, table = next(self._reader.rows(part, seen))[1], seen[topic][-1]
+                forms |= seen
             names = names_of(table, parts.settings)
-            before = self._schema_before(names)
+            before = _schema_in(commit.tables, names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
             fold.fold(rows, table, old, names)
             # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
             written |= {name: table.key if name == names.mirror else () for name in names.all}
-        for topic, rows in self._reader.events(span, sorted(topics & choice.events.keys())):
-            commit.archive(choice.events[topic], rows, schema_id="")
-            written[choice.events[topic]] = ()
+        for topic, rows in self._reader.events(part, sorted(topics & work.choice.events.keys())):
+            commit.archive(work.choice.events[topic], rows, schema_id="")
+            written[work.choice.events[topic]] = ()
         return written
 
     def _forms(
@@ -244,7 +313,8 @@ class LakeDriver:
         moved = _schemas_end(self._parts.name, span.start) != _schemas_end(self._parts.name, span.end)
         for topic in topics:
             records = known.get(topic, {})
-            before = self._schema_before(choice.names[topic]) if topic in choice.names else None
+            held = {} if self._manifest is None else self._manifest.tables
+            before = _schema_in(held, choice.names[topic]) if topic in choice.names else None
             if len(records) == 1:
                 told[topic] = [self._lake_table(record) for record in records.values()]
             elif before is not None and not moved:
@@ -259,11 +329,6 @@ class LakeDriver:
             topic: [self._lake_table(record) for record in _found_records(known.get(topic, {}), topic, schema_ids)]
             for topic, schema_ids in seen.items()
         }
-
-    def _schema_before(self, names: Names) -> str | None:
-        """The schema that the lake's tables of a captured one have; None when there are none."""
-        state = self._manifest.tables.get(names.mirror or names.archive) if self._manifest else None
-        return None if state is None else state.schema_id
 
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
@@ -382,6 +447,12 @@ class LakeDriver:
         self._left = frozenset(left & published.keys())
         for table in sorted(left - self._left):
             committer.drop(table)
+
+
+def _schema_in(tables: Mapping[str, TableState], names: Names) -> str | None:
+    """The schema that the lake's tables of a captured one have; None when there are none."""
+    state = tables.get(names.mirror or names.archive)
+    return None if state is None else state.schema_id
 
 
 def _offsets(name: str, span: Span) -> dict[Partition, int]:

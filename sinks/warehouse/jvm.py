@@ -78,6 +78,9 @@ appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 1
 """
 _RUN: Final = "run-"
+_OPTIONS_FILE: Final = "java.options"
+# Ours, and libpq's: PGPASSWORD and its like.
+_WITHHELD: Final = ("TAILRACE_", "PG")
 # A start takes 3 s on two idle cores (2026-11-21); a busy machine takes its time.
 _START_S: Final = 120.0
 # The packages a user names are fetched first, and an object store's connector has hundreds of megabytes.
@@ -86,6 +89,8 @@ _PACKAGES: Final = "spark.jars.packages"
 _POLL_S: Final = 0.02
 # After the end of its input Spark's shutdown hooks delete its folders.
 _END_S: Final = 10.0
+# Its sockets are closed a moment before its process is gone.
+_DYING_S: Final = 2.0
 _TAIL_BYTES: Final = 2000
 
 
@@ -139,13 +144,32 @@ def render_command(java: Java, spark_home: Path, folder: Path, properties: Mappi
         f"-Djava.io.tmpdir={folder / 'tmp'}",
         f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
         f"-Dtailrace.spark.log={log}",
-        *own,
+        *((f"@{folder / _OPTIONS_FILE}",) if own else ()),
         "org.apache.spark.deploy.SparkSubmit",
         "--load-spark-defaults",
         "--properties-file",
         str(folder / "spark.properties"),
         "pyspark-shell",
     ]
+
+
+def render_java_options(properties: Mapping[str, str]) -> str:
+    """The user's own options of the JVM, as a file that `java` reads: they may hold the password of a trust store."""
+    own = shlex.split(properties.get(_JAVA_OPTIONS, ""))
+    return "".join('"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for option in own)
+
+
+def render_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the JVM, which its Python workers inherit: without secrets that it has no use for.
+
+    What it needs of the configuration is in its properties file. Variables of Java, Hadoop and object stores stay.
+
+    Args:
+        environ: of this process.
+        own: that the handshake needs.
+    """
+    kept = {name: value for name, value in environ.items() if not name.upper().startswith(_WITHHELD)}
+    return {**kept, **own}
 
 
 @dataclass(slots=True)
@@ -208,6 +232,7 @@ class Jvm:
         try:
             _write_private(folder.path / "spark.properties", render_properties(properties))
             _write_private(folder.path / "log4j2.properties", LOG4J)
+            _write_private(folder.path / _OPTIONS_FILE, render_java_options(properties))
             if output.exists():
                 output.replace(output.with_name("spark.out.1"))
             process = _launch(command, folder, spark_home, output)
@@ -233,6 +258,14 @@ class Jvm:
         """Whether it still runs."""
         return self._process.poll() is None
 
+    def last_words(self) -> str:
+        """How it ended, in its own words; empty while it runs. Waits a moment for one that is about to end."""
+        try:
+            self._process.wait(_DYING_S)
+        except subprocess.TimeoutExpired:
+            return ""
+        return _last_words(self.folder.path.parent / "spark.out")
+
     def end(self) -> None:
         """Ask it to end, kill it when it does not, and remove its folder. It is gone on return; may be repeated."""
         _end(self._process, deadline_s=_END_S)
@@ -240,12 +273,12 @@ class Jvm:
 
 
 def _launch(command: list[str], folder: RunFolder, spark_home: Path, output: Path) -> subprocess.Popen[bytes]:
-    environ = {
-        **os.environ,
+    own = {
         "SPARK_HOME": str(spark_home),
         "SPARK_CONNECT_MODE": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder.path / "endpoint"),
     }
+    environ = render_environment(os.environ, own)
     with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         return subprocess.Popen(
             command,

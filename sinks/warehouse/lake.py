@@ -203,6 +203,7 @@ def read_sql(
     """
     from pyspark.errors import PySparkException
 
+    from sinks.warehouse.sparkguard import guarded
     from sinks.warehouse.viewfaults import failure
     from sinks.warehouse.views import bind_query, parse_view
 
@@ -219,7 +220,7 @@ def read_sql(
         frame_of(spark, lake.location, table, state.version).createOrReplaceTempView(name + mark)
         query = query.replace(f"`{name}`", f"`{name}{mark}`")
     try:
-        return spark.sql(query)
+        return guarded(spark, query)
     except PySparkException as error:
         fault = failure(bound, error)
         if not isinstance(fault, ViewRefused):

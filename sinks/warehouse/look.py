@@ -116,6 +116,13 @@ class Lake:
     def view(self, name: str, manifest: Manifest) -> tuple[str, ViewState]:
         """A view's lake table and its state at a cut. Raises UsageError with what there is."""
         state = manifest.views.get(name)
+        unbuilt = manifest.unbuilt.get(name)
+        if state is None and unbuilt is not None:
+            raise UsageError(
+                f"the view {name} has no rows yet: {unbuilt.reason}",
+                hint="the sink computes it again with each cut",
+                command="cdc views list",
+            )
         if state is None:
             where = f"cut {manifest.cut} at {Lsn(manifest.end_lsn)}"
             raise _unknown(f"there is no view {name} at {where}", name, list(manifest.views))

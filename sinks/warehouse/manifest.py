@@ -102,6 +102,18 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     sums: tuple[int, int] | None = None
 
 
+class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """A view that has no rows at any cut yet.
+
+    Attributes:
+        reason: why it could not be computed.
+        text: sum of the text that it was computed by (`sinks.warehouse.generations`).
+    """
+
+    reason: str
+    text: str
+
+
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A cut that is being made, and what was decided before it was begun.
 
@@ -110,6 +122,10 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         accounts: ``topic-partition`` -> (next offset, cumulative count) where the cut ends.
         complete: ``schema.table`` -> complete or snapshotting, where the cut ends.
         plans: of each view, as chosen; a second attempt takes the same.
+        pieces: that the cut is applied in (`sinks.warehouse.cutpieces`); empty when it is not divided.
+        attempts: how often the cut was begun again.
+        failures: how many attempts ended because Spark failed.
+        left: view -> why this cut leaves it behind: Spark failed while it was computed.
         serve, texts: of generations of views, as `sinks.warehouse.generations.Decided` has them.
         others as in `Manifest`.
     """
@@ -127,6 +143,10 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     plans: dict[str, str] = {}
     serve: dict[str, int] = {}
     texts: dict[str, str] = {}
+    pieces: tuple[dict[str, tuple[int, int]], ...] = ()
+    attempts: int = 0
+    failures: int = 0
+    left: dict[str, str] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +162,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         complete: ``schema.table`` -> complete or snapshotting.
         tables: path below the lake -> its state.
         views: name -> its state.
+        unbuilt: name of a view that failed whenever it was computed -> why.
         committed_at_us: when it was published; for people only.
     """
 
@@ -157,6 +178,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     complete: dict[str, str]
     tables: dict[str, TableState]
     views: dict[str, ViewState] = {}
+    unbuilt: dict[str, Unbuilt] = {}
     committed_at_us: int
 
 
@@ -282,6 +304,14 @@ class ManifestStore:
         if pending.start_cut != published or pending.cut != published + 1:
             raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
         self._disk.replace(layout.PENDING_FILE, _encode(pending))
+
+    def revise(self, pending: Pending) -> None:
+        """Replace the cut that is open by another plan for the same range."""
+        found = self.pending()
+        if found is None or (found.cut, found.end_lsn) != (pending.cut, pending.end_lsn):
+            raise InvariantError(f"cut {pending.cut} is planned again and is not open")
+        if found != pending:
+            self._disk.replace(layout.PENDING_FILE, _encode(pending))
 
     def publish(self, manifest: Manifest) -> None:
         """Make a cut the newest one: it is visible from the moment the pointer is replaced."""

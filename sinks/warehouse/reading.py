@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sinks.warehouse import batch, changes, outbox, sides
+from sinks.warehouse import batch, changes, outbox, sides, spansize
 from sinks.warehouse.prepared import PreparedPlans, fits
 from sinks.warehouse.smallspan import counted, is_small, read_small
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cdc.kafka.consumer import LogReader
     from sinks.warehouse.columns import LakeTable
+    from sinks.warehouse.cutpieces import Chunk
     from sinks.warehouse.span import Account, Partition, Span
 
 _AT_ONCE: Final = 2  # a job of a small cut is half waiting: for the broker, for the driver's planning
@@ -46,7 +47,27 @@ class SpanReader:
     group: str
     reader: LogReader | None = None
     _plans: PreparedPlans | None = None
+    _held: tuple[Span, dict[str, pa.Table]] | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
+
+    def chunks(self, span: Span, *, bytes_max: int) -> Sequence[Chunk]:
+        """How large the records of a span are, by ranges of offsets; empty when all of them are at most `bytes_max`.
+
+        A span of few records is read to find out, and kept for `rows`. Raises SinkGap when records are missing.
+        """
+        topics = {topic for topic, _ in span.ranges}
+        if self.reader is not None and is_small(span):
+            records = read_small(self.reader, span, topics, bytes_max=bytes_max)
+            if records is not None:
+                self._held = span, records
+                return ()
+        raw = batch.read_span(self.spark, self.options, span, group=self.group)
+        chunks = spansize.chunks(raw, span)
+        counts: dict[Partition, int] = {}
+        for chunk in chunks:
+            counts[chunk.partition] = counts.get(chunk.partition, 0) + chunk.records
+        batch.check_counts(counts, span)
+        return chunks if sum(chunk.size for chunk in chunks) > bytes_max else ()
 
     def survey(self, span: Span, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Topic -> ids of the schemas of its events in the span, the one of the newest event last.
@@ -86,12 +107,18 @@ class SpanReader:
 
     def _small(self, span: Span, topics: Collection[str]) -> dict[str, pa.Table] | None:
         """The records of a span that the driver reads, counted; None for one that Spark reads."""
+        held, self._held = self._held, None
         if self.reader is None or not topics or not is_small(span) or not fits(self.spark):
             return None
-        records = read_small(self.reader, span, topics)
-        if records is not None:
-            counts = {at: count for found in records.values() for at, count in counted(found).items()}
-            batch.check_counts(counts, _part(span, frozenset(topics)))
+        if held is not None and held[0] is span:
+            records = {topic: held[1][topic] for topic in topics}
+        else:
+            found = read_small(self.reader, span, topics)
+            if found is None:
+                return None
+            records = found
+        counts = {at: count for table in records.values() for at, count in counted(table).items()}
+        batch.check_counts(counts, _part(span, frozenset(topics)))
         return records
 
     def _prepared(

@@ -54,6 +54,8 @@ SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A view must not read files by name; `sinks.warehouse.sparkguard` has the rest of that promise.
+    "spark.sql.runSQLOnFiles": "false",
 }
 # A stop waits for running tasks to notice; after that the JVM is killed, which loses nothing: a cut is not published
 # before it is whole.
@@ -136,6 +138,12 @@ def close_open_session() -> None:
     opened = _opened
     if opened is not None:
         close_session(opened.session)
+
+
+def last_words() -> str:
+    """How the JVM of the open session ended, in its own words; empty when it runs, or is not ours."""
+    opened = _opened
+    return "" if opened is None or opened.jvm is None else opened.jvm.last_words()
 
 
 def java_program(machine: Machine) -> Java:

@@ -36,7 +36,9 @@ def is_small(span: Span) -> bool:
     return span.counted and span.records <= RECORDS_MAX
 
 
-def read_small(reader: LogReader, span: Span, topics: Collection[str]) -> dict[str, pa.Table] | None:
+def read_small(
+    reader: LogReader, span: Span, topics: Collection[str], *, bytes_max: int = _BYTES_MAX
+) -> dict[str, pa.Table] | None:
     """Topic -> its committed records of the span, in order of each partition; None when they turn out to be large.
 
     A topic without records has an empty table. Raises what `LogReader.read` does.
@@ -52,7 +54,7 @@ def read_small(reader: LogReader, span: Span, topics: Collection[str]) -> dict[s
             for record in batch:
                 found[record[0]].append(record)
                 size += len(record[4] or b"") + len(record[5] or b"")
-            if size > _BYTES_MAX:
+            if size > min(bytes_max, _BYTES_MAX):
                 return None
     finally:
         batches.close()

@@ -55,12 +55,14 @@ class Span:
     Attributes:
         merged: how many records of the index were merged.
         opened: partitions that came in between with records from before their account: where the account begins.
+        only: the ranges of a part of what lies between the marks; None: all of it.
     """
 
     start: Mark
     end: Mark
     merged: int
     opened: Mapping[Partition, Account] = field(default_factory=dict)
+    only: Mapping[Partition, tuple[int, int, int]] | None = None
 
     @property
     def counted(self) -> bool:
@@ -81,6 +83,8 @@ class Span:
 
         A range holds transaction markers and aborted records as well; they are not among the records.
         """
+        if self.only is not None:
+            return {at: found for at, found in sorted(self.only.items()) if at in self.end.accounts}
         found: dict[Partition, tuple[int, int, int]] = {}
         for partition, (end, count) in sorted(self.end.accounts.items()):
             if not is_data(partition[0]):

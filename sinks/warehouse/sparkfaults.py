@@ -14,14 +14,21 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from cdc.errors import LakeUnready, SinkGap
+from cdc.errors import SinkGap, SparkFailed
+from sinks.warehouse.session import last_words
 
 _LOST: Final = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS", "may have been lost", "aged out")
 
 
+# What Spark meets when Kafka or the object store is away. It passes, however long that takes.
+_ELSEWHERE: Final = re.compile(
+    r"org\.apache\.kafka\.|java\.net\.|java\.io\.|amazonaws|com\.google\.cloud|microsoft\.azure"
+)
+
+
 @contextmanager
 def sparked(doing: str) -> Iterator[None]:
-    """Turn errors of Spark and its JVM into SinkGap or LakeUnready."""
+    """Turn errors of Spark and its JVM into SinkGap or SparkFailed."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
@@ -32,11 +39,23 @@ def sparked(doing: str) -> Iterator[None]:
                 f"cannot {doing}: records are gone from the log: {cause}",
                 hint="retention or deletion was faster than the sink; build the lake anew in another folder",
             ) from error
-        gone = isinstance(error, Py4JNetworkError | ConnectionError)
-        what = "Spark's JVM is gone" if gone else f"Spark failed: {cause}"
-        raise LakeUnready(
-            f"cannot {doing}: {what}", hint="it is tried again; spark.log in the cache folder says more"
-        ) from error
+        raise _failed(doing, cause, error) from error
+
+
+def _failed(doing: str, cause: str, error: BaseException) -> SparkFailed:
+    is_unanswered = isinstance(error, Py4JNetworkError | ConnectionError)
+    # py4j raises its base class when the JVM ends while it runs something.
+    words = last_words() if is_unanswered or type(error) is Py4JError else ""
+    what = "Spark's JVM is gone" if is_unanswered else f"Spark failed: {cause}"
+    if words:
+        what = f"Spark's JVM is gone: {words}"
+    failed = SparkFailed(
+        f"cannot {doing}: {what}",
+        hint="a new JVM tries it again, in smaller pieces; if it ran out of memory, raise `memory` of the sink "
+        "(spark.log and spark.out in the cache folder say more)",
+    )
+    failed.counts = bool(words) or is_unanswered or not _ELSEWHERE.match(cause)
+    return failed
 
 
 def _cause(error: BaseException, text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from sqlglot import exp
@@ -60,7 +61,12 @@ _SESSION: Final = frozenset(
         "txid_current",
     }
 )
-_FOREIGN: Final = frozenset({"reflect", "java_method", "try_reflect"})
+_FOREIGN: Final = {
+    **dict.fromkeys(("reflect", "java_method", "try_reflect"), "runs code that is not SQL"),
+    **dict.fromkeys(("from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"), "can read a file"),
+    "identifier": "makes a name of a text, which can name a file",
+}
+"""Functions of Spark that reach beyond the rows they are given -> what they do."""
 _CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestamp"})
 _CLOCK_WORDS: Final = frozenset({"now", "today", "tomorrow", "yesterday"})
 _CLOCK_KEYWORDS: Final = frozenset({"current_date", "current_timestamp", "current_time", "localtimestamp", "localtime"})
@@ -125,6 +131,15 @@ def check_words(tokens: Sequence[Token]) -> Finding | None:
     return None
 
 
+def check_foreign(tokens: Sequence[Token]) -> Finding | None:
+    """Functions that do more than compute."""
+    for token, behind in pairwise(tokens):
+        word = token.text.lower()
+        if behind.token_type == TokenType.L_PAREN and token.token_type != TokenType.STRING and word in _FOREIGN:
+            return Finding(f"{word}() {_FOREIGN[word]}", "leave it out", token.line)
+    return None
+
+
 def check_tree(query: exp.Query, dialect: str) -> Finding | None:
     """What the shape of the query shows."""
     misread = query.find(exp.Lambda) if dialect == "postgres" else None
@@ -150,7 +165,7 @@ def _called(word: str, *, empty: bool) -> tuple[str, str] | None:
     if word in _SESSION or word.startswith("current_"):
         return f"{word}() depends on who computes the view", "leave it out"
     if word in _FOREIGN:
-        return f"{word}() runs code that is not SQL", "leave it out"
+        return f"{word}() {_FOREIGN[word]}", "leave it out"
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from cdc.errors import LakeUnready, TailraceError, ViewRefused
+from cdc.errors import SparkFailed, TailraceError, ViewRefused
 from sinks.warehouse.naming import spelled
 from sinks.warehouse.views import BoundView
 
@@ -64,7 +64,7 @@ def failure(view: BoundView, error: PySparkException) -> TailraceError:
     """A fault of the SQL or of values is the view's; anything else is Spark's, and may pass."""
     condition = error.getCondition() or type(error).__name__
     if not (error.getSqlState() or "").startswith(_DATA_FAULTS):
-        return LakeUnready(
+        return SparkFailed(
             f"Spark could not compute view {view.name}: {condition}", hint="it is tried again", view=view.name
         )
     if not (error.getSqlState() or "").startswith("42"):

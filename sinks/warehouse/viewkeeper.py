@@ -7,7 +7,7 @@ equal rows, so a view that an attempt has committed is right whatever the next o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -70,6 +70,8 @@ class ViewKeeper:
         self._book = PlanBook()
         self.behind: dict[str, str] = {}
         """View -> why it is as of an older cut; "" when it is not."""
+        self.computing = ""
+        """The view that is being computed; empty when none is."""
         self.moved: dict[str, Moved] = {}
         """Published view -> what the newest cut replaced of it, of those that it kept by keys."""
 
@@ -107,7 +109,7 @@ class ViewKeeper:
         views = bind(self._views, list(commit.tables)) if views is None else views
         steps = run_views(
             self._spark,
-            views,
+            self._each(views),
             self._location,
             cut_tables(commit, manifest, complete),
             plans=plans,
@@ -124,6 +126,13 @@ class ViewKeeper:
                 wish = _Wish(plans.get(name, "recompute"), chosen[1], read.get(name, _NOTHING).changes)
                 self._commit(commit, step, wish, began_s)
             began_s = self._clock.monotonic_s()
+
+    def _each(self, views: Sequence[BoundView]) -> Iterator[BoundView]:
+        """The views, each noted while it is computed and committed."""
+        for view in views:
+            self.computing = view.name
+            yield view
+        self.computing = ""
 
     def _commit(
         self,

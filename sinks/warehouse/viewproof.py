@@ -11,6 +11,7 @@ from sinks.warehouse import layout
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.naming import quoted
 from sinks.warehouse.sparkfaults import sparked
+from sinks.warehouse.sparkguard import guarded
 from sinks.warehouse.viewestimates import estimated_columns
 from sinks.warehouse.views import BoundView, View, bind
 
@@ -115,7 +116,7 @@ def _compared(
             read(*place).createOrReplaceTempView(name)
         have = _comparable(read(layout.view(bound.name, state.generation), state.version))
         # Once: estimates come out differently each time.
-        want = _comparable(spark.sql(bound.sql)).cache()
+        want = _comparable(guarded(spark, bound.sql)).cache()
         try:
             missing, extra = want.exceptAll(have), have.exceptAll(want)
             counts = missing.count(), extra.count()

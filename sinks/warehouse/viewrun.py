@@ -19,7 +19,7 @@ reason, while a table it reads is being snapshotted: then a result would be of n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -32,6 +32,7 @@ from sinks.warehouse.location import Where
 from sinks.warehouse.naming import captured, spelled
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
+from sinks.warehouse.sparkguard import guarded
 from sinks.warehouse.viewfaults import check_columns, failure
 from sinks.warehouse.viewinputs import CutTables, Replacement, ViewInputs
 from sinks.warehouse.views import BoundView, inputs
@@ -139,7 +140,7 @@ class Replaced:
 
 def run_views(
     spark: SparkSession,
-    views: Sequence[BoundView],
+    views: Iterable[BoundView],
     lake: Where,
     cut: CutTables,
     *,
@@ -270,7 +271,7 @@ class _Run:
         for name, other in view.views.items():
             self._inputs.add(name, *self._versions[other])
         try:
-            frame = self._spark.sql(view.sql)
+            frame = guarded(self._spark, view.sql)
             check_columns(view, frame)
         except PySparkException as error:
             raise failure(view, error) from error

@@ -26,9 +26,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cdc.errors import ViewRefused
 from sinks.warehouse.naming import candidates, quoted, spelled, there_is
 from sinks.warehouse.translating import rewritten
-from sinks.warehouse.viewcheck import Finding, check_beginning, check_tree, check_words, line_of
+from sinks.warehouse.viewcheck import Finding, check_beginning, check_foreign, check_tree, check_words, line_of
 from sinks.warehouse.viewheader import Header, read_header
 from sinks.warehouse.viewmacros import Expanded, check_as_of, expand, kinds_of
+from sinks.warehouse.viewsafety import check_reads
 
 if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
@@ -176,12 +177,17 @@ def parse_view(file: Path, sql: str) -> View:
     dialect = header.dialect
     plain = _expanded(file, sql, dialect)
     tokens, query = _parse(file, plain, dialect)
-    finding = check_words(tokens) or check_tree(query, dialect)
+    finding = check_words(tokens) or check_reads(query) or check_tree(query, dialect)
     if finding is not None:
         raise _refused(file, finding)
     lines = {_folded(_parts(table)): line_of(table) for table in table_names(query)}
     spark_sql = plain if dialect == "spark" else _translate(file, query)
-    spark = query if dialect == "spark" else _parse(file, spark_sql, "spark")[1]
+    spark = query
+    if dialect != "spark":
+        translated, spark = _parse(file, spark_sql, "spark")
+        finding = check_foreign(translated) or check_reads(spark)
+        if finding is not None:
+            raise _refused(file, finding)
     references = tuple(
         sorted((_reference(table, lines) for table in table_names(spark)), key=lambda found: found.start)
     )

@@ -185,3 +185,41 @@ def test_version_that_lost_rows_is_not_built_upon(lake: Lake, tmp_path: Path) ->
 def test_table_that_was_never_written_is_not_compacted(lake: Lake) -> None:
     with pytest.raises(InvariantError):
         lake.cut(1).compact(ORDERS)
+
+
+@everywhere
+def test_statement_that_changed_nothing_is_passed_over_where_a_later_piece_is_written(lake: Lake) -> None:
+    """A piece may delete only keys that are not there: it makes no commit, and the next attempt finds none of it."""
+    first(lake)
+    nothing = pa.table({"k": ["z"], "v": [0], "_deleted": [True]})
+
+    def attempt(*, to_the_end: bool) -> CutCommit:
+        commit = lake.cut(2)
+        for piece, found in enumerate((nothing, rows(c=4), nothing, rows(d=5))):
+            if piece == 3 and not to_the_end:
+                break
+            commit.begin_piece(piece)
+            commit.mirror(ORDERS, found, ["k"], schema_id="s1")
+        return commit
+
+    attempt(to_the_end=False)
+    manifest = published(attempt(to_the_end=True))
+
+    found = lake.tables.read(ORDERS, manifest.tables[ORDERS].version).sort_by("k").to_pylist()
+    assert found == [{"k": key, "v": value} for key, value in (("a", 1), ("b", 2), ("c", 4), ("d", 5))]
+
+
+@everywhere
+def test_view_that_was_never_computed_is_in_the_manifest_with_its_reason(lake: Lake) -> None:
+    first(lake)
+    commit = lake.cut(2)
+    commit.begin_views(commit.views, {"wrong": "text-1"})
+    commit.keep_view("wrong", "there is no column x")
+
+    manifest = published(commit)
+
+    assert {name: (view.reason, view.text) for name, view in manifest.unbuilt.items()} == {
+        "wrong": ("there is no column x", "text-1")
+    }
+    assert "wrong" not in manifest.views
+    assert published(lake.cut(3)).unbuilt == {}, "a cut that does not say so has no such view"

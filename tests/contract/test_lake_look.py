@@ -20,7 +20,7 @@ from cdc.cli.main import run
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE, LakeDamaged, SinkBehind, UsageError
 from cdc.lsn import Lsn
 from sinks.warehouse.look import Lake, condition, parse_at, read
-from sinks.warehouse.manifest import ViewState
+from sinks.warehouse.manifest import Unbuilt, ViewState
 from sinks.warehouse.rowhistory import history_of
 from tests.fixtures.lakes import SmallLake
 
@@ -256,6 +256,23 @@ def test_lake_and_views_come_from_the_configuration(lake: SmallLake, tmp_path: P
     assert "the configuration has no warehouse sink" in call("views", "list", "-c", config)[2]
     config.write_text(start + sink + sink.replace("lake]", "other]"), encoding="utf-8")
     assert "2 warehouse sinks: lake, other" in call("views", "list", "-c", config)[2]
+
+
+def test_a_view_whose_first_build_failed_is_listed_with_its_reason(tmp_path: Path, call: Call) -> None:
+    lake = SmallLake(tmp_path)
+    lake.unbuilt["wrong"] = Unbuilt(reason="wrong.sql, line 1: there is no column x", text="")
+    lake.publish()
+
+    (listed,) = json.loads(call("views", "list", "--lake", lake.path, "--json")[1])
+    code, _, err = call("views", "show", "wrong", "--lake", lake.path)
+
+    assert (listed["name"], listed["rows"], listed["reason"]) == (
+        "wrong",
+        None,
+        "wrong.sql, line 1: there is no column x",
+    )
+    assert code != EXIT_OK
+    assert "wrong has no rows yet: wrong.sql, line 1: there is no column x" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,10 +33,11 @@ from sinks.warehouse.start import _locked
 from tests.fixtures.edges import Killed, listen
 from tests.fixtures.lake import LakeSite, lake_site
 from tests.fixtures.laketruth import TableTruth, Truth, rows_of
+from tests.fixtures.seed import seed
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -49,6 +52,7 @@ EDGES: Final = (
     *("replace <cut>.json", "replace current.json", "remove pending.json"),
 )
 """Of a cut of one table and a view, in order: a driver dies before each of them."""
+STEPS_IN_PIECES: Final = 22  # of such a cut that is applied in three pieces, at least
 TIDYING: Final = (
     *("compact archive/", "compact mirror/", "hold", "remove <cut>.json"),
     *("vacuum archive/", "vacuum mirror/"),
@@ -136,6 +140,67 @@ def test_driver_that_dies_before_any_step_is_followed_by_one_that_is_exact(lake:
     assert faults(lake, oracle) == []
     view = pinned(lake.path, layout.view("sums"), manifest.views["sums"].version).to_pyarrow_table()
     assert rows_of(view, ["n", "a"]) == lake.capture.query("select count(*), sum(a) from t")
+
+
+@pytest.mark.timeout(600)
+def test_driver_that_dies_at_any_step_of_a_cut_in_pieces_is_followed_by_one_that_is_exact(lake: LakeSite) -> None:
+    """Twice each time, so that the rest of the cut is divided again behind pieces that are written already."""
+    lake.settings = msgspec.structs.replace(lake.settings, bytes_max=2_000)
+    oracle, chance = lake.capture.oracle(), random.Random(seed())
+    daemon = lake.capture.running()
+    captured(lake, daemon, "insert into t select n, n, 'x' from generate_series(1, 9) n")
+    lake.settle(daemon, lake.driver())
+    died: list[str] = []
+    for number in range(chance.randrange(2), STEPS_IN_PIECES, 2):
+        lsn = lake.capture.transaction(
+            f"update t set a = {number}, b = repeat('y', 90) where id <= 5",
+            f"insert into t values ({number + 100}, 0, repeat('z', 200))",
+            f"update t set id = -id, a = a + 1 where abs(id) in (2, 3, {number + 99})",
+            f"delete from t where id = {number + 98}",
+            f"update t set a = a + 1 where id = {number + 100}",
+        )
+        daemon.until_position(lsn)
+        first = lake.driver()
+        if dies(first, number, died, partial(applied, lsn)):
+            second = lake.driver()
+            dies(second, chance.randrange(12), died, resume)
+            second.close()
+        first.close()
+        third = lake.driver()
+        resume(third)
+        applied(lsn, third)
+        third.close()
+        state = lake.manifest()
+        assert lake.rows("mirror/public.t", ["id", "a", "b"], state) == lake.source_rows("t", ["id", "a", "b"])
+
+    assert len(died) > 8, "a cut in pieces has more steps"
+    assert faults(lake, oracle) == []
+    view = lake.view_rows("sums")
+    assert view == lake.capture.query("select count(*), sum(a) from t")
+
+
+def applied(lsn: int, driver: LakeDriver) -> None:
+    """Apply cuts until the lake is at `lsn`."""
+    while driver.mark.end_lsn < lsn:
+        driver.step()
+
+
+def dies(driver: LakeDriver, number: int, died: list[str], act: Callable[[LakeDriver], object]) -> bool:
+    """Have `driver` die before its step of that number; whether it came to it."""
+    passed = 0
+
+    def die(name: str) -> None:
+        nonlocal passed
+        if passed == number:
+            died.append(name)
+            raise Killed(name)
+        passed += 1
+
+    try:
+        act(listen(driver, die))
+    except Killed:
+        return True
+    return False
 
 
 def test_driver_that_dies_while_it_tidies_is_followed_by_one_that_is_exact(

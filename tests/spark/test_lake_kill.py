@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from sinks.warehouse.manifest import ManifestStore
-from tests.fixtures.commands import command
+from tests.fixtures.lakesink import Sink
 from tests.fixtures.laketruth import Truth
 from tests.fixtures.lakework import BANK, BEGIN, SCHEMA, LakeWork
 from tests.fixtures.seed import seed
@@ -26,37 +25,6 @@ if TYPE_CHECKING:
 
 KILLS: Final = int(os.environ.get("TAILRACE_LAKE_KILLS", "1"))
 _CUT_S: Final = 300.0  # of a start with a JVM, and a cut; with 300,000 rows it took 150 s at load 6
-
-
-class Sink:
-    """One `cdc sink run lake`; its log is text in a file."""
-
-    def __init__(self, config: Path, log: Path) -> None:
-        self._log = log
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                command("sink", "run", "lake", "--json-logs", "-c", config),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-
-    def said(self, event: str) -> bool:
-        """Whether it logged such an event; fails when it ended."""
-        text = self._log.read_text(encoding="utf-8", errors="replace")
-        assert self.process.poll() is None, text[-3000:]
-        return f'"event":"{event}"' in text.replace('": "', '":"')
-
-    def children(self) -> list[int]:
-        """Processes it has started."""
-        return [
-            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
-
-    def kill(self) -> None:
-        """SIGKILL; gone on return."""
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture

@@ -98,6 +98,32 @@ def test_the_opened_modules_are_those_spark_asks_for(spark: SparkSession) -> Non
     assert set(asked) - {"--add-modules=jdk.incubator.vector"} == set(MODULE_OPTIONS)
 
 
+def test_jvm_and_python_workers_have_no_secret_in_their_environment_or_on_their_command_line(tmp_path: Path) -> None:
+    said, _ = run(
+        """
+        def environment(_):
+            yield "\\n".join(f"{name}={value}" for name, value in os.environ.items())
+
+        spark = opened()
+        pid = session._opened.jvm.pid
+        [worker] = spark.sparkContext.parallelize([1], 1).mapPartitions(environment).collect()
+        jvm = Path(f"/proc/{pid}/environ").read_bytes().decode()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+        close_session(spark)
+        say(left=[what for what, text in (("worker", worker), ("jvm", jvm), ("command", command)) if "hush" in text],
+            seen=["PATH=" in worker, "PATH=" in jvm, "SparkSubmit" in command])
+        """,
+        tmp_path,
+        {
+            "TAILRACE_SOURCE_PASSWORD": "hush-1",
+            "TAILRACE_SINK_LAKE_STORAGE_SECRET": "hush-2",
+            "PGPASSWORD": "hush-3",
+        },
+    )
+
+    assert said == [{"left": [], "seen": [True, True, True]}]
+
+
 def test_closing_ends_the_jvm_though_it_is_busy_or_dead(tmp_path: Path) -> None:
     """With the cut-down Java of the `local` extra, which pyspark's own scripts cannot start."""
     said, printed = run(

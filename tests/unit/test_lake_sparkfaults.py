@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from cdc.errors import LakeUnready, SinkError, SinkGap
+from cdc.errors import LakeUnready, SinkError, SinkGap, SparkFailed
 from sinks.warehouse.sparkfaults import sparked
 
 
@@ -30,6 +30,22 @@ def test_records_that_are_gone_are_a_gap() -> None:
     error = raised(PySparkException("Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: x"))
 
     assert isinstance(error, SinkGap)
+
+
+@pytest.mark.parametrize(
+    ("cause", "counts"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", True),
+        ("org.apache.spark.SparkException: Job aborted: results are larger than spark.driver.maxResultSize", True),
+        ("org.apache.kafka.common.errors.TimeoutException: expired", False),
+        ("java.net.ConnectException: refused", False),
+    ],
+)
+def test_a_failure_of_spark_counts_and_one_of_another_server_does_not(cause: str, counts: bool) -> None:
+    error = raised(PySparkException(f"job failed\nCaused by: {cause}"))
+
+    assert isinstance(error, SparkFailed)
+    assert error.counts is counts
 
 
 def test_a_jvm_that_is_gone_is_tried_again() -> None:

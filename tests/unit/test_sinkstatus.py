@@ -150,18 +150,19 @@ def test_views_that_stay_behind_are_named_with_why() -> None:
         states = {
             name: ViewState(version=0, generation=1, reason=reason, cut=1, sql_sha="") for name, reason in views.items()
         }
-        lsns = {"end_lsn": 9, "commit_lsn": 9, "since_lsn": 0}
         return Manifest(
             cut=3,
             name="shop",
             epoch=1,
+            end_lsn=9,
+            commit_lsn=9,
+            since_lsn=0,
             cuts_offset=1,
             accounts={},
             complete={},
             tables={},
             views=states,
             committed_at_us=1,
-            **lsns,
         )
 
     watched = Watched()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,7 +14,15 @@ from cdc.artifacts.lock import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.artifacts.progress import Silent
 from cdc.errors import LakeUnready, SinkUnfit
-from sinks.warehouse.jvm import COLLECTOR, COMPILER, RunFolder, render_command, render_properties
+from sinks.warehouse.jvm import (
+    COLLECTOR,
+    COMPILER,
+    RunFolder,
+    render_command,
+    render_environment,
+    render_java_options,
+    render_properties,
+)
 from sinks.warehouse.session import (
     SparkOptions,
     check_version,
@@ -136,7 +145,8 @@ def test_a_setting_that_spark_would_leave_out_is_refused(key: str) -> None:
 
 
 def test_no_setting_is_on_the_command_line() -> None:
-    found = properties(options={"spark.hadoop.fs.s3a.secret.key": "hush"})
+    own = "-Djavax.net.ssl.trustStorePassword=hush"
+    found = properties(options={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.driver.extraJavaOptions": own})
 
     command = render_command(JAVA, Path("/spark"), SCRATCH / "run", found, SCRATCH / "spark.log")
 
@@ -150,7 +160,8 @@ def test_java_options_and_class_path_of_the_user_are_taken() -> None:
 
     command = render_command(JAVA, Path("/spark"), SCRATCH, properties(options=given), SCRATCH / "spark.log")
 
-    assert {"-Da=b c", "-Xss4m"} <= set(command)
+    assert f"@{SCRATCH / 'java.options'}" in command
+    assert render_java_options(properties(options=given)) == '"-Da=b c"\n"-Xss4m"\n'
     assert command[command.index("-cp") + 1].startswith("/theirs/*" + os.pathsep)
 
 
@@ -160,7 +171,8 @@ def test_a_jvm_has_one_collector_and_the_users_goes_first(given: str, collectors
 
     command = render_command(JAVA, Path("/spark"), SCRATCH, found, SCRATCH / "spark.log")
 
-    assert [word for word in command if word.endswith("GC")] == collectors
+    options = [*command, *shlex.split(render_java_options(found))]
+    assert [word for word in options if word.endswith("GC")] == collectors
 
 
 def test_what_the_user_says_of_the_compiler_goes_last_and_so_wins() -> None:
@@ -170,7 +182,32 @@ def test_what_the_user_says_of_the_compiler_goes_last_and_so_wins() -> None:
     found = properties(options={"spark.driver.extraJavaOptions": given})
     command = render_command(JAVA, Path("/spark"), SCRATCH, found, SCRATCH / "spark.log")
 
-    assert [word for word in command if "Tier4InvocationThreshold" in word] == [COMPILER[0], given]
+    file = f"@{SCRATCH / 'java.options'}"
+    assert [word for word in command if "Tier4InvocationThreshold" in word or word == file] == [COMPILER[0], file]
+    assert render_java_options(found) == f'"{given}"\n'
+
+
+def test_options_with_quotes_and_backslashes_are_read_by_java_as_they_are() -> None:
+    found = properties(options={"spark.driver.extraJavaOptions": r"""'-Da=C:\x "y"'"""})
+
+    assert render_java_options(found) == '"-Da=C:\\\\x \\"y\\""\n'
+
+
+def test_jvm_inherits_no_secret_that_it_does_not_need() -> None:
+    given = {
+        "TAILRACE_SOURCE_PASSWORD": "a",
+        "tailrace_kafka_password": "b",
+        "TAILRACE_SINK_LAKE_STORAGE_KEY": "c",
+        "PGPASSWORD": "d",
+        "PGPASSFILE": "e",
+        "JAVA_HOME": "/java",
+        "AWS_ACCESS_KEY_ID": "f",
+        "PATH": "/bin",
+    }
+
+    found = render_environment(given, {"SPARK_HOME": "/spark"})
+
+    assert set(found) == {"JAVA_HOME", "AWS_ACCESS_KEY_ID", "PATH", "SPARK_HOME"}
 
 
 @pytest.mark.parametrize("memory", ["2", "2gb", "-1g", "0g", "2 g", ""])

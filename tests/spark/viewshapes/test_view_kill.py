@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from sinks.warehouse.manifest import ManifestStore
+from tests.fixtures.lakesink import Sink
 from tests.fixtures.seed import seed
 from tests.fixtures.viewtruth import plan_of
 from tests.fixtures.viewwork import BEGIN, SCHEMA, TURNS, ViewWork
 from tests.fixtures.waiting import until
 from tests.spark.conftest import QUICK, SHORT_LIVED
-from tests.spark.test_lake_kill import Sink, sinks
+from tests.spark.test_lake_kill import sinks
 from tests.spark.viewshapes.test_view_proof import SMALL, TABLES, planned, truth
 
 if TYPE_CHECKING:
