@@ -208,9 +208,11 @@ def key_matches(wanted: object, key: bytes | None) -> bool:
     """
     if key is None:
         return False
-    found = msgspec.json.decode(key)
-    if not isinstance(found, dict):
+    try:
+        raw = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
         return False
+    found = {column: _comparable(bytes(value)) for column, value in raw.items()}
     if isinstance(wanted, dict):
         return all(column in found and _same(value, found[column]) for column, value in wanted.items())
     return len(found) == 1 and _same(wanted, next(iter(found.values())))
@@ -328,6 +330,11 @@ def _checked(start: AtOffset, ends: Mapping[Partition, tuple[int, int]]) -> dict
     if not low <= start.offset <= high:
         raise UsageError(f"{topic}-{index} has offsets {low} to {high}; {start.offset} is not one of them")
     return {start.partition: start.offset}
+
+
+def _comparable(raw: bytes) -> object:
+    """A value of a key; the digits of a number, which may be larger than Python's types."""
+    return msgspec.json.decode(raw) if raw[:1] in b'"tfn' else raw.decode()
 
 
 def _same(wanted: Any, found: Any) -> bool:

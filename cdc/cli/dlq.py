@@ -171,7 +171,7 @@ def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> Choi
 
     try:
         wanted = None if key is None else json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError('--key is JSON: an object of key columns, as {"id": 7}, or a value') from None
     return Choice(tables, error or "", wanted)
 

@@ -58,7 +58,7 @@ def parse_key(words: Sequence[str]) -> dict[str, Any] | list[str]:
         return list(words)
     try:
         found = json.loads(words[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not found or len(words) > 1:
         raise UsageError(

@@ -135,8 +135,8 @@ def _query(query_id: str, text: str | None, file: Path | None) -> dict[str, Any]
         raise UsageError("a query comes by --query or by --file", command="cdc sink query add --help")
     try:
         found = json.loads(text if text is not None else file.read_text() if file else "")
-    except ValueError as error:
-        raise UsageError(f"the query is no JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the query is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise UsageError("the query is no JSON object")
     return found

@@ -73,6 +73,7 @@ def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
         "last_batch_rows": daemon.get("last_batch_rows"),
         "last_commit_seconds": daemon.get("last_commit_seconds"),
         "snapshots": daemon.get("snapshots"),
+        "signals": daemon.get("signals"),
         "slot": slot,
         "wal": _wal(config, view),
         "source": _source(view),
@@ -97,6 +98,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("lag", _lag(document)),
         ("flow", _flow(document)),
         ("snapshots", _snapshots(document)),
+        ("signals", _signals(document["signals"])),
         ("slot", _slot_line(document["slot"])),
         ("", _danger(document["slot"])),
         *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
@@ -292,6 +294,13 @@ def _flow(document: dict[str, Any]) -> str:
     batch = f"last batch {rows:,} rows in {1000 * commit_s:.0f} ms" if rows else f"last commit {1000 * commit_s:.0f} ms"
     speed = f"{document['rows_per_second']:,.0f} rows/s, {output.size(document['bytes_per_second'])}/s"
     return f"{speed};  {batch};  {document['rows'] or 0:,} rows since start"
+
+
+def _signals(signals: dict[str, Any] | None) -> Text | None:
+    """Only when they are not read though they should be."""
+    if signals is None or signals["listening"]:
+        return None
+    return Text(f"not read: {output.plain(signals['error'])}", style="bold red")
 
 
 def _snapshots(document: dict[str, Any]) -> str:

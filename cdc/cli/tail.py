@@ -154,7 +154,7 @@ def parse_key(text: str | None) -> object:
         return None
     try:
         key: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         if text[:1] not in ("{", "[", '"'):
             return text
         key = None

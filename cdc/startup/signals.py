@@ -177,9 +177,9 @@ class SignalListener:
     def close(self) -> None:
         """End the thread, within a moment."""
         self._stop.set()
-        self._observer.signals_listening(None)
         if self._thread.ident is not None:
             self._thread.join()
+        self._observer.signals_listening(None)
 
     def _listen(self) -> None:
         while not self._stop.is_set():

@@ -110,6 +110,14 @@ def test_a_running_daemon_is_shown_with_flow_lag_and_slot() -> None:
     assert "last transaction 60 s ago" in shown
 
 
+def test_signals_that_are_not_read_are_shown() -> None:
+    listening = {"listening": True, "error": "", "done": 0, "refused": 0, "next_offset": None}
+    broken = {**listening, "listening": False, "error": "no broker answers"}
+
+    assert "not read: no broker answers" in text(judged(View(running(signals=broken), SOURCE, LOG)))
+    assert "not read" not in text(judged(View(running(signals=listening), SOURCE, LOG)))
+
+
 def test_a_daemon_that_is_down_is_shown_from_source_and_kafka() -> None:
     found = judged(View(None, SOURCE, LOG, {"daemon": "no daemon answers on 127.0.0.1:8087: Connection refused"}))
 
