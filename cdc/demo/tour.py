@@ -117,7 +117,7 @@ class Tour:
     def _tables(self, session: psycopg.Connection) -> None:
         postgres = self._place.stack.postgres
         with self._timed() as took:
-            bank.create_tables(postgres.programs, postgres.dsn)
+            bank.create_tables(postgres.programs, postgres.printable_dsn)
             shop.create_tables(session)
         self._screen.step("Tables", "a bank (pgbench's 4 tables) and a small shop (6), all empty", took())
         self._screen.step("Config", str(self._place.config))
@@ -173,7 +173,7 @@ class Tour:
         self._screen.step("Data", f"{expected:,} rows inserted and captured, {rate:,.0f} rows/s", took())
 
     def _load(self, config: Config, capture: Capture, watch: Watch, lake: LakeRun | None) -> _Crash:
-        dsn, seconds = self._place.stack.postgres.dsn, self._options.seconds
+        dsn, seconds = self._place.stack.postgres.printable_dsn, self._options.seconds
         with ExitStack() as closing:
             events = Events(config, [data_topic(config.name, "shop", table) for table in TABLES])
             closing.callback(events.close)

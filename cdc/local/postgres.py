@@ -232,6 +232,13 @@ class Postgres:
             return self.passfile.read_text(encoding="utf-8").split("\n", 1)[0].rpartition(":")[2]
         except FileNotFoundError:
             return ""
+        except PermissionError as error:
+            raise LocalError(
+                f"{self.passfile} cannot be read: it belongs to another user",
+                hint="the user who started these servers may use them; start your own",
+                command="cdc local up postgres --stack mine",
+                path=str(self.passfile),
+            ) from error
 
     def _data_major(self) -> str:
         """The major that made the data; empty when there is none."""

@@ -149,6 +149,20 @@ def test_every_environment_variable_that_local_servers_export_is_read_by_the_con
     assert sorted(name for name in exported if name not in _settings()) == []
 
 
+def test_every_setting_that_is_named_with_a_value_exists() -> None:
+    """As in `snapshot.mode = "never"`."""
+    sections = {
+        name: get_type_hints(kind) for name, hint in get_type_hints(Config).items() if (kind := section_of(hint))
+    }
+    wanted = re.compile(rf"(?<![\w./])({'|'.join(sections)})\.([a-z0-9_]+) = ")
+    texts = [(shown(path), text_of(path)) for path in _documents()]
+    texts += [(shown(path), text) for path in _product() for text in _strings(path)]
+
+    named = [(where, *found) for where, text in texts for found in wanted.findall(text)]
+    assert len(named) > 20
+    assert sorted({f"{where}: {section}.{key}" for where, section, key in named if key not in sections[section]}) == []
+
+
 @cache
 def _settings() -> frozenset[str]:
     """The variables that `cdc.config.load` reads, without families."""
