@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills
+.PHONY: help sink-backlog sink-nemesis setup demo demo-capture test static unit property contract integration spark faults e2e quick slow bench kills outbox-storm outbox-pruner snapshot-kills add-table lake-kills view-proof real-data view-grid majors readers fuzz lock docs clean faults-long simulate quick-lane capture-lane slow-lane consumer-kills debezium-values
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -141,6 +141,9 @@ $(READERS)/ready: tests/readers/requirements.txt
 	$(PYTHON) -m venv $(READERS)
 	$(READERS)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/readers/requirements.txt
 	@touch $@
+
+debezium-values: setup ## what Debezium writes for every type, from its own connector, into tests/golden/debezium.json
+	$(BIN)/python -m tests.bench.debeziumvalues
 
 SEEDS ?= 20000
 FIRST ?= 0

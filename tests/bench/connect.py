@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -86,8 +87,17 @@ class Connect:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, name: str, table: str, *, slot: str, snapshot: str = "no_data", tuned: bool = True) -> str:
-        """Start a connector over a slot that exists; returns the table's topic."""
+    def start(
+        self,
+        name: str,
+        table: str,
+        *,
+        slot: str,
+        snapshot: str = "no_data",
+        tuned: bool = True,
+        more: Mapping[str, str] | None = None,
+    ) -> str:
+        """Start a connector over a slot that exists, with `more` options; returns the table's topic."""
         config = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "tasks.max": "1",
@@ -103,6 +113,7 @@ class Connect:
             "topic.creation.default.replication.factor": "1",
             **({"exactly.once.support": "required"} if self._exactly_once else {}),
             **(_TUNED if tuned else {}),
+            **(more or {}),
         }
         self._until(
             f"the connector {name} is accepted",
