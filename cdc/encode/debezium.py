@@ -28,6 +28,7 @@ Form: TypeAlias = tuple[str, Encode]
 
 _json: Final = msgspec.json.Encoder().encode
 _SPECIAL: Final = frozenset({b"NaN", b"Infinity", b"-Infinity"})
+_SPECIAL_TEXT: Final = {b"NaN": b"NAN", b"Infinity": b"POSITIVE_INFINITY", b"-Infinity": b"NEGATIVE_INFINITY"}
 _HEADER: Final = 4  # of a type modifier of numeric
 _MONEY_DIGITS: Final = 2  # money.fraction.digits
 
@@ -45,12 +46,12 @@ class Modes:
     hstore: Literal["json", "map"] = "json"
 
 
-def form_of(name: str, modifier: int, modes: Modes) -> Form | None:
+def form_of(name: str, modifier: int, modes: Modes, *, in_array: bool = False) -> Form | None:
     """The form of a type that PostgreSQL ships; None where it is the usual one.
 
     `modifier` is the column's, or the domain's.
     """
-    temporal = debeziumtime.form_of(name, modifier, modes.time)
+    temporal = debeziumtime.form_of(name, modifier, modes.time, in_array=in_array)
     if temporal is not None:
         return temporal
     if name in {"bit", "varbit"}:
@@ -80,7 +81,7 @@ def _numeric(modifier: int, modes: Modes) -> Form:
     variable = modifier < _HEADER
     scale = 0 if variable else (((modifier - _HEADER) & 0x7FF) ^ 0x400) - 0x400
     if modes.decimal == "string":
-        return "debezium_decimal_text", _plain
+        return "debezium_decimal_text", _decimal_text
     if variable:
         return "debezium_variable_decimal", _variable_decimal
     return f"debezium_decimal({scale})", partial(_decimal, scale)
@@ -107,8 +108,8 @@ def _unscaled(text: bytes, scale: int) -> bytes:
     return b64encode(number.to_bytes(length, "big", signed=True))
 
 
-def _plain(text: bytes) -> bytes:
-    return b'"%b"' % text
+def _decimal_text(text: bytes) -> bytes:
+    return b'"%b"' % _SPECIAL_TEXT.get(text, text)
 
 
 def _double(text: bytes) -> bytes:
@@ -210,5 +211,16 @@ _BY_NAME: Final[Mapping[str, Form]] = {
     "oid": ("integer", None),
     "float4": ("debezium_float", real4),
     "float8": ("debezium_double", real),
-    "point": ("debezium_point", geometry.point),
+    **{
+        name: (f"debezium_{name}", encode)
+        for name, encode in (
+            ("point", geometry.point),
+            ("line", geometry.line),
+            ("lseg", geometry.lseg),
+            ("box", geometry.box),
+            ("path", geometry.path),
+            ("polygon", geometry.polygon),
+            ("circle", geometry.circle),
+        )
+    },
 }

@@ -201,24 +201,30 @@ def unknown_types(oids: set[int]) -> set[int]:
 
 
 def _resolve(
-    oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions, modifier: int, depth: int
+    oid: int,
+    types: Mapping[int, TypeFacts],
+    options: EncodeOptions,
+    modifier: int,
+    depth: int,
+    *,
+    in_array: bool = False,
 ) -> TypeEncoding:
     scalar = SCALARS.get(oid)
     if scalar is not None:
-        encoding, encode = _scalar(scalar, options, modifier)
+        encoding, encode = _scalar(scalar, options, modifier, in_array=in_array)
         return TypeEncoding(scalar, encoding, encode)
     element = ARRAYS.get(oid)
     if element is not None:
-        inner = _resolve(element, types, options, modifier, depth + 1)
+        inner = _resolve(element, types, options, modifier, depth + 1, in_array=True)
         return _array(inner, b";" if oid in SEMICOLON_ARRAYS else b",", None)
     facts = types.get(oid)
     if facts is None or depth > _DOMAIN_DEPTH_MAX:
         return TypeEncoding(f"oid {oid}", "text", string, known=False)
     if facts.kind == "d" and facts.base_oid:
-        base = _resolve(facts.base_oid, types, options, facts.base_modifier, depth + 1)
+        base = _resolve(facts.base_oid, types, options, facts.base_modifier, depth + 1, in_array=in_array)
         return replace(base, name=facts.name)
     if facts.element_oid:
-        inner = _resolve(facts.element_oid, types, options, modifier, depth + 1)
+        inner = _resolve(facts.element_oid, types, options, modifier, depth + 1, in_array=True)
         return _array(inner, facts.delimiter.encode(), facts.name)
     if facts.extension == "hstore":
         modes = options.modes
@@ -229,9 +235,9 @@ def _resolve(
     return TypeEncoding(facts.name, "string" if facts.kind == "e" else "text", string)
 
 
-def _scalar(name: str, options: EncodeOptions, modifier: int) -> tuple[str, Encode]:
+def _scalar(name: str, options: EncodeOptions, modifier: int, *, in_array: bool) -> tuple[str, Encode]:
     modes = options.modes
-    found = None if modes is None else form_of(name, modifier, modes)
+    found = None if modes is None else form_of(name, modifier, modes, in_array=in_array)
     for choice in () if modes is not None else options.chosen().items():
         found = found or _BY_CHOICE.get(choice, {}).get(name)
     return found or _BY_NAME.get(name, ("string", string))

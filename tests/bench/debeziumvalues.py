@@ -28,6 +28,7 @@ from cdc.replication.catalog import types
 from cdc.replication.connect import SESSION
 from tests.bench.connect import Connect, version
 from tests.fixtures.debeziumtypes import PREPARE, TYPES
+from tests.fixtures.debeziumvalues import MISSING
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "debezium.json"
 OPTION_SETS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -123,8 +124,9 @@ def _tables(stack: Stack) -> tuple[list[dict[str, Any]], list[dict[str, Any]], l
         for statement in SESSION:
             sql.execute(statement.encode())
         for number, one in enumerate(texts):
-            rows = sql.execute(f"select v::text from public.m{number} order by id".encode()).fetchall()
-            one["texts"] = [row[0] for row in rows]
+            result = sql.execute(f"select v from public.m{number} order by id".encode()).pgresult
+            assert result is not None  # its values are what the types' output functions print, as in the stream
+            one["texts"] = [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
         known: dict[int, TypeFacts] = {}
         wanted = unknown_types({one["oid"] for one in texts})
         while wanted:
@@ -156,14 +158,11 @@ def _capture(
     for table, one in zip(tables, texts, strict=True):
         rows = []
         for row in range(len(one["texts"])):
-            snapshot, stream = found[table].get(row, _MISSING), streamed[table].get(row, _MISSING)
+            snapshot, stream = found[table].get(row, MISSING), streamed[table].get(row, MISSING)
             same = json.dumps(snapshot) == json.dumps(stream)
             rows.append({"value": stream} if same else {"snapshot": snapshot, "stream": stream})
         result.append(rows)
     return result
-
-
-_MISSING: Final = "<no column>"
 
 
 def _read(
@@ -201,7 +200,7 @@ def _read(
             envelope[event["op"]] = event
             after = event["after"]
             if after is not None and first <= after["id"] < first + _STREAMED:
-                found[topic.rpartition(".")[2]][after["id"] - first] = after.get("v", _MISSING)
+                found[topic.rpartition(".")[2]][after["id"] - first] = after.get("v", MISSING)
     consumer.close()
     return found
 
