@@ -156,6 +156,9 @@ $(READERS)/ready: tests/readers/requirements.txt
 	$(READERS)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/readers/requirements.txt
 	@touch $@
 
+debezium-values: setup ## what Debezium writes for every type, from its own connector, into tests/golden/debezium.json
+	$(BIN)/python -m tests.bench.debeziumvalues
+
 SEEDS ?= 20000
 FIRST ?= 0
 

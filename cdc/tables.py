@@ -86,7 +86,8 @@ class TablePlanner:
         self._open_topic = open_topic
         self._epoch = epoch
         self._registry = registry
-        self._encode = EncodeOptions(**msgspec.structs.asdict(config.encode))
+        debezium = tuple(sorted(config.encode.debezium.items()))
+        self._encode = EncodeOptions(**{**msgspec.structs.asdict(config.encode), "debezium": debezium})
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
         self._holes = holes
         self._buffers: dict[str, TopicBuffer] = {}

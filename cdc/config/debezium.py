@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cdc.config.settings import Config, Encode
 from cdc.errors import ConfigError
 
 
@@ -83,7 +84,8 @@ def translated(encode: Mapping[str, object], where: str) -> dict[str, object]:
     Raises:
         ConfigError: a value is refused or unknown, or says something else than an option of ours beside it.
     """
-    found = dict(flat("", encode))
+    modes = {"debezium": encode["debezium"]} if "debezium" in encode else {}
+    found = dict(flat("", {key: value for key, value in encode.items() if key != "debezium"})) | modes
     for name, choice in CHOICES.items():
         if name not in found:
             continue
@@ -96,6 +98,85 @@ def translated(encode: Mapping[str, object], where: str) -> dict[str, object]:
                 hint="remove one of them",
             )
     return found
+
+
+MODES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "decimal.handling.mode": ("decimal", ("precise", "double", "string")),
+    "time.precision.mode": (
+        "time",
+        ("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
+    ),
+    "binary.handling.mode": ("binary", ("bytes", "base64", "base64-url-safe", "hex")),
+    "interval.handling.mode": ("interval", ("numeric", "string")),
+    "hstore.handling.mode": ("hstore", ("json", "map")),
+}
+"""With `compatibility = "debezium"`: Debezium's option -> key in `encode.debezium`, values, its default first."""
+
+
+def as_modes(encode: Mapping[str, object], where: str) -> dict[str, object]:
+    """As `translated`, with `compatibility = "debezium"`: the options say what they say in Debezium.
+
+    Raises:
+        ConfigError: a value is none that Debezium has, or the same option stands there twice.
+    """
+    found = dict(flat("", {key: value for key, value in encode.items() if key != "debezium"}))
+    chosen = encode.get("debezium", {})
+    modes = dict(chosen) if isinstance(chosen, dict) else {}
+    for name, (key, values) in MODES.items():
+        if name not in found:
+            continue
+        value = found.pop(name)
+        text = value.lower() if isinstance(value, str) else ""
+        if text not in values:
+            raise ConfigError(
+                f"{where}: encode.{name} is {_quoted(value)}; expected one of {', '.join(map(_quoted, values))}"
+            )
+        if modes.setdefault(key, text) != text:
+            raise ConfigError(
+                f"{where}: encode.{name} is {_quoted(value)}, and encode.debezium.{key} is {_quoted(modes[key])}",
+                hint="remove one of them",
+            )
+    return found | {"debezium": modes}
+
+
+def check_compatibility(config: Config, where: str) -> None:
+    """Refuse what does not go together with `encode.compatibility`. Raises ConfigError."""
+    encode = config.encode
+    if encode.compatibility == "none":
+        if encode.debezium:
+            raise ConfigError(
+                f'{where}: encode.debezium needs encode.compatibility = "debezium"',
+                hint='add compatibility = "debezium", or remove encode.debezium',
+            )
+        return
+    form = f'{where}: encode.compatibility = "debezium"'
+    known = dict(MODES.values())
+    for key, value in encode.debezium.items():
+        if value not in known.get(key, ()):
+            options = ", ".join(f'"{name}"' for name in MODES)
+            raise ConfigError(
+                f"{where}: encode.debezium.{key} is {_quoted(value)}; "
+                + (f"expected one of {', '.join(map(_quoted, known[key]))}" if key in known else "unknown key"),
+                hint=f"Debezium's options go into [encode] under their own names: {options}",
+            )
+    for key in ("numeric", "int64", "time", "bytea", "interval", "json", "hstore"):
+        default = getattr(Encode(), key)
+        if getattr(encode, key) != default:
+            name = next((name for name, choice in CHOICES.items() if choice.key == key), "")
+            raise ConfigError(
+                f"{form} decides the form of every value, and encode.{key} is {_quoted(getattr(encode, key))}",
+                hint=f"remove encode.{key}" + (f', or set "{name}"' if name else ""),
+            )
+    if encode.format == "avro":
+        raise ConfigError(
+            f'{form} is for JSON, and encode.format is "avro"',
+            hint='set encode.format = "json" or "flat", or remove encode.compatibility',
+        )
+    if config.sinks:
+        raise ConfigError(
+            f"{form} writes values that sinks do not read: sinks.{min(config.sinks)}",
+            hint="remove the sinks or encode.compatibility; another `name` can capture the same tables twice",
+        )
 
 
 def _ours(name: str, choice: Choice, value: object, where: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from cdc.config import outboxcheck, outboxdebezium
-from cdc.config.debezium import translated
+from cdc.config.debezium import as_modes, check_compatibility, translated
 from cdc.config.lakeurl import HINT, problem_of
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
@@ -63,7 +63,9 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from error
     if isinstance(raw.get("encode"), dict):
-        raw["encode"] = translated(raw["encode"], where)
+        chosen = environ.get(f"{_PREFIX}ENCODE_COMPATIBILITY", raw["encode"].get("compatibility"))
+        translate = as_modes if chosen == "debezium" else translated
+        raw["encode"] = translate(raw["encode"], where)
     if isinstance(raw.get("outbox"), dict):
         raw["outbox"] = outboxdebezium.translated(raw["outbox"], where)
     _overlay(raw, environ)
@@ -274,6 +276,7 @@ def _check(config: Config, where: str) -> None:
         settings = config.sinks[sink]
         if isinstance(settings, Warehouse):
             _check_place(where, sink, settings)
+    check_compatibility(config, where)
     _check_format(config, where)
     lag_s = config.kafka.compaction_lag_max_s
     if 0 < lag_s < _COMPACTION_LAG_S:

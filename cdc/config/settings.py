@@ -166,6 +166,20 @@ class Encode(Section, frozen=True):
         Meta(description="json and jsonb: a string that holds their text, or the value itself"),
     ] = "string"
     hstore: Annotated[Literal["text", "json"], Meta(description="as PostgreSQL prints it, or an object")] = "text"
+    compatibility: Annotated[
+        Literal["none", "debezium"],
+        Meta(
+            description="debezium: every value as Debezium's PostgreSQL connector writes it in JSON, with its options "
+            "under their own names; formats json and flat, without sinks and `cdc verify`"
+        ),
+    ] = "none"
+    debezium: Annotated[
+        dict[str, str],
+        Meta(
+            description="Debezium's options for values, with `compatibility`; better written by their own names, as "
+            '`"decimal.handling.mode" = "string"`'
+        ),
+    ] = {}
 
 
 class Registry(Section, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cdc.encode.avro import AvroTranscoder
+from cdc.encode.debeziumrecords import DebeziumTranscoder
 from cdc.encode.flat import FlatTranscoder
 from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema
@@ -22,4 +23,6 @@ def transcoder_for(
     schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None
 ) -> RowRecords:
     """A transcoder for rows in the format of `schema`."""
+    if schema.format == "json" and schema.compatibility == "debezium":
+        return DebeziumTranscoder(schema, buffer, options, holes)
     return _FORMATS[schema.format](schema, buffer, options, holes)

@@ -16,7 +16,9 @@ from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaColumn, Schema
 from cdc.model.relation import Relation
 from cdc.model.types import TypeFacts
 
-_LATER_OPTIONS: Final = ("time", "bytea", "interval", "json", "hstore", "format")  # in the order in which they came
+_LATER_OPTIONS: Final = (
+    *("time", "bytea", "interval", "json", "hstore", "format", "compatibility", "debezium"),
+)  # in the order in which they came
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class TableSchema:
         schema_id: first 8 hex digits of SHA-256 over the canonical relation and the options.
         format: `encode.format`.
         registered: ids of its schemas in the registry, in Avro.
+        compatibility: `encode.compatibility`.
     """
 
     relation: Relation
@@ -37,6 +40,7 @@ class TableSchema:
     schema_id: str
     format: str = "json"
     registered: AvroIds | None = None
+    compatibility: str = "none"
 
     @property
     def key_form(self) -> KeyForm:
@@ -93,8 +97,15 @@ def table_schema(
             column=missing[0],
         )
     key = tuple(names.index(name) for name in key_columns)
-    encodings = tuple(resolve(column.type_oid, types, options) for column in relation.columns)
-    return TableSchema(relation, key, encodings, _schema_id(relation, key, encodings, options), options.format)
+    encodings = tuple(resolve(column.type_oid, types, options, column.type_modifier) for column in relation.columns)
+    return TableSchema(
+        relation,
+        key,
+        encodings,
+        _schema_id(relation, key, encodings, options),
+        options.format,
+        compatibility=options.compatibility,
+    )
 
 
 def _schema_id(

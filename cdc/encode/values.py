@@ -22,6 +22,7 @@ import msgspec
 
 from cdc.encode.arrays import array_encoder
 from cdc.encode.builtin import ARRAYS, SCALARS, SEMICOLON_ARRAYS
+from cdc.encode.debezium import Modes, form_of, hstore_form
 from cdc.encode.hstore import hstore_object
 from cdc.encode.temporal import day_micros, epoch_days, epoch_micros, interval_parts
 from cdc.errors import DecodeError
@@ -47,8 +48,15 @@ class EncodeOptions:
     json: Literal["string", "value"] = "string"
     hstore: Literal["text", "json"] = "text"
     format: Literal["json", "flat", "avro"] = "json"
+    compatibility: Literal["none", "debezium"] = "none"
+    debezium: tuple[tuple[str, str], ...] = ()
 
-    def chosen(self) -> dict[str, str]:
+    @property
+    def modes(self) -> Modes | None:
+        """Debezium's modes, if values are to be as it writes them; `debezium` names those that are chosen."""
+        return Modes(**dict(self.debezium)) if self.compatibility == "debezium" else None  # type: ignore[arg-type]
+
+    def chosen(self) -> dict[str, object]:
         """Option -> value, of those that are not what they are by default."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
@@ -163,7 +171,7 @@ _BY_NAME: Final[dict[str, tuple[str, Encode]]] = {
     "oidvector": ("array<string>", quoted_vector),
 }
 
-_BY_CHOICE: Final[dict[tuple[str, str], dict[str, tuple[str, Encode]]]] = {
+_BY_CHOICE: Final[dict[tuple[str, object], dict[str, tuple[str, Encode]]]] = {
     ("numeric", "number"): {"numeric": ("decimal_number", number)},
     ("int64", "string"): {"int8": ("integer_string", quoted)},
     ("time", "micros"): {
@@ -179,9 +187,12 @@ _BY_CHOICE: Final[dict[tuple[str, str], dict[str, tuple[str, Encode]]]] = {
 """(option, value) -> what it changes of `_BY_NAME`. `hstore` has no oid of its own, see `_resolve`."""
 
 
-def resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions) -> TypeEncoding:
-    """The encoding of a type. A type that is neither built in nor in `types` is its text."""
-    return _resolve(oid, types, options, 0)
+def resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions, modifier: int = -1) -> TypeEncoding:
+    """The encoding of a type. A type that is neither built in nor in `types` is its text.
+
+    `modifier` is the column's type modifier; the usual forms do not depend on it.
+    """
+    return _resolve(oid, types, options, modifier, 0)
 
 
 def unknown_types(oids: set[int]) -> set[int]:
@@ -189,34 +200,47 @@ def unknown_types(oids: set[int]) -> set[int]:
     return {oid for oid in oids if oid not in SCALARS and oid not in ARRAYS}
 
 
-def _resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions, depth: int) -> TypeEncoding:
+def _resolve(
+    oid: int,
+    types: Mapping[int, TypeFacts],
+    options: EncodeOptions,
+    modifier: int,
+    depth: int,
+    *,
+    in_array: bool = False,
+) -> TypeEncoding:
     scalar = SCALARS.get(oid)
     if scalar is not None:
-        encoding, encode = _scalar(scalar, options)
+        encoding, encode = _scalar(scalar, options, modifier, in_array=in_array)
         return TypeEncoding(scalar, encoding, encode)
     element = ARRAYS.get(oid)
     if element is not None:
-        return _array(_resolve(element, types, options, depth + 1), b";" if oid in SEMICOLON_ARRAYS else b",", None)
+        inner = _resolve(element, types, options, modifier, depth + 1, in_array=True)
+        return _array(inner, b";" if oid in SEMICOLON_ARRAYS else b",", None)
     facts = types.get(oid)
     if facts is None or depth > _DOMAIN_DEPTH_MAX:
         return TypeEncoding(f"oid {oid}", "text", string, known=False)
     if facts.kind == "d" and facts.base_oid:
-        base = _resolve(facts.base_oid, types, options, depth + 1)
+        base = _resolve(facts.base_oid, types, options, facts.base_modifier, depth + 1, in_array=in_array)
         return replace(base, name=facts.name)
     if facts.element_oid:
-        inner = _resolve(facts.element_oid, types, options, depth + 1)
+        inner = _resolve(facts.element_oid, types, options, modifier, depth + 1, in_array=True)
         return _array(inner, facts.delimiter.encode(), facts.name)
-    if facts.extension == "hstore" and options.hstore == "json":
-        return TypeEncoding(facts.name, "hstore_json", hstore_object)
+    if facts.extension == "hstore":
+        modes = options.modes
+        if modes is not None:
+            return TypeEncoding(facts.name, *hstore_form(modes))
+        if options.hstore == "json":
+            return TypeEncoding(facts.name, "hstore_json", hstore_object)
     return TypeEncoding(facts.name, "string" if facts.kind == "e" else "text", string)
 
 
-def _scalar(name: str, options: EncodeOptions) -> tuple[str, Encode]:
-    for choice in options.chosen().items():
-        found = _BY_CHOICE.get(choice, {}).get(name)
-        if found is not None:
-            return found
-    return _BY_NAME.get(name, ("string", string))
+def _scalar(name: str, options: EncodeOptions, modifier: int, *, in_array: bool) -> tuple[str, Encode]:
+    modes = options.modes
+    found = None if modes is None else form_of(name, modifier, modes, in_array=in_array)
+    for choice in () if modes is not None else options.chosen().items():
+        found = found or _BY_CHOICE.get(choice, {}).get(name)
+    return found or _BY_NAME.get(name, ("string", string))
 
 
 def _array(element: TypeEncoding, delimiter: bytes, name: str | None) -> TypeEncoding:

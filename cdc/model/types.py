@@ -17,6 +17,7 @@ class TypeFacts:
         base_oid: of a domain the type it stands on, else 0.
         delimiter: between array elements of this type, nearly always ``,``.
         extension: that brought it, empty for none.
+        base_modifier: of a domain the type modifier that it gives its base type, -1 for none.
     """
 
     oid: int
@@ -26,3 +27,4 @@ class TypeFacts:
     base_oid: int = 0
     delimiter: str = ","
     extension: str = ""
+    base_modifier: int = -1

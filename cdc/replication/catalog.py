@@ -89,7 +89,8 @@ select t.oid::int8, format_type(t.oid, null), t.typtype::text,
        case when e.typarray = t.oid then e.oid::int8 else 0 end, t.typbasetype::int8, t.typdelim::text,
        coalesce((select x.extname::text from pg_depend d join pg_extension x on x.oid = d.refobjid
                  where d.classid = 'pg_type'::regclass and d.objid = t.oid
-                   and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'), '')
+                   and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'), ''),
+       t.typtypmod
 from pg_type t left join pg_type e on e.oid = t.typelem
 where t.oid = any(%(oids)s::oid[])
 """

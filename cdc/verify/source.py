@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.config.settings import Config
+from cdc.errors import UsageError
 from cdc.replication import catalog
 from cdc.replication.connect import Connection, connect
 from cdc.replication.sqlstate import translate
@@ -178,6 +179,12 @@ class _Query:
 @contextlib.contextmanager
 def open_source(config: Config) -> Iterator[SourceRows]:
     """Open the moment: everything committed before the call is in it."""
+    if config.encode.compatibility != "none":
+        raise UsageError(
+            f'encode.compatibility = "{config.encode.compatibility}": verify asks PostgreSQL for every value, which '
+            "does not know this form",
+            hint="compare a second capture under another `name`, without encode.compatibility",
+        )
     connection = connect(config.source.dsn, application_name="cdc verify")
     try:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

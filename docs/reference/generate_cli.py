@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from cdc.cli.main import cli
-from cdc.config.debezium import CHOICES
+from cdc.config.debezium import CHOICES, MODES
 from cdc.config.settings import Encode
 from cdc.encode.builtin import SCALARS
 from cdc.encode.values import EncodeOptions, resolve
@@ -118,7 +118,7 @@ topic.
 - `time = "micros"`: days since 1970-01-01, microseconds since midnight, microseconds since 1970-01-01 00:00. A value
   that has no such number stays the string it is otherwise: `infinity`, `-infinity`, a timestamp after 294247-01-10.
   BC is negative. Numbers beyond 2^53 are those before 1684 and after 2255. `timestamptz` and `timetz` are ISO 8601 in
-  every form, as they are in Debezium: the zone is part of what they say.
+  every form, with the offset as a number (`+00:00`, `+02`): the zone is part of what they say.
 - `bytea`: base64 is that of RFC 4648 with padding and without line breaks.
 - `interval = "parts"`: months, days and microseconds, which PostgreSQL keeps apart because a month has no fixed
   length; each has a sign of its own. There is no form as one number: it could not be exact.
@@ -129,16 +129,43 @@ topic.
   key twice.
 - `hstore = "json"`: an object of strings and nulls, as `hstore_to_jsonb` shows.
 
+## Debezium's values
+
+```toml
+[encode]
+compatibility = "debezium"
+"decimal.handling.mode" = "string"   # optional; Debezium's defaults without it
+```
+
+With it every value is the one that Debezium's PostgreSQL connector writes in JSON without schemas, in the stream, in
+snapshots and where a value is read again. The options are Debezium's, with its names, values and defaults:
+
+| Option | Values, the default first |
+|---|---|
+{modes}
+
+- Compared with what Debezium 3.7.0 wrote itself, for each type of its own tests and each of these options
+  (`tests/unit/test_debezium_values.py`; `make debezium-values` captures it again).
+- `source` also has `ts_ns` and `xmin` (null, as without `xmin.fetch.interval`); an event also has `ts_us` and `ts_ns`.
+  The fields of Tailrace's position stay. Times of an event are those of the commit.
+- Not Debezium's: values that an update did not change are read again, where Debezium writes
+  `__debezium_unavailable_value`. `before` of a delete has the key columns only, where Debezium has nulls for the
+  others. `source.version` is that of the envelope. Types that Debezium leaves out, as composite types, have their
+  usual form.
+- Format `flat` has the same values in the row alone. Avro is refused, because its types are chosen by the usual
+  forms. Sinks and `cdc verify` are refused: they do not read these forms.
+- It is part of `schema_id`. Another choice later is possible where it changes no key.
+
 ## Debezium's names
 
-`[encode]` also takes Debezium's options, as `"decimal.handling.mode" = "string"`, where a reader of Debezium's JSON
-without Connect schemas finds the same values. What would be others is refused, with the reason:
+Without `compatibility`, `[encode]` takes Debezium's options where Tailrace has a form of the same kind. The values
+differ in details: Debezium writes the zone of `timestamptz` and `timetz` as `Z`, intervals with every part
+(`P1Y2M-3DT4H0M0S`), `bit` as base64, `oid` as a number, `money` by `decimal.handling.mode`, `point` as an object, and
+other values for NaN and the infinities. What would be others altogether is refused, with the reason:
 
 | Debezium | Here |
 |---|---|
 {debezium}
-
-Infinite timestamps are strings here, where Debezium has two numbers for them.
 """
 
 
@@ -177,12 +204,15 @@ def types_page() -> str:
         rows="\n".join(rows),
         choices="\n".join(_choices()),
         debezium="\n".join(_debezium()),
+        modes="\n".join(_modes()),
     )
 
 
 def _choices() -> Iterator[str]:
     """A row for each encoding that only an option brings."""
     for field in msgspec.structs.fields(Encode):
+        if field.name in {"compatibility", "debezium"}:
+            continue  # they have a section of their own
         _, *others = get_args(get_args(get_type_hints(Encode, include_extras=True)[field.name])[0])
         for value in others:
             options = dataclasses.replace(EncodeOptions(), **{field.name: value})
@@ -193,6 +223,12 @@ def _choices() -> Iterator[str]:
                     by_encoding.setdefault(encoding, []).append((oid, name))
             for encoding, types in by_encoding.items():
                 yield f'| `{field.name} = "{value}"` {_row(encoding, types, options)}'
+
+
+def _modes() -> Iterator[str]:
+    for option, (_, values) in MODES.items():
+        shown = ", ".join(f'`"{value}"`' for value in values)
+        yield f'| `"{option}"` | {shown} |'
 
 
 def _debezium() -> Iterator[str]:

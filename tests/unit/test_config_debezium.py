@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import msgspec
 import pytest
 
-from cdc.config.debezium import CHOICES
+from cdc.config.debezium import CHOICES, MODES
 from cdc.config.load import parse
 from cdc.config.settings import Encode
 from cdc.errors import ConfigError
@@ -73,5 +74,44 @@ def test_environment_wins_over_a_name_of_debezium() -> None:
     ],
 )
 def test_what_nobody_has_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        encode(text)
+
+
+COMPATIBLE: Final = 'compatibility = "debezium"\n'
+
+
+def test_with_compatibility_debeziums_options_say_what_they_say_there() -> None:
+    found = encode(f'{COMPATIBLE}"decimal.handling.mode" = "double"\n"time.precision.mode" = "connect"')
+
+    assert (found.compatibility, found.debezium) == ("debezium", {"decimal": "double", "time": "connect"})
+    assert (found.numeric, found.time) == ("string", "iso"), "our own options stay as they are"
+    assert encode('"decimal.handling.mode" = "string"', TAILRACE_ENCODE_COMPATIBILITY="debezium").debezium == {
+        "decimal": "string"
+    }
+
+
+@pytest.mark.parametrize("mode", ["decimal.handling.mode", "time.precision.mode", "hstore.handling.mode"])
+def test_with_compatibility_every_value_that_debezium_has_is_taken(mode: str) -> None:
+    key, values = MODES[mode]
+
+    assert [encode(f'{COMPATIBLE}"{mode}" = "{value}"').debezium for value in values] == [{key: v} for v in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'{COMPATIBLE}time = "micros"', 'decides the form of every value, and encode.time is "micros"'),
+        (f'{COMPATIBLE}format = "avro"', 'is for JSON, and encode.format is "avro"'),
+        (f'{COMPATIBLE}"decimal.handling.mode" = "exact"', 'is "exact"; expected one of "precise", "double", "string"'),
+        (f'{COMPATIBLE}debezium = {{decimal = "exact"}}', 'encode.debezium.decimal is "exact"; expected one of'),
+        (f'{COMPATIBLE}debezium = {{decimals = "string"}}', "unknown key"),
+        (f'{COMPATIBLE}debezium = {{decimal = "string"}}\n"decimal.handling.mode" = "double"', "and encode.debezium."),
+        ('debezium = {decimal = "string"}', 'encode.debezium needs encode.compatibility = "debezium"'),
+        ('compatibility = "debezum"', "encode.compatibility"),
+        (f'{COMPATIBLE}[sinks.lake]\nkind = "warehouse"\npath = "lake"', "writes values that sinks do not read"),
+    ],
+)
+def test_what_does_not_go_with_compatibility_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         encode(text)
