@@ -1,7 +1,7 @@
 """Events with the fields of Debezium's envelope that ours usually lacks: `encode.compatibility = "debezium"`. Pure.
 
-They are `ts_ns`, `xmin`, `origin` and `origin_lsn` in `source`, `ts_us` and `ts_ns` of the event. Times are those of the
-commit, as everywhere.
+They are `ts_ns`, `xmin`, `origin` and `origin_lsn` in `source`, `ts_us` and `ts_ns` of the event. Times are those of
+the commit, as everywhere.
 """
 
 from __future__ import annotations
