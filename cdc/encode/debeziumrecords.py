@@ -1,6 +1,7 @@
 """Events with the fields of Debezium's envelope that ours usually lacks: `encode.compatibility = "debezium"`. Pure.
 
-They are `ts_ns` and `xmin` in `source`, `ts_us` and `ts_ns` of the event. Times are those of the commit, as everywhere.
+They are `ts_ns`, `xmin`, `origin` and `origin_lsn` in `source`, `ts_us` and `ts_ns` of the event. Times are those of
+the commit, as everywhere.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class DebeziumTranscoder(Transcoder):
         """The stamp with the further fields; one a transaction."""
         if self._stamp is None or stamp is not self._given:
             nanos = stamp.commit_us * 1000
-            source = b'"ts_ns":%d,"xmin":null,%b' % (nanos, stamp.source)
+            source = b'"ts_ns":%d,"xmin":null,"origin":null,"origin_lsn":null,%b' % (nanos, stamp.source)
             tail = b'"ts_us":%d,"ts_ns":%d,%b' % (stamp.commit_us, nanos, stamp.tail)
             self._given, self._stamp = stamp, replace(stamp, source=source, tail=tail)
         return self._stamp

@@ -146,12 +146,17 @@ snapshots and where a value is read again. The options are Debezium's, with its 
 
 - Compared with what Debezium 3.7.0 wrote itself, for each type of its own tests and each of these options
   (`tests/unit/test_debezium_values.py`; `make debezium-values` captures it again).
-- `source` also has `ts_ns` and `xmin` (null, as without `xmin.fetch.interval`); an event also has `ts_us` and `ts_ns`.
-  The fields of Tailrace's position stay. Times of an event are those of the commit.
+- `source` also has `ts_ns`, `xmin` (null, as without `xmin.fetch.interval`), `origin` and `origin_lsn` (null); an event
+  also has `ts_us` and `ts_ns`. The fields of Tailrace's position stay. Times of an event are those of the commit, and
+  `source.snapshot` is `incremental` for every row that was read from a table.
 - Not Debezium's: values that an update did not change are read again, where Debezium writes
   `__debezium_unavailable_value`. `before` of a delete has the key columns only, where Debezium has nulls for the
-  others. `source.version` is that of the envelope. Types that Debezium leaves out, as composite types, have their
-  usual form.
+  others. `source.version` is that of the envelope.
+- Where Debezium 3.7 leaves a value out or loses it, the usual form stays: composite types, `pg_lsn`, `xid`, `tsquery`,
+  multiranges, `regclass`, arrays of `interval`, `money`, `varbit` and `point`; `name` in the stream, arrays of `bit`,
+  arrays of several dimensions, `numeric` with a negative scale. Dates before 1582-10-15 are those of its stream, not of
+  its snapshot, which counts them by the Julian calendar. A null for NaN and the infinities of `numeric` with
+  `precise`, and for times that nanoseconds do not reach, is Debezium's own.
 - Format `flat` has the same values in the row alone. Avro is refused, because its types are chosen by the usual
   forms. Sinks and `cdc verify` are refused: they do not read these forms.
 - It is part of `schema_id`. Another choice later is possible where it changes no key.
