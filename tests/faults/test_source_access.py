@@ -125,7 +125,11 @@ def test_role_without_replication_is_a_named_stop(site: CaptureSite) -> None:
 def test_role_that_does_not_own_the_table_is_a_named_stop(site: CaptureSite) -> None:
     role = f"{site.name}_reader"
 
-    assert_refused(site.daemon({"source": {"dsn": as_role(site, role, CANARY)}}), "right", "doctor --sql")
+    assert_refused(
+        site.daemon({"source": {"dsn": as_role(site, role, CANARY)}}),
+        "has no CREATE on the database",
+        "create publication",
+    )
 
 
 def test_hand_made_publication_and_slot_need_no_other_right(site: CaptureSite) -> None:
