@@ -66,10 +66,11 @@ class Outlet:
         """Send the first one now, in a thread."""
         self._thread.start()
 
-    def close(self) -> None:
-        """Send the last one; give up when that takes long."""
+    def close(self) -> bool:
+        """Send the last one; give up when that takes long. Whether the thread has ended."""
         self._stop.set()
         self._thread.join(_END_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         state, sent_s = "", -self._every_s
@@ -131,9 +132,9 @@ def heartbeats(
     try:
         yield
     finally:
-        for outlet in reversed(outlets):
-            outlet.close()
-        topic.close()
+        ended = [outlet.close() for outlet in reversed(outlets)]
+        if all(ended):  # a client is closed by no thread while another one waits in it
+            topic.close()
 
 
 class _Pipe:

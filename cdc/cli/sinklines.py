@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cdc.cli import output, sinkstate
 from cdc.cli.statustext import duration
-from cdc.errors import EXIT_OK, TailraceError
+from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
 from cdc.model.sinkreport import UNKNOWN
 
 if TYPE_CHECKING:
@@ -35,11 +35,16 @@ def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, An
 
 def exit_code(code: int, document: dict[str, Any]) -> int:
     """Of `cdc status`: `code` is that of capture alone, and the sinks count when it is 0."""
-    return code if code != EXIT_OK else sinkstate.exit_code(document["sinks"] or [])
+    if code != EXIT_OK:
+        return code
+    sinks = document["sinks"]
+    return EXIT_FAILED if sinks is None else sinkstate.exit_code(sinks)
 
 
 def with_sinks(grid: Table, document: dict[str, Any]) -> Table:
     """The lines for people, with a line for each sink."""
+    if document["sinks"] is None:
+        grid.add_row("sinks", Text("unknown: Kafka has their state, and does not answer", style="red"))
     for one in document["sinks"] or []:
         bad = sinkstate.exit_code([one]) != EXIT_OK
         grid.add_row(f"sink {output.plain(one['name'])}", Text(_line(one), style="bold red" if bad else ""))

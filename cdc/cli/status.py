@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _WATCH_S: Final = 1.0
 _SECOND_LOOK_S: Final = 1.0
+_SINKS_S: Final = 5.0
 
 
 @click.command("status")
@@ -61,6 +62,8 @@ class _Looks:
         self._observer = observer
         self._clock = clock
         self._before: View | None = None
+        self._sinks: list[dict[str, Any]] | None = None
+        self._sinks_s = 0.0
 
     def take(self, *, patient: bool = False) -> dict[str, Any]:
         """The document of one look; `patient` looks twice when only that shows how long the slot will last."""
@@ -72,7 +75,18 @@ class _Looks:
         moment = statustext.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
         self._before = view
         found = statustext.document(self._config, view, moment)
-        return {**found, "sinks": sinklines.sinks_of(self._config, view.daemon)}
+        return {**found, "sinks": self._sinks_of(view)}
+
+    def _sinks_of(self, view: View) -> list[dict[str, Any]] | None:
+        """As `sinklines.sinks_of`; Kafka is not asked while it does not answer, and not every second."""
+        now_s = self._clock.monotonic_s()
+        if view.daemon is None or "sinks" not in view.daemon:
+            if "kafka" in view.missing:
+                return None if self._config.sinks else []
+            if self._sinks is not None and now_s - self._sinks_s < _SINKS_S:
+                return self._sinks
+        self._sinks, self._sinks_s = sinklines.sinks_of(self._config, view.daemon), now_s
+        return self._sinks
 
 
 def _wal_rate(before: View | None, now: View) -> float | None:

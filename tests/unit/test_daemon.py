@@ -118,7 +118,8 @@ def test_sink_has_recovered_only_when_it_says_that_it_works() -> None:
     with structlog.testing.capture_logs() as logged:
         assert sink.run() == 0
         assert sink.states == [("WAITING", "store")] * 3
-        assert [one["event"] for one in logged] == ["sink_waiting", *["sink_still_waiting"] * 2, "sink_finished"]
+        said = [one["event"] for one in logged if one["log_level"] != "debug"]
+        assert said == ["sink_waiting", "sink_finished"]
         sink.status.works()
 
     assert logged[-1]["event"] == "sink_recovered"

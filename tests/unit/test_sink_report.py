@@ -112,3 +112,11 @@ def test_status_of_a_pipeline_has_a_line_and_an_exit_code_for_each_sink(
     assert sinklines.exit_code(0, {"sinks": sinks}) == code
     assert sinklines.exit_code(3, {"sinks": sinks}) == 3
     assert sinklines.with_sinks(table("a", "b"), {"sinks": sinks}).row_count >= 1
+
+
+def test_sinks_of_which_nothing_can_be_known_are_not_called_healthy() -> None:
+    document: dict[str, Any] = {"sinks": None}
+
+    assert sinklines.exit_code(0, document) == 1
+    assert sinklines.with_sinks(table("a", "b"), document).row_count == 1
+    assert sinklines.exit_code(0, {"sinks": []}) == 0
