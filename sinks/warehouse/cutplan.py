@@ -43,8 +43,8 @@ def bytes_max(settings: Warehouse, shrunk: int = 0) -> int:
         settings: of the sink.
         shrunk: how often to halve them.
     """
-    whole = settings.bytes_max or int(settings.memory[:-1]) * _UNITS[settings.memory[-1]] // _SHARE
-    return max(whole >> shrunk, min(whole, _LEAST))
+    most = settings.bytes_max or int(settings.memory[:-1]) * _UNITS[settings.memory[-1]] // _SHARE
+    return max(most >> shrunk, min(most, _LEAST))
 
 
 @dataclass(slots=True)
