@@ -43,8 +43,8 @@ def bytes_max(settings: Warehouse, shrunk: int = 0) -> int:
         settings: of the sink.
         shrunk: how often to halve them.
     """
-    whole = settings.bytes_max or int(settings.memory[:-1]) * _UNITS[settings.memory[-1]] // _SHARE
-    return max(whole >> shrunk, min(whole, _LEAST))
+    most = settings.bytes_max or int(settings.memory[:-1]) * _UNITS[settings.memory[-1]] // _SHARE
+    return max(most >> shrunk, min(most, _LEAST))
 
 
 @dataclass(slots=True)
@@ -111,15 +111,18 @@ def begun_again(
     moved = {
         topic: [name for name in names if committer.version(name) != base.get(name)] for topic, names in tables.items()
     }
-    kept: list[Piece] = []
-    for number, piece in enumerate(pending.pieces or (whole(new),)):
-        held = {
-            topic: any(holds(committer, table, number, pending.cut) for table in moved.get(topic, ()))
-            for topic in topics_of(piece)
-        }
-        kept.append(only_topics(piece, held))
-    while kept and not kept[-1]:
-        kept.pop()
+    pieces = list(pending.pieces or (whole(new),))
+    last = {
+        topic: number
+        for number, piece in enumerate(pieces)
+        for topic in topics_of(piece)
+        if any(holds(committer, table, number, pending.cut) for table in moved.get(topic, ()))
+    }
+    # A piece that has only tombstones of a topic is written by writing nothing.
+    kept = [
+        only_topics(piece, {topic: number <= last.get(topic, -1) for topic in topics_of(piece)})
+        for number, piece in enumerate(pieces[: max(last.values(), default=-1) + 1])
+    ]
     rest = rest_of(new, kept)
     if not rest.ranges:
         return pending
@@ -144,10 +147,12 @@ def failed(store: ManifestStore, error: SparkFailed, settings: Warehouse, view: 
     pending = store.pending()
     if pending is None or not error.counts:
         return
-    failures, left = pending.failures + 1, dict(pending.left)
-    if view and failures > 1:
-        left[view] = out_of_memory(settings)
-    store.revise(structs.replace(pending, failures=failures, left=left))
+    if view:
+        left = {**pending.left, view: out_of_memory(settings)} if pending.suspect == view else pending.left
+        store.revise(structs.replace(pending, suspect=view, left=left))
+        return
+    failures = pending.failures + 1
+    store.revise(structs.replace(pending, failures=failures))
     if failures >= FAILURES_MAX:
         raise LakeOverloaded(
             f"cut {pending.cut} failed {failures} times, the last time with pieces of at most "

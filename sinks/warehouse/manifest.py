@@ -124,7 +124,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         plans: of each view, as chosen; a second attempt takes the same.
         pieces: that the cut is applied in (`sinks.warehouse.cutpieces`); empty when it is not divided.
         attempts: how often the cut was begun again.
-        failures: how many attempts ended because Spark failed.
+        failures: how many attempts ended because Spark failed, outside of views.
+        suspect: the view that was computed when Spark failed last.
         left: view -> why this cut leaves it behind: Spark failed while it was computed.
         serve, texts: of generations of views, as `sinks.warehouse.generations.Decided` has them.
         others as in `Manifest`.
@@ -146,6 +147,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     pieces: tuple[dict[str, tuple[int, int]], ...] = ()
     attempts: int = 0
     failures: int = 0
+    suspect: str = ""
     left: dict[str, str] = {}
 
 

@@ -110,7 +110,7 @@ class SpanReader:
         held, self._held = self._held, None
         if self.reader is None or not topics or not is_small(span) or not fits(self.spark):
             return None
-        if held is not None and held[0] is span:
+        if held is not None and held[0] == span:
             records = {topic: held[1][topic] for topic in topics}
         else:
             found = read_small(self.reader, span, topics)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,40 @@ def test_backlog_of_any_size_is_applied_in_bounded_memory(capture: CaptureSite, 
     assert sorted(tuple(row.values()) for row in view) == sorted(capture.query(VIEW))
     if shape == "one transaction" or IS_SMALL:
         assert "cut_in_pieces" in log
+
+
+@pytest.mark.timeout(900)
+def test_sink_whose_jvm_dies_in_a_cut_finishes_it_in_a_new_one_with_smaller_pieces(
+    capture: CaptureSite, tmp_path: Path
+) -> None:
+    sink: dict[str, Any] = {"kind": "warehouse", "path": str(tmp_path / "lake"), **SMALL, "bytes_max": 8 << 20}
+    sections: Sections = {"sinks.lake": sink}
+    capture.sql("create table t (id bigint primary key, body text)")
+    daemon = capture.running(sections)
+    capture.sql(f"insert into t select {ROW} from generate_series(1, 12000) n")
+    lsn = capture.wal()
+    daemon.until_position(lsn, within_s=120)
+    store = ManifestStore(tmp_path / "lake")
+    running = Sink(capture.write_config(sections), tmp_path / "sink.log")
+
+    def reached() -> bool:
+        assert running.process.poll() is None, running.text()[-3000:]
+        current = store.current()
+        return current is not None and current.end_lsn >= lsn
+
+    try:
+        until(lambda: running.said("cut_in_pieces"), "a cut in pieces begins", within_s=300)
+        for pid in running.children():
+            os.kill(pid, signal.SIGKILL)
+        until(reached, f"the lake at {lsn}", within_s=500)
+        log = running.text()
+    finally:
+        running.kill()
+
+    assert "JVM is gone" in log
+    assert "cut_planned_again" in log
+    version = Lake(str(tmp_path / "lake")).manifest().tables["mirror/public.t"].version
+    assert sums_of(str(tmp_path / "lake"), version) == capture.query(SUMS)[0]
 
 
 def sums_of(lake: str, version: int) -> tuple[int, int]:

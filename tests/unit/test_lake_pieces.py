@@ -157,6 +157,21 @@ def test_second_attempt_after_a_failure_keeps_written_pieces_and_divides_the_res
     assert again.attempts == 1
 
 
+def test_piece_that_had_nothing_to_write_is_not_divided_again_behind_one_that_is_written() -> None:
+    span = span_of([[(6, 6)]])[0]
+    topic = next(iter(span.ranges))[0]
+    choice = Choice({}, {}, {topic: "archive/t"}, frozenset())
+    pieces = ({f"{topic}-0": (2, 2)}, {f"{topic}-0": (4, 2)}, {f"{topic}-0": (6, 2)})
+    begun = structs.replace(pending(3), pieces=pieces, failures=1)
+
+    again = begun_again(
+        begun, span, choice, cast("Committer", Tables(archive_1=3)), None, cast("SpanReader", Measured()), SETTINGS
+    )
+
+    assert again.pieces[:2] == pieces[:2], "the first had only tombstones"
+    assert sum(records for piece in again.pieces for _, records in piece.values()) == 6
+
+
 def test_first_attempt_after_a_crash_takes_the_same_pieces() -> None:
     span = span_of([[(6, 6)]])[0]
     topic = next(iter(span.ranges))[0]
@@ -199,11 +214,13 @@ def test_failures_of_other_servers_never_stop_a_cut(tmp_path: Path) -> None:
 def test_view_that_spark_cannot_compute_is_left_behind_until_memory_or_its_sql_changes(tmp_path: Path) -> None:
     store = ManifestStore(tmp_path)
     store.begin(pending(1))
-    for _ in range(2):
-        failed(store, SparkFailed("Spark's JVM is gone"), SETTINGS, "big")
+    for view in ("other", "big", "big"):
+        failed(store, SparkFailed("Spark's JVM is gone"), SETTINGS, view)
     begun = store.pending()
     assert begun is not None
 
     assert left_behind("big", "text", begun, None, SETTINGS) == out_of_memory(SETTINGS)
+    assert begun.failures == 0, "the cut itself did not fail"
+    assert left_behind("other", "text", begun, None, SETTINGS) == "", "once may be chance"
     assert left_behind("small", "text", begun, None, SETTINGS) == ""
     assert "memory = 2g" in out_of_memory(SETTINGS)
