@@ -27,8 +27,8 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkBehind
-from cdc.reach import Sight, Wanted, await_sight, is_at, wanted_key, wanted_lsn
-from cdc.web.wait import shared
+from cdc.reach import Sight, Wanted, is_at, wanted_key, wanted_lsn
+from cdc.web.wait import GRACE_S, Check, shared
 
 TIMEOUT_S: Final = 10.0
 
@@ -67,6 +67,7 @@ class Waiter:
         self._lock = threading.Lock()
         self._closing = ExitStack()
         self._stop = threading.Event()
+        self._hangs = False
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +89,19 @@ class Waiter:
         """
         wanted, sight = Wanted(wanted_lsn(lsn), None if key is None else wanted_key(key), table), self._sight(sink)
         began_s = self._clock.monotonic_s()
-        reach = await_sight(sight, wanted, timeout_s, self._clock, self._stop)
+        check = Check(sight, wanted, timeout_s, self._clock, self._stop)
+        threading.Thread(target=check.run, args=(lambda: None,), name="wait", daemon=True).start()
+        if not check.ended.wait(timeout_s + GRACE_S):
+            self._hangs = True
+            raise SinkBehind(
+                f"the check of sink {sink!r} has not ended within {timeout_s:g} s: Kafka or the store does not answer",
+                hint="are Kafka and the store reachable from here?",
+                command="cdc status",
+                lsn=wanted.lsn,
+            )
+        if check.error is not None:
+            raise check.error
+        reach = check.reach
         waited_s = self._clock.monotonic_s() - began_s
         if reach is None or not is_at(reach, wanted.lsn):
             at = reach.end_lsn if reach else "an LSN further back than is looked"
@@ -98,11 +111,17 @@ class Waiter:
                 command="cdc status",
                 lsn=wanted.lsn,
             )
-        return Held(str(reach.end_lsn), reach.cut, waited_s, sight.blocked_keys())
+        return Held(str(reach.end_lsn), reach.cut, waited_s, check.blocked)
 
     def close(self) -> None:
         """Let go whoever waits, and end the connections. May be called twice."""
         self._stop.set()
+        if self._hangs:  # closing waits for the check
+            threading.Thread(target=self._close, name="wait-close", daemon=True).start()
+        else:
+            self._close()
+
+    def _close(self) -> None:
         with self._lock:
             self._closing.close()
 

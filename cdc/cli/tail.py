@@ -88,7 +88,9 @@ def command(
         with _quiet_end(), _reader(config, wait_s, follow=follow) as reader:
             with output.waiting(patience.kafka(config, wait_s)):
                 topics = tailoutbox.topics_of(reader, config, tables)
-            tailoutbox.print_events(reader, selection, config.name, topics, count=count, follow=follow, as_json=as_json)
+            tailoutbox.print_events(
+                reader, selection, config, topics, count=count, follow=follow, as_json=as_json, wait_s=wait_s
+            )
         return EXIT_OK
     with _quiet_end(), _reader(config, wait_s, follow=follow) as reader:
         with output.waiting(patience.kafka(config, wait_s)):

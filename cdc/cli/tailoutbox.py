@@ -7,11 +7,14 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cdc.cli.output import plain
+from cdc.cli import patience
+from cdc.cli.output import plain, waiting
+from cdc.clock import SystemClock
 from cdc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,18 +62,28 @@ def topics_of(reader: LogReader, config: Config, types: Sequence[str]) -> dict[s
 def print_events(
     reader: LogReader,
     selection: Selection,
-    name: str,
+    config: Config,
     topics: dict[str, str],
     *,
     count: int | None,
     follow: bool,
     as_json: bool,
+    wait_s: float,
 ) -> None:
-    """Print what is there from the selection's start on, then what comes; `count` at most."""
-    offsets = selection.offsets(reader, name, list(topics))
-    until = None if follow else {at: end for at, (_, end) in reader.end_offsets(topics).items() if at in offsets}
+    """Print what is there from the selection's start on, then what comes; `count` at most.
+
+    Raises BrokerUnreachable when the broker has not answered for `wait_s` seconds.
+    """
+    with waiting(patience.kafka(config, wait_s)):
+        offsets = selection.offsets(reader, config.name, list(topics))
+        until = None if follow else {at: end for at, (_, end) in reader.end_offsets(topics).items() if at in offsets}
+    batches: Iterator[list[LogRecord]] = reader.read(offsets, until)
+    if follow:
+        lost = f"Kafka does not answer; {patience.kafka(config, wait_s)}"
+        check = partial(reader.end_offsets, list(topics)[:1])
+        batches = patience.patient(batches, lambda s: check(timeout_s=s), lost, wait_s, SystemClock())
     left = count
-    for record in _records(reader, offsets, until):
+    for record in _records(batches):
         if left == 0:
             return
         click.echo(document(record, topics[record[0]]) if as_json else line(record, topics[record[0]]))
@@ -101,10 +114,8 @@ def document(record: LogRecord, kind: str) -> str:
     return json.dumps({**found, "payload": _json(value)}, ensure_ascii=False)
 
 
-def _records(
-    reader: LogReader, offsets: dict[tuple[str, int], int], until: dict[tuple[str, int], int] | None
-) -> Iterator[LogRecord]:
-    for batch in reader.read(offsets, until):
+def _records(batches: Iterator[list[LogRecord]]) -> Iterator[LogRecord]:
+    for batch in batches:
         yield from batch
         sys.stdout.flush()
 

@@ -32,7 +32,7 @@ WAITING_MAX: Final = 64
 _PATH: Final = re.compile(r"/sinks/([^/]*)/wait")
 _FIELDS_MAX: Final = 16
 _PARAMETERS: Final = ("lsn", "timeout_s", "key", "table")
-_GRACE_S: Final = 0.25  # for a check that ends with its deadline
+GRACE_S: Final = 0.25  # for a check that ends with its deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class WaitRoute:
             return error_answer(HTTPStatus.BAD_REQUEST, f"{error.message}; {error.hint}")
         if not self._places.acquire(blocking=False):
             return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests wait already; try again")
-        check = _Check(look, wanted, timeout_s, self._clock, self._closing)
+        check = Check(look, wanted, timeout_s, self._clock, self._closing)
         # The place is given back when the check ends, which may be later than the answer: threads stay bounded.
         began_s = self._clock.monotonic_s()
         threading.Thread(target=check.run, args=(self._places.release,), name="http-wait", daemon=True).start()
-        if not check.ended.wait(timeout_s + _GRACE_S):
+        if not check.ended.wait(timeout_s + GRACE_S):
             document = _document(sink, asked, None, self._clock.monotonic_s() - began_s)
             return Answer(HTTPStatus.GATEWAY_TIMEOUT, {**document, "error": "the check of the sink has not ended"})
         failure = check.error
@@ -94,7 +94,7 @@ class WaitRoute:
         self._closing.set()
 
 
-class _Check:
+class Check:
     """What one request asks of a sink; `run` in a thread, and read it when `ended` is set."""
 
     def __init__(self, sight: Sight, wanted: Wanted, timeout_s: float, clock: Clock, stop: threading.Event) -> None:

@@ -10,8 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
+from cdc.client import Waiter
 from cdc.clock import SystemClock
-from cdc.errors import BrokerUnreachable, LakeDamaged
+from cdc.config.load import parse
+from cdc.errors import BrokerUnreachable, LakeDamaged, SinkBehind
 from cdc.lsn import Lsn
 from cdc.reach import (
     LOOK_EVERY_S,
@@ -383,3 +385,18 @@ def test_more_than_can_wait_are_sent_away_at_once() -> None:
     assert found.code == 503
     assert str(WAITING_MAX) in found.document["error"]
     assert route.answer("lake", "lsn=0/1&timeout_s=0").code == 200, "places are given back"
+
+
+def test_waiter_keeps_its_deadline_while_the_check_hangs() -> None:
+    free = threading.Event()
+
+    def hung() -> Reach | None:
+        free.wait(60)
+        return None
+
+    config = parse('name = "shop"\nsource = {dsn = "dbname=shop"}\nkafka = {bootstrap = "k:9092"}\n', {})
+    with Waiter(config) as waiter:
+        waiter._sights["cache"] = Sight(hung)
+        with pytest.raises(SinkBehind, match="has not ended"):
+            waiter.wait("cache", "0/1", timeout_s=0)
+    free.set()
