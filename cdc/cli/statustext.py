@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from cdc.cli import output, waltext
+from cdc.cli import leftouttext, output, waltext
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.state import State
@@ -79,6 +79,7 @@ def document(config: Config, view: View, moment: Moment, outlook: tuple[State, s
         "source": _source(view),
         "kafka": _kafka(config, view, moment),
         **_ddl_known(view),
+        **leftouttext.known(view),
         "unreachable": dict(view.missing),
     }
 
@@ -100,6 +101,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("", _danger(document["slot"])),
         *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
         ("ddl", _ddl(document)),
+        ("left out", leftouttext.text(document)),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
     ):

@@ -19,7 +19,8 @@ FindingKind = Literal[
     "partition_attached",
     "partition_left",
     "renamed",
-    "recreated",
+    "recreated",  # of versions that called it so; `replaced` since
+    "replaced",
     "joined",
     "left",
 ]

@@ -8,47 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
 
 from psycopg import sql
 
+from cdc.model.leftout import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.publication import PublicationFacts, add_statement
 from cdc.replication.table import SourceTable
-
-Reason: TypeAlias = Literal["no_key", "key_changed", "not_published", "partitions_apart", "unlogged", "foreign"]
-REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A selected table that is not captured.
-
-    Attributes:
-        table: ``schema.table``.
-        oid: pg_class.oid.
-        reason: a word for metrics and programs.
-        problem: why, as a clause that follows the name of the table.
-        statement: SQL that fixes it; a comment where no statement can.
-        by: who can run it.
-    """
-
-    table: str
-    oid: int
-    reason: Reason
-    problem: str
-    statement: str
-    by: str = ""
-
-    def document(self) -> dict[str, str]:
-        """For /status and logs."""
-        return {
-            "table": self.table,
-            "reason": self.reason,
-            "problem": self.problem,
-            "statement": self.statement,
-            "by": self.by,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from cdc.config.outboxcheck import literal_pattern
@@ -13,12 +13,14 @@ from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
 from cdc.model.failover import FAILOVER_SINCE
+from cdc.model.leftout import LeftOut
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.connect import Connection, connect_replication
-from cdc.replication.publication import PublicationFacts, publishable
+from cdc.replication.eligibility import judge, not_addable
+from cdc.replication.publication import PublicationFacts, publication_facts, publishable
 from cdc.replication.session import ServerIdentity
 from cdc.replication.slot import SlotFacts, creation, held
 from cdc.replication.table import SourceTable
@@ -32,17 +34,32 @@ ANEW: Final = (
 )
 _LEVEL: Final = "the command has every table read anew, into the same topics, and deletes there what it does not have"
 
+_NAMED_MAX: Final = 5  # tables a message names
 _ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 
 
 @dataclass(slots=True)
 class Source:
-    """What the first look at PostgreSQL found; nothing is changed by it."""
+    """What the first look at PostgreSQL found; nothing is changed by it.
+
+    Attributes:
+        tables: those that are captured.
+        left_out: those that source.tables selects and that cannot be captured.
+    """
 
     sql: Connection
     identity: SourceIdentity
     tables: list[SourceTable]
     outbox: SourceTable | None = None
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def leave_out(self, found: Sequence[LeftOut]) -> None:
+        """Do not capture these; the others are captured."""
+        oids = {one.oid for one in found}
+        self.tables = [table for table in self.tables if table.oid not in oids]
+        if self.outbox is not None and self.outbox.oid in oids:
+            self.outbox = None
+        self.left_out += found
 
     @property
     def published(self) -> list[SourceTable]:
@@ -74,11 +91,9 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             f"PostgreSQL {identity.server_version_num // 10000} cannot synchronise a slot to standbys",
             hint=f"it can from {FAILOVER_SINCE} on; take the line source.failover = true out of the configuration",
         )
-    tables = catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
+    selected = catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
     outbox = outbox_table(config, sql)
-    publishable([*tables, outbox] if outbox is not None else tables)
-    tables = [table for table in tables if not table.unpublishable]
-    unknown = sorted(config.source.keys.keys() - {table.table for table in tables})
+    unknown = sorted(config.source.keys.keys() - {table.table for table in selected})
     if unknown:
         raise SourceRefused(
             f"source.keys names {unknown[0]!r}, which is no captured table",
@@ -86,7 +101,30 @@ def look_at_source(config: Config, sql: Connection) -> Source:
             command="cdc doctor",
             table=unknown[0],
         )
-    return Source(sql, identity, tables, outbox)
+    source = Source(sql, identity, selected, outbox)
+    facts = publication_facts(sql, config.publication)
+    if facts is not None or config.source.create:  # else the start is refused, with the statement that creates it
+        source.leave_out(judge(source.published, facts, name=config.publication, create=config.source.create).left_out)
+    refuse_nothing_to_capture(source, script=facts is None)
+    return source
+
+
+def refuse_nothing_to_capture(source: Source, *, script: bool = False) -> None:
+    """Raise SourceRefused when no table is left. With `script` there is no publication that a table could join."""
+    if source.published:
+        return
+    if not source.left_out:
+        publishable([])
+    first = source.left_out[0]
+    script = script and first.reason == "not_published"
+    hint = f"the statement is for {first.by}" if first.by else "capture other tables"
+    raise SourceRefused(
+        f"none of {len(source.left_out)} tables of source.tables can be captured: "
+        + "; ".join(f"{one.table}: {one.problem}" for one in source.left_out[:_NAMED_MAX]),
+        hint="a role with the rights of the owners can publish them; the command prints a script" if script else hint,
+        command="cdc doctor --sql" if script else first.statement,
+        table=first.table,
+    )
 
 
 def outbox_table(config: Config, sql: Connection) -> SourceTable | None:
@@ -122,40 +160,35 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
             raise _unpublished(server, restored, f"publication {name!r} is gone")
         if facts.oid != recorded.publication_oid:
             raise _unpublished(server, restored, f"publication {name!r} was dropped and made again")
-        for table in source.published:
-            oid, member = recorded.tables.get(table.table, (0, 0))
-            if oid == table.oid and facts.tables.get(oid) != member:
-                what = f"publication {name!r} does not have {table.table} any more, or not all the time"
+        selected = [(table.table, table.oid) for table in source.published]
+        selected += [(one.table, one.oid) for one in source.left_out if one.reason == "not_published"]
+        for named, now in selected:
+            oid, member = recorded.tables.get(named, (0, 0))
+            if oid == now and facts.tables.get(oid) != member:
+                what = f"publication {name!r} does not have {named} any more, or not all the time"
                 raise _unpublished(server, restored, what)
-    if source.outbox is not None and not config.source.create:
-        _leave_unpublished(source, server.publication())
     ensured = server.publish(source.published)
+    by_oid = {table.oid: table for table in source.published}
+    source.leave_out([not_addable(by_oid[oid], name, why) for oid, why in ensured.refused.items()])
+    refuse_nothing_to_capture(source)
     if recorded is not None:
         for table in ensured.added:
-            log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")
+            log.get().info("table_joined", table=table.table)
     return ensured.facts
-
-
-def _leave_unpublished(source: Source, facts: PublicationFacts | None) -> None:
-    """An outbox that a DBA has not published yet does not stop capture of what is."""
-    outbox = source.outbox
-    if outbox is not None and facts is not None and outbox.oid not in facts.tables:
-        log.get().warning("outbox_not_published", table=outbox.table, publication=facts.name)
-        source.outbox = None
 
 
 def _refuse_other_source(
     server: SourceServer, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
 ) -> None:
-    for field in ("system_identifier", "database_oid"):
-        was, found = getattr(recorded, field), getattr(now, field)
+    for fact in ("system_identifier", "database_oid"):
+        was, found = getattr(recorded, fact), getattr(now, fact)
         if was != found:
             raise SourceDiverged(
-                f"the log belongs to a source with {field} {was}; this one has {found}",
+                f"the log belongs to a source with {fact} {was}; this one has {found}",
                 hint="it was restored, or is another server or database: positions of the log mean nothing "
                 f"here. See that source.dsn is the right one first; if it is, {_LEVEL}",
                 command=REPAIR,
-                field=field,
+                field=fact,
             )
     if now.timeline < server.timeline():
         raise SourceUnreachable("a standby was promoted while this start looked at the source")

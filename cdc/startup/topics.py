@@ -126,6 +126,7 @@ class Accounts:
         self._ledger = ledger
         self._restored = restored
         self._counts: dict[str, int] = {}
+        self._facts: dict[str, TopicFacts] = {}
 
     def begin(self, topics: Iterable[str]) -> None:
         """A start: open these topics, and have the ledger remember the accounts of all others."""
@@ -151,9 +152,17 @@ class Accounts:
             self.open_wanted(data_want(topic, self._config.kafka, row_bytes_max=size, compacted=compacted))
         return self._counts[topic]
 
+    def facts(self, topic: str) -> TopicFacts | None:
+        """Of a topic that was opened while capture runs."""
+        return self._facts.get(topic)
+
     def known(self, topic: str) -> bool:
         """Whether its partitions are open."""
         return topic in self._counts
+
+    def reach(self, topic: str) -> dict[Partition, int]:
+        """See `cdc.publish.ledger.Ledger.reach`."""
+        return self._ledger.reach(topic)
 
     @property
     def topics(self) -> list[str]:
@@ -173,6 +182,7 @@ class Accounts:
             recorded_topic_ids=recorded.topic_ids if recorded else {},
         )
         self.open_all([topic])
+        self._facts[topic] = found[topic]
         return found[topic]
 
     def _told(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:

@@ -103,6 +103,13 @@ class Metrics:
         self.ddl_open = Gauge(
             "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry=registry
         )
+        self.tables_left_out = Gauge(
+            "cdc_left_out_tables",
+            "Selected tables that are not captured, or not all of their rows, by reason: no_key, key_changed, "
+            "not_published, not_readable, partitions_apart, unlogged, foreign",
+            ["reason"],
+            registry=registry,
+        )
 
         self._add_outbox(registry)
         self._add_snapshots(registry)

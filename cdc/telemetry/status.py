@@ -16,11 +16,13 @@ from cdc.clock import Clock
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.leftout import LeftOut
 from cdc.model.state import State
 from cdc.model.tablefacts import DdlFinding
 from cdc.model.walreading import WalReading
 from cdc.telemetry import log
 from cdc.telemetry.auditstatus import AuditStatus
+from cdc.telemetry.leftoutstatus import LeftOutStatus
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outboxstatus import OutboxStatus
 from cdc.telemetry.walstatus import WalStatus
@@ -61,6 +63,7 @@ class Status:
         self.name = name
         self.audit = AuditStatus(metrics)
         self.outbox = OutboxStatus(metrics)
+        self.left_out = LeftOutStatus(metrics)
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -163,6 +166,10 @@ class Status:
             log.get().warning("ddl_found_more", count=len(told) - _DDL_LOGGED)
         self._metrics.ddl_open.set(len(unsettled))
         self._ddl = tuple(unsettled)
+
+    def tables_left_out(self, found: Sequence[LeftOut]) -> None:
+        """See `cdc.startup.joins.JoinObserver`."""
+        self.left_out.seen(found)
 
     def ddl_accepted(self, table: str, count: int) -> None:
         """See `cdc.contracts.DdlObserver`."""
@@ -290,6 +297,8 @@ class Status:
                 "wal": self._wal.document(),
                 "ddl_count": len(self._ddl),
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
+                "left_out_count": len(self.left_out.tables),
+                "left_out": self.left_out.document(),
                 "snapshots": snapshots,
                 "audit": self.audit.document,
                 "outbox": self.outbox.document,
