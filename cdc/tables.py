@@ -20,11 +20,11 @@ from cdc.encode.formats import transcoder_for
 from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema, table_schema
 from cdc.encode.values import EncodeOptions, unknown_types
-from cdc.errors import RegistryRefused, SourceRefused
+from cdc.errors import RegistryRefused, SourceRefused, TopicMismatch
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
-from cdc.model.leftout import LeftOut, Reason
+from cdc.model.leftout import LeftOut, Reason, no_topic
 from cdc.model.names import data_topic
 from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Relation, ReplicaIdentity
@@ -125,11 +125,25 @@ class TablePlanner:
         buffer = self._buffers.get(topic)
         if buffer is None:
             compacted = bool(schema.key)
-            buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
+            count = self.open(relation.table, relation.oid, topic, compacted=compacted)
+            if count is None:
+                return None
+            buffer = TopicBuffer(topic, count, compacted=compacted)
             self._buffers[topic] = buffer
         reselect = chosen(relation.table, self._config.toast.tables, self._config.toast.mode) == "reselect"
         transcoder = transcoder_for(schema, buffer, self._transcode, self._holes if reselect else None)
         return Planned(buffer, transcoder, self._new(schema, topic, at))
+
+    def open(self, table: str, oid: int, topic: str, *, compacted: bool) -> int | None:
+        """Open the topic of a table; its partition count. None, and noted in `left_out`, when it cannot be written to.
+
+        A topic that was open at the start is open.
+        """
+        try:
+            return self._open_topic(topic, compacted)
+        except TopicMismatch as error:
+            self._leave_out(no_topic(table, oid, error))
+            return None
 
     def introduce(
         self, tables: Sequence[SourceTable], published: Mapping[int, Collection[str]], at: Lsn
@@ -151,15 +165,17 @@ class TablePlanner:
         try:
             schema = self._schema(relation, key)
         except _Unfit as found:
-            known = relation.table in self.left_out
-            self.left_out[relation.table] = LeftOut(
-                relation.table, oid, found.reason, str(found), found.statement, "the owner of the table"
-            )
-            if not known:
-                self.leave(relation.table)
+            by = "the owner of the table"
+            self._leave_out(LeftOut(relation.table, oid, found.reason, str(found), found.statement, by))
             return None
         self.left_out.pop(relation.table, None)
         return schema
+
+    def _leave_out(self, found: LeftOut) -> None:
+        known = found.table in self.left_out
+        self.left_out[found.table] = found
+        if not known:
+            self.leave(found.table)
 
     def _new(self, schema: TableSchema, topic: str, at: Lsn) -> list[SchemaRecord]:
         known = (schema.relation.table, schema.schema_id)

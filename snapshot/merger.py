@@ -13,7 +13,7 @@ Everything in `snapshot.window` dies with the replication session; what is done 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cdc.lsn import Lsn
@@ -47,6 +47,7 @@ class Merger:
         self.window = window or Window()
         self.counts: Counter[str] = Counter()
         self._tables: dict[str, TableState] = {}
+        self._awaiting: set[str] = set()  # tables with `sweep_from`; asked at every boundary
         self._open: dict[int, Chunk] = {}
         self._numbers = 0
         self._chunk_bytes = chunk_bytes
@@ -87,6 +88,7 @@ class Merger:
     def resume(self, records: Mapping[str, SnapshotRecord], pending: Iterable[int]) -> None:
         """Go on after a restart. What `pending` touched is not known any more."""
         self._tables.update((name, TableState.resumed(record)) for name, record in records.items())
+        self._awaiting.update(name for name, table in self._tables.items() if table.sweep_from)
         if self.active:
             self.window.suspect(pending)
 
@@ -106,6 +108,8 @@ class Merger:
         table.sweep_from = sweep_from or (before.sweep_from if before else Lsn(0))
         table.swept = max(table.sweep_from, before.swept if before else Lsn(0))
         table.sweep = Sweep(marks) if marks and not table.sweep_from else None
+        if table.sweep_from:
+            self._awaiting.add(name)
         self._tables[name] = table
 
     def covers(self, name: str, relation: int, lsn: Lsn) -> bool:
@@ -343,14 +347,14 @@ class Merger:
 
     def due(self, boundary: Lsn) -> bool:
         """Whether rows may join at `boundary`."""
-        for name, table in self._tables.items():
-            if table.live and 0 < table.sweep_from <= boundary and name not in self._changed:
+        for name, table in self._awaited():
+            if table.sweep_from <= boundary and name not in self._changed:
                 self._note(name)  # so that a commit follows, which `mark` needs
         return any(self.window.may_join(number, boundary) for number in self._open)
 
     def waits(self, boundary: Lsn) -> bool:
         """Whether rows have arrived for which `boundary` is too early."""
-        awaited = any(table.live and table.sweep_from > boundary for table in self._tables.values())
+        awaited = any(table.sweep_from > boundary for _, table in self._awaited())
         return awaited or any(self.window.waits(number, boundary) for number in self._open)
 
     @property
@@ -411,13 +415,20 @@ class Merger:
 
     def mark(self, boundary: Lsn, bounds: Callable[[str], Bounds]) -> None:
         """A commit is on its way that has everything up to `boundary`: what awaits that is swept up to `bounds`."""
-        for name, table in self._tables.items():
-            if not table.live or not 0 < table.sweep_from <= boundary:
+        for name, table in list(self._awaited()):
+            if table.sweep_from > boundary:
                 continue
             marks = tuple(end for _, end in sorted(bounds(name).items()))
             table.sweep_from = Lsn(0)
             table.sweep = Sweep(marks) if any(marks) else None
+            self._awaiting.discard(name)
             self._note(name)
+
+    def _awaited(self) -> Iterator[tuple[str, TableState]]:
+        for name in self._awaiting:
+            table = self._tables.get(name)
+            if table is not None and table.live and table.sweep_from:
+                yield name, table
 
     def streamed(self, touch: Touch) -> None:
         """A transaction was streamed up to its end."""

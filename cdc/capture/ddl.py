@@ -138,8 +138,8 @@ class DdlWatch:
         """A table that is not read is captured again since `lsn`: what it missed meanwhile stays open as a finding."""
         with self._lock:
             record, scope = self._tables.get(table), self._scope
-            if record is None or scope is None or any(one.kind == "joined" for one in record.findings):
-                return
+            if record is None or scope is None or any(one.kind in _SWEPT for one in record.findings):
+                return  # what was found says it
             finding = missed(table, epoch=self._epoch, since_lsn=scope.lsn, lsn=lsn)
             self._keep(table, record, TableRecord(facts=record.facts, findings=merged(record.findings, [finding])))
             self._act([finding])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from cdc.errors import TopicMismatch
+
 Reason: TypeAlias = Literal[
-    "no_key", "key_changed", "not_published", "not_readable", "partitions_apart", "unlogged", "foreign"
+    "no_key", "key_changed", "not_published", "not_readable", "no_topic", "partitions_apart", "unlogged", "foreign"
 ]
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 
@@ -40,3 +42,8 @@ class LeftOut:
             "statement": self.statement,
             "by": self.by,
         }
+
+
+def no_topic(table: str, oid: int, error: TopicMismatch) -> LeftOut:
+    """A table whose topic cannot be written to."""
+    return LeftOut(table, oid, "no_topic", error.message, error.command or f"-- {error.hint}", "who administers Kafka")

@@ -23,7 +23,8 @@ from cdc.replication.table import SourceTable
 
 _NAMED_MAX: Final = 5  # tables a message names; doctor names all
 _PUBLISHED: Final = "insert, update, delete, truncate"
-_LOCK_TIMEOUT: Final = "set local lock_timeout = '2s'"  # others queue behind a statement that waits for a lock
+_LOCKED_MAX: Final = 5  # tables that are waited for in one go
+_LOCK_TIMEOUT: Final = "set local lock_timeout = '1s'"  # others queue behind a statement that waits for a lock
 
 _FACTS: Final = """
 select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
@@ -165,8 +166,13 @@ def add_tables(connection: Connection, name: str, tables: Sequence[SourceTable])
     refused: dict[int, str] = {}
     if not tables or _add(connection, name, tables) is None:
         return refused
+    locked = 0
     for table in tables:
+        if locked >= _LOCKED_MAX:
+            refused[table.oid] = "other tables are locked; it is tried again"
+            continue
         error = _add(connection, name, [table])
+        locked += isinstance(error, psycopg.errors.LockNotAvailable)
         if error is not None and not isinstance(error, psycopg.errors.DuplicateObject):
             refused[table.oid] = str(error.diag.message_primary or error)
     return refused

@@ -49,7 +49,12 @@ class JoinObserver(Protocol):
 
 
 class Joins:
-    """One per start. `over` is set when capture must start over for a table."""
+    """One per start.
+
+    Attributes:
+        over: set when capture must start over for a table.
+        outbox_left_out: the outbox, if it is left out. It joins when it is published, by a start.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,9 @@ class Joins:
         self._outbox = 0 if source.outbox is None else source.outbox.oid
         self._captured = {table.oid: table.table for table in source.tables}
         self._refused = {one.oid for one in source.left_out}
-        self._unfit: dict[str, SourceTable] = {}
+        outbox = config.outbox.table if config.outbox is not None else ""
+        self.outbox_left_out = [one for one in source.left_out if one.table == outbox]
+        self._unfit: dict[str, tuple[SourceTable, bool]] = {}
         self._lock = threading.Lock()
         self._joining: dict[str, tuple[SourceTable, PublicationFacts, Lsn | None]] = {}
         self._passed_over = {one.table for one in source.left_out}
@@ -117,7 +124,7 @@ class Joins:
                 self._join(table, facts, connection)
         self._forget(tables, out, watch)
         self._watch_all(facts, watch)
-        self._observer.tables_left_out([*left_out, *self._snapshots.unreadable()])
+        self._observer.tables_left_out([*left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
         self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
@@ -169,11 +176,14 @@ class Joins:
             known = self._planner.left_out.get(table.table)
             if known is None:
                 continue
-            if self._unfit.get(table.table) == table:
+            topic = data_topic(self._config.name, table.namespace, table.name)
+            seen = table, known.reason == "no_topic" and self._accounts.exists(topic)
+            if self._unfit.get(table.table) == seen:
                 found.append(known)
-            else:  # it was changed since, so the planner tries again
-                self._unfit[table.table] = table
+            else:  # table or topic may have changed since, so it joins again, and the planner judges again
+                self._unfit[table.table] = seen
                 self._planner.left_out.pop(table.table, None)
+                self._captured.pop(table.oid, None)
         return found
 
     def _join(self, table: SourceTable, facts: PublicationFacts, connection: Connection) -> None:
@@ -219,26 +229,27 @@ class Joins:
         """See `cdc.contracts.Aside.write`."""
         with self._lock:
             joining, self._joining = self._joining, {}
-            left, self._left = self._left - joining.keys(), set()
+            left, self._left = self._left - set(dict(self._captured).values()), set()
         for name in left:
             self._identity.table_left(name)
         for name, (table, published, unread_to) in joining.items():
             records = self._planner.introduce([table], published.columns, position.end_lsn)
             if name in self._planner.left_out:
                 continue
-            member = published.tables.get(table.oid, 0)
-            if unread_to is not None:
-                with self._lock:
-                    self._unread.append((table, unread_to))
             topic = data_topic(self._config.name, table.namespace, table.name)
-            self._accounts.open_topic(topic, bool(table.key))
+            if self._planner.open(name, table.oid, topic, compacted=bool(table.key)) is None:
+                continue
             facts = self._accounts.facts(topic)
             if facts is not None:
                 self._identity.topic_opened(topic, facts)
+            member = published.tables.get(table.oid, 0)
             self._identity.table_joined(name, table.oid, member)
             read = bool(table.key) and self._config.snapshot.wants(name) and bool(member)
             self._publisher.tables.setdefault(name, "snapshotting" if read else "complete")
             self._publisher.write([], records)
+            if unread_to is not None:
+                with self._lock:
+                    self._unread.append((table, unread_to))
         return False
 
     def written(self) -> None:

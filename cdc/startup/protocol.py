@@ -409,7 +409,7 @@ def _watch(
         with deadline(connection, _ANSWER_S):
             joins.look(connection, watch)
             ddl.look(catalog_of(config, connection))
-            if outbox is not None:
+            if outbox is not None and not joins.outbox_left_out:
                 outbox.look(connection)
         ddl.settle()
         joins.settle()

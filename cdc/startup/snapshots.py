@@ -223,7 +223,7 @@ class Snapshots:
     def _reach(self, table: str) -> Bounds:
         """Where the topic of a table ends with the commit under way; opens it if this start did not."""
         topic = self._topics[table]
-        self._accounts.open_topic(topic, True)  # noqa: FBT003 - see cdc.tables.OpenTopic
+        self._planner.open(table, 0, topic, compacted=True)
         return self._accounts.reach(topic)
 
     def _check(self) -> None:

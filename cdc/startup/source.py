@@ -20,7 +20,7 @@ from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.connect import Connection, connect_replication
 from cdc.replication.eligibility import judge, not_addable
-from cdc.replication.publication import PublicationFacts, publication_facts, publishable
+from cdc.replication.publication import Ensured, PublicationFacts, publication_facts, publishable
 from cdc.replication.session import ServerIdentity
 from cdc.replication.slot import SlotFacts, creation, held
 from cdc.replication.table import SourceTable
@@ -168,13 +168,18 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
                 what = f"publication {name!r} does not have {named} any more, or not all the time"
                 raise _unpublished(server, restored, what)
     ensured = server.publish(source.published)
-    by_oid = {table.oid: table for table in source.published}
-    source.leave_out([not_addable(by_oid[oid], name, why) for oid, why in ensured.refused.items()])
+    leave_out_refused(source, ensured, name)
     refuse_nothing_to_capture(source)
     if recorded is not None:
         for table in ensured.added:
             log.get().info("table_joined", table=table.table)
     return ensured.facts
+
+
+def leave_out_refused(source: Source, ensured: Ensured, publication: str) -> None:
+    """Do not capture tables that the server refused to add to the publication."""
+    by_oid = {table.oid: table for table in source.published}
+    source.leave_out([not_addable(by_oid[oid], publication, why) for oid, why in ensured.refused.items()])
 
 
 def _refuse_other_source(

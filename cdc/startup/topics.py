@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cdc.config.settings import Config
 from cdc.errors import BrokerRefused, ConfigError, ProgressDamaged, TopicMismatch
 from cdc.kafka.facts import TopicFacts
+from cdc.model.leftout import LeftOut, no_topic
 from cdc.model.names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored, TopicReader
@@ -54,6 +55,31 @@ def data_topics(
         recorded_partitions=recorded.partitions if recorded else {},
         recorded_topic_ids=recorded.topic_ids if recorded else {},
     )
+
+
+def without_topic(
+    config: Config, admin: TopicDirectory, tables: Iterable[SourceTable], recorded: Identity
+) -> list[LeftOut]:
+    """New tables whose topics are missing and may not be created, or are unfit."""
+    found = []
+    for table in tables:
+        topic = data_topic(config.name, table.namespace, table.name)
+        if topic in recorded.topic_ids:
+            continue
+        size = config.capture.row_bytes_max
+        want = data_want(topic, config.kafka, row_bytes_max=size, compacted=bool(table.key))
+        try:
+            ensure_topics(
+                admin,
+                [want],
+                kafka=config.kafka,
+                create=config.kafka.create_topics,
+                recorded_partitions=recorded.partitions,
+                recorded_topic_ids=recorded.topic_ids,
+            )
+        except TopicMismatch as error:
+            found.append(no_topic(table.table, table.oid, error))
+    return found
 
 
 def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorded: Identity | None) -> list[str]:
@@ -155,6 +181,10 @@ class Accounts:
     def facts(self, topic: str) -> TopicFacts | None:
         """Of a topic that was opened while capture runs."""
         return self._facts.get(topic)
+
+    def exists(self, topic: str) -> bool:
+        """Whether Kafka has the topic now. From any thread."""
+        return self._admin.describe([topic]).get(topic) is not None
 
     def known(self, topic: str) -> bool:
         """Whether its partitions are open."""

@@ -106,7 +106,7 @@ class Metrics:
         self.tables_left_out = Gauge(
             "cdc_left_out_tables",
             "Selected tables that are not captured, or not all of their rows, by reason: no_key, key_changed, "
-            "not_published, not_readable, partitions_apart, unlogged, foreign",
+            "not_published, not_readable, no_topic, partitions_apart, unlogged, foreign",
             ["reason"],
             registry=registry,
         )

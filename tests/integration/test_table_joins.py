@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cdc.model.leftout import REASONS
 from tests.fixtures.commands import cdc
+from tests.fixtures.outboxevents import OUTBOX, event, made, numbers
 from tests.fixtures.snapshots import INITIAL
 from tests.fixtures.waiting import until
 from tests.integration.test_ddl_policy import metric
@@ -228,6 +231,20 @@ def test_table_of_another_owner_is_left_out_and_joins_when_the_statement_is_run(
     until(lambda: not left_out(daemon), "it is not left out any more")
 
 
+def test_outbox_of_another_owner_is_left_out_and_its_events_flow_when_the_statement_is_run(
+    capture: CaptureSite, poor: str
+) -> None:
+    capture.sql(_MADE.format("first"), f"create publication {capture.slot} for table first", *made())
+    daemon = capture.running({**_as(capture, poor), **OUTBOX})
+    found = until_left_out(daemon, "outbox.outbox")
+    capture.sql("insert into first values (2, 'b')", event(1).insert())
+    until_equal(capture, "first")
+
+    capture.sql(found["statement"], event(2).insert())
+    until(lambda: sorted(numbers(capture.log(), capture)) == [1, 2], "its events flow", within_s=60)
+    until(lambda: not left_out(daemon), "it is not left out any more")
+
+
 def test_publication_made_by_hand_is_left_as_it_is_and_a_new_table_is_named(capture: CaptureSite) -> None:
     capture.sql(_MADE.format("first"), f"create publication {capture.slot} for table first")
     with capture.connect() as session:
@@ -375,3 +392,31 @@ def test_new_table_that_the_role_may_not_read_is_captured_and_named_until_it_may
             f"drop owned by {role} cascade",
             f"drop role {role}",
         )
+
+
+def test_new_table_without_a_topic_is_left_out_alone_until_somebody_creates_it(capture: CaptureSite) -> None:
+    first(capture).stop()
+    by_hand: Sections = {**_QUICK, "kafka": {"create_topics": False}}
+    daemon = capture.running(by_hand)
+
+    capture.sql(_MADE.format("late"), "insert into late values (1, 'before')")
+    found = until_left_out(daemon, "public.late")
+    capture.sql("insert into first values (2, 'b')")
+    until_equal(capture, "first")
+    assert (found["reason"], "kafka-topics.sh" in found["statement"]) == ("no_topic", True)
+    daemon.stop()
+    daemon = capture.running(by_hand)
+    assert until_left_out(daemon, "public.late")["reason"] == "no_topic"
+
+    create_topic(capture, capture.topic("late"), found["statement"])
+    until_equal(capture, "late", "first")
+    until(lambda: not left_out(daemon), "it is not left out any more")
+
+
+def create_topic(capture: CaptureSite, topic: str, statement: str) -> None:
+    """As the statement that is shown would."""
+    admin = AdminClient({"bootstrap.servers": capture.bootstrap, "log_level": 3})
+    settings = dict(re.findall(r"--config '?([a-z.]+)=([^'\s]+)", statement))
+    assert settings
+    for future in admin.create_topics([NewTopic(topic, 2, 1, config=settings)]).values():
+        future.result()
