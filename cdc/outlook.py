@@ -19,6 +19,7 @@ from cdc.config.settings import Config
 from cdc.errors import SourceUnreachable, TailraceError, TopicMismatch
 from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
+from cdc.model.leftout import LeftOut
 from cdc.model.names import cuts_topic, progress_topic
 from cdc.model.progress import Cut, Identity, Progress
 from cdc.model.tablefacts import DdlFinding
@@ -28,8 +29,9 @@ from cdc.progress.catalog import recorded_catalog
 from cdc.progress.impatient import Impatient
 from cdc.progress.records import decode
 from cdc.progress.restore import Restored, recorded_position, restore
-from cdc.replication.catalog import SourceIdentity, current_wal, source_identity
+from cdc.replication.catalog import SourceIdentity, current_wal, source_identity, tables_matching
 from cdc.replication.connect import Connection, connect
+from cdc.replication.eligibility import left_out_at_start
 from cdc.replication.pressure import wal_reading
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
@@ -56,6 +58,7 @@ class SourceView:
     slot: SlotFacts
     publication: PublicationFacts | None
     wal: WalReading | None = None
+    left_out: Sequence[LeftOut] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ class Observer:
                 slot_facts(sql, self._config.slot),
                 publication_facts(sql, self._config.publication),
                 wal_reading(sql, self._config.slot, failover=self._config.source.failover),
+                tables_left_out(self._config, sql),
             )
         except TailraceError:
             if self._sql is not None:
@@ -179,6 +183,14 @@ class Observer:
         except TopicMismatch:
             return LogView(None, None, None)
         return LogView(restored.progress, restored.identity, None)
+
+
+def tables_left_out(config: Config, sql: Connection) -> Sequence[LeftOut]:
+    """The tables that a start would leave out, judged by the catalog alone."""
+    source = config.source
+    tables = tables_matching(sql, source.tables, source.keyless, source.keys)
+    facts = publication_facts(sql, config.publication)
+    return left_out_at_start(tables, facts, name=config.publication, create=source.create)
 
 
 def ask_daemon(listen: str, name: str) -> dict[str, Any]:

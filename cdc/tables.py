@@ -20,10 +20,11 @@ from cdc.encode.formats import transcoder_for
 from cdc.encode.rowrecords import RowRecords, TranscodeOptions
 from cdc.encode.schema import TableSchema, table_schema
 from cdc.encode.values import EncodeOptions, unknown_types
-from cdc.errors import RegistryRefused, SourceRefused
+from cdc.errors import RegistryRefused, SourceRefused, TopicMismatch
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.hole import Holes
+from cdc.model.leftout import LeftOut, Reason, no_topic
 from cdc.model.names import data_topic
 from cdc.model.progress import AvroIds, KeyColumn, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Relation, ReplicaIdentity
@@ -57,12 +58,26 @@ class Planned:
     schemas: Sequence[SchemaRecord]
 
 
+class _Unfit(Exception):
+    """A relation cannot be written to its topic; the text follows the name of the table."""
+
+    def __init__(self, reason: Reason, problem: str, statement: str) -> None:
+        super().__init__(problem)
+        self.reason: Reason = reason
+        self.statement = statement
+
+
 OpenTopic = Callable[[str, bool], int]
 """Make or check a data topic (name, compacted) and get ready to write to it; returns its partition count."""
 
 
 class TablePlanner:
-    """See `cdc.contracts.RelationPlanner`. One per start; remembers which schema records are in the log."""
+    """See `cdc.contracts.RelationPlanner`. One per start; remembers which schema records are in the log.
+
+    Attributes:
+        left_out: tables whose relations cannot be written to their topics, by name. Their rows are passed over.
+        leave: called with the name of a table before its rows are passed over for the first time.
+    """
 
     def __init__(
         self,
@@ -90,8 +105,15 @@ class TablePlanner:
         self._encode = EncodeOptions(**{**msgspec.structs.asdict(config.encode), "debezium": debezium})
         self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
         self._holes = holes
+        self.left_out: dict[str, LeftOut] = {}
+        self.leave: Callable[[str], None] = lambda _: None
         self._buffers: dict[str, TopicBuffer] = {}
         self._written: set[tuple[str, str]] = set()
+
+    @property
+    def topic_keys(self) -> dict[str, list[str]]:
+        """By table, the key columns of the records that its topic has. From any thread."""
+        return {table: [column.name for column in form.key] for table, form in dict(self._forms).items() if form.key}
 
     def plan(self, relation: Relation, at: Lsn) -> Planned | None:
         """See `cdc.contracts.RelationPlanner.plan`."""
@@ -100,31 +122,66 @@ class TablePlanner:
             return None
         if any(matches(ancestor, selected) for ancestor in self._catalog.ancestors(relation.oid)):
             return None  # a partition: its rows arrive as rows of the root
-        schema = self._schema(relation)
+        schema = self._fit(relation, relation.oid)
+        if schema is None:
+            return None
         topic = data_topic(self._config.name, relation.namespace, relation.name)
         buffer = self._buffers.get(topic)
         if buffer is None:
             compacted = bool(schema.key)
-            buffer = TopicBuffer(topic, self._open_topic(topic, compacted), compacted=compacted)
+            count = self.open(relation.table, relation.oid, topic, compacted=compacted)
+            if count is None:
+                return None
+            buffer = TopicBuffer(topic, count, compacted=compacted)
             self._buffers[topic] = buffer
         reselect = chosen(relation.table, self._config.toast.tables, self._config.toast.mode) == "reselect"
         transcoder = transcoder_for(schema, buffer, self._transcode, self._holes if reselect else None)
         return Planned(buffer, transcoder, self._new(schema, topic, at))
+
+    def open(self, table: str, oid: int, topic: str, *, compacted: bool) -> int | None:
+        """Open the topic of a table; its partition count. None, and noted in `left_out`, when it cannot be written to.
+
+        A topic that was open at the start is open.
+        """
+        try:
+            return self._open_topic(topic, compacted)
+        except TopicMismatch as error:
+            self._leave_out(no_topic(table, oid, error))
+            return None
 
     def introduce(
         self, tables: Sequence[SourceTable], published: Mapping[int, Collection[str]], at: Lsn
     ) -> list[SchemaRecord]:
         """Schema records of tables as the catalog has them at a start, before any row of them is seen.
 
-        `published` are the columns of each table, by its oid, that the publication has.
+        `published` are the columns of each table, by its oid, that the publication has. What cannot be written to its
+        topic is in `left_out` afterwards.
         """
         records = []
         for table in tables:
-            schema = self._schema(table.relation(published.get(table.oid)), table.key)
-            generated = [column.name for column in table.columns if column.generated]
-            topic = data_topic(self._config.name, table.namespace, table.name)
-            records += self._new(schema, topic, at, generated)
+            schema = self._fit(table.relation(published.get(table.oid)), table.oid, table.key)
+            if schema is not None:
+                generated = [column.name for column in table.columns if column.generated]
+                topic = data_topic(self._config.name, table.namespace, table.name)
+                records += self._new(schema, topic, at, generated)
         return records
+
+    def _fit(self, relation: Relation, oid: int, key: Sequence[str] | None = None) -> TableSchema | None:
+        """How rows of a relation are written; None, and noted in `left_out`, when its key does not allow it."""
+        try:
+            schema = self._schema(relation, key)
+        except _Unfit as found:
+            by = "the owner of the table"
+            self._leave_out(LeftOut(relation.table, oid, found.reason, str(found), found.statement, by))
+            return None
+        self.left_out.pop(relation.table, None)
+        return schema
+
+    def _leave_out(self, found: LeftOut) -> None:
+        known = found.table in self.left_out
+        self.left_out[found.table] = found
+        if not known:
+            self.leave(found.table)
 
     def _new(
         self, schema: TableSchema, topic: str, at: Lsn, generated: Sequence[str] | None = None
@@ -144,12 +201,10 @@ class TablePlanner:
         if key is None:
             key = self._key(relation)
         if not key and not matches(relation.table, self._config.source.keyless):
-            raise SourceRefused(
-                f"{relation.table} has no usable key: its rows could not be told apart in a compacted topic",
-                hint="add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless, "
-                f'or leave it out with "!{relation.table}" in source.tables',
-                command="cdc doctor",
-                table=relation.table,
+            raise _Unfit(
+                "no_key",
+                "it has no usable key: its rows could not be told apart in a compacted topic",
+                "-- add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless",
             )
         key = tuple(_in_column_order(relation, key))
         types = self._types({column.type_oid for column in relation.columns})
@@ -193,21 +248,26 @@ class TablePlanner:
         """Names, and encodings where the type is the same."""
         names, before = ([column.name for column in form] for form in (key, former))
         if before != names:
-            raise SourceRefused(
-                f"the key of {table} is ({', '.join(names)}) now; its topic has rows under ({', '.join(before)})",
-                hint="take the former key back, or leave the table out; under another `name` capture starts anew",
-                table=table,
+            raise _Unfit(
+                "key_changed",
+                f"its key is ({', '.join(names)}) now, and its topic has rows under ({', '.join(before)})",
+                "-- give it its former key back, or leave it out of source.tables",
             )
         for column, old in zip(key, former, strict=True):
             if column.written_as(old):
                 continue
             by_option = column.type == old.type and column.width == old.width
-            shown = (column.encoding, old.encoding) if by_option else (_typed(column), _typed(old))
+            if not by_option:
+                raise _Unfit(
+                    "key_changed",
+                    f"key column {column.name!r} would be written as {_typed(column)} now, and its topic has rows "
+                    f"under keys written as {_typed(old)}",
+                    f"-- give column {column.name!r} its former type back, or leave the table out of source.tables",
+                )
             raise SourceRefused(
-                f"key column {column.name!r} of {table} would be written as {shown[0]} now; its topic has rows under "
-                f"keys written as {shown[1]}",
-                hint=f"take the former {'value in [encode]' if by_option else 'type'} back; under another `name` "
-                "capture starts anew",
+                f"key column {column.name!r} of {table} would be written as {column.encoding} now; its topic has rows "
+                f"under keys written as {old.encoding}",
+                hint="take the former value in [encode] back; under another `name` capture starts from scratch",
                 table=table,
                 column=column.name,
             )

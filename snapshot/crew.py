@@ -39,6 +39,7 @@ _OPEN_CHUNKS_MAX: Final = 12
 _BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself
 _FAILURES_MAX: Final = 3  # in a row, of a thread whose connection broke: then capture starts over
 _RETRY_S: Final = 1.0
+_DENIED_S: Final = 2.0  # before a table that the role may not read is tried again
 _SAMPLE_S: Final = 0.7  # between looks at how far everything is
 
 
@@ -54,7 +55,11 @@ Tables = Callable[[Connection], Sequence[SourceTable]]
 
 
 class Crew:
-    """Reads what the desk's merger wants read, until closed. Nothing raises here; see `check`."""
+    """Reads what the desk's merger wants read, until closed. Nothing raises here; see `check`.
+
+    Attributes:
+        unreadable: tables that wait because the role may not read all their rows, and the error with the statement.
+    """
 
     def __init__(
         self,
@@ -84,6 +89,8 @@ class Crew:
         self._blockers: dict[int, str] = {}
         self._hindrances = Hindrances()
         self._locked_s = 0.0
+        self.unreadable: dict[str, SourceRefused] = {}
+        self._denied_s: dict[str, float] = {}
         self._sampled_s = 0.0
         names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
         works = [self._look_after, *[self._read_on] * workers]
@@ -189,10 +196,10 @@ class Crew:
     def _plan(self, connection: Connection, names: Sequence[str]) -> None:
         tables = [table for table in self._tables(connection) if table.table in set(names)]
         sights = self._sights(connection, [table for table in tables if table.key])
+        gone = set(names) - {table.table for table in tables if table.key}
         with self._desk.merging() as merger:
-            for table in tables:
-                if not table.key:
-                    merger.abandon(table.table)
+            for name in gone:
+                merger.abandon(name)
             conditions = {name: merger.condition(name) for name in sights}
         for name, condition in conditions.items():
             if condition is not None and not self._fits(connection, sights[name].form, condition):
@@ -205,6 +212,11 @@ class Crew:
             complete = [name for name in due if merger.states[name] == "complete"]
         for name in sights:
             self._passed(name)
+            self.unreadable.pop(name, None)
+        for name in gone:
+            self.unreadable.pop(name, None)
+        for name in gone:
+            log.get().info("snapshot_abandoned", table=name, reason="there is no such table to capture any more")
         for name in complete:
             log.get().info("snapshot_complete", table=name)
 
@@ -212,13 +224,31 @@ class Crew:
         """Nothing while a published table is locked: the view of what is published waits for every one of them."""
         if self._clock.monotonic_s() < self._locked_s:
             return {}
+        now_s = self._clock.monotonic_s()
+        readable = [table for table in tables if self._denied_s.get(table.table, now_s) <= now_s]
         try:
-            return reader.sights(connection, self._publication, tables)
+            try:
+                return reader.sights(connection, self._publication, readable)
+            except SourceRefused:  # one of them must not keep the others waiting
+                return self._sights_one_by_one(connection, readable)
         except reader.NotNow as reason:
             for table in tables:
                 self._hindered(table.table, reason)
             self._locked_s = self._clock.monotonic_s() + _LOCKED_S
             return {}
+
+    def _sights_one_by_one(self, connection: Connection, tables: Sequence[SourceTable]) -> dict[str, reader.Sight]:
+        """Of those that the role may read; the others are reported, and tried again later."""
+        found: dict[str, reader.Sight] = {}
+        for table in tables:
+            try:
+                found |= reader.sights(connection, self._publication, [table])
+            except SourceRefused as error:
+                if table.table not in self.unreadable:
+                    log.get().warning("snapshot_not_allowed", **{**log.error_fields(error), "table": table.table})
+                self.unreadable[table.table] = error
+                self._denied_s[table.table] = self._clock.monotonic_s() + _DENIED_S
+        return found
 
     def _fits(self, connection: Connection, form: Form, condition: Condition) -> bool:
         try:
@@ -261,7 +291,10 @@ class Crew:
             except reader.NotNow as reason:
                 self._hindered(chunk.spec.table, reason)
                 with self._desk.merging() as merger:
-                    merger.give_back(chunk, halve=reason.halve)
+                    if reason.gone:
+                        merger.plan_again(chunk)  # else the chunks of a table that is gone keep all others waiting
+                    else:
+                        merger.give_back(chunk, halve=reason.halve)
                 self._clock.wait(self._stop, _IN_THE_WAY_S)
             except SourceRefused as error:
                 if not self._signalled(chunk):

@@ -16,7 +16,7 @@ from cdc.capture.nosnapshots import IDLE_WAIT_S
 from cdc.contracts import Joined, PlannedRelation
 from cdc.encode.envelope import snapshot_stamp
 from cdc.encode.partition import partition_of
-from cdc.errors import InvariantError
+from cdc.errors import SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import Stamp, TopicBuffer, Truncation
 from cdc.model.hole import Hole
@@ -82,7 +82,7 @@ class Desk:
             copied: which rows of tables without a key are in the log already.
             check: raises the error that a reader stopped with.
         """
-        self.boundary = Lsn(0)
+        self.boundary = self._notes_boundary = Lsn(0)
         self.joined: Callable[[int], None] = lambda _: None
         self._check = check
         self._asked: Form | None = None
@@ -250,6 +250,7 @@ class Desk:
 
     def notes(self) -> Notes:
         """See `cdc.contracts.Snapshots.notes`."""
+        self._notes_boundary = self.boundary
         if not self._tracked and not self._merger.noting:
             return Notes()
         with self._lock:
@@ -263,6 +264,7 @@ class Desk:
         if notes.records or notes.signals is not None or notes.sweeps:
             with self._lock:
                 self._merger.noted(notes, self._reach)
+                self._merger.mark(self._notes_boundary, self._reach)
 
     def _remove(self, form: Form, keys: Sequence[bytes], at: Truncation) -> int:
         """Delete keys as a TRUNCATE there would."""
@@ -277,7 +279,11 @@ class Desk:
         if planned is None:
             planned = self._plan(form.relation, at)
             if planned is None:
-                raise InvariantError(f"{form.relation.table} is read, and not captured")
+                raise SourceUnreachable(
+                    f"{form.relation.table} cannot be captured any more; capture starts over without it",
+                    hint="this takes a moment and loses nothing; `cdc status` says why",
+                    table=form.relation.table,
+                )
             self._planned[form] = planned
             self._new.append(planned)
         return _copying(planned)

@@ -13,7 +13,7 @@ Everything in `snapshot.window` dies with the replication session; what is done 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cdc.lsn import Lsn
@@ -47,6 +47,7 @@ class Merger:
         self.window = window or Window()
         self.counts: Counter[str] = Counter()
         self._tables: dict[str, TableState] = {}
+        self._awaiting: set[str] = set()  # tables with `sweep_from`; asked at every boundary
         self._open: dict[int, Chunk] = {}
         self._numbers = 0
         self._chunk_bytes = chunk_bytes
@@ -87,20 +88,39 @@ class Merger:
     def resume(self, records: Mapping[str, SnapshotRecord], pending: Iterable[int]) -> None:
         """Go on after a restart. What `pending` touched is not known any more."""
         self._tables.update((name, TableState.resumed(record)) for name, record in records.items())
+        self._awaiting.update(name for name, table in self._tables.items() if table.sweep_from)
         if self.active:
             self.window.suspect(pending)
 
-    def begin(self, name: str, relation: int, at: Lsn, marks: tuple[int, ...] = ()) -> None:
+    def begin(
+        self, name: str, relation: int, at: Lsn, marks: tuple[int, ...] = (), *, sweep_from: Lsn | None = None
+    ) -> None:
         """Begin a snapshot of a table; `suspect` must follow, with ids that are read after this returns.
 
         With `marks` it is swept in the end (`snapshot.sweep`), as it is when a snapshot before this one was to be.
+        With `sweep_from` another table had the name: the snapshot waits until the stream has reached that LSN, and
+        every key that the topic has by then is swept.
         """
         before = self._tables.get(name)
         self._give_up(name)
         table = TableState(relation, before.number + 1 if before else 1, "begun", at)
         marks = marks or (before.marks if before else ())
-        table.sweep = Sweep(marks) if marks else None
+        table.sweep_from = sweep_from or (before.sweep_from if before else Lsn(0))
+        table.swept = max(table.sweep_from, before.swept if before else Lsn(0))
+        table.sweep = Sweep(marks) if marks and not table.sweep_from else None
+        if table.sweep_from:
+            self._awaiting.add(name)
         self._tables[name] = table
+
+    def covers(self, name: str, relation: int, lsn: Lsn) -> bool:
+        """Whether the snapshot is of this table and sweeps what another one left in the topic up to `lsn`."""
+        table = self._tables.get(name)
+        return table is not None and table.relation == relation and table.swept >= lsn
+
+    def relation(self, name: str) -> int:
+        """The pg_class.oid that its snapshot is of; 0 without one."""
+        table = self._tables.get(name)
+        return 0 if table is None else table.relation
 
     def ended(self, name: str) -> Lsn:
         """Where the log was when the snapshot was complete; 0 before."""
@@ -182,7 +202,11 @@ class Merger:
 
     def begun(self) -> dict[str, int]:
         """Tables that wait for `suspect`, and the number of the snapshot that was begun."""
-        return {name: table.number for name, table in self._tables.items() if table.state == "begun"}
+        return {
+            name: table.number
+            for name, table in self._tables.items()
+            if table.state == "begun" and not table.sweep_from
+        }
 
     def suspect(self, begun: Mapping[str, int], xids: Iterable[int]) -> None:
         """Ids of all transactions that were open when these tables were sure to be in the stream.
@@ -310,6 +334,11 @@ class Merger:
             pieces = halved(spec.blocks, spec.leaf.block_count) if halve else [spec.blocks]
             table.leaves[spec.leaf.oid].todo.extendleft(reversed(pieces))
 
+    def plan_again(self, chunk: Chunk) -> None:
+        """The table of a chunk, or a partition of it, does not exist under its name any more."""
+        if chunk.number in self._open:
+            self._plan_again(chunk.spec.table)
+
     def _plan_again(self, name: str) -> None:
         """The table is not what it was when it was planned."""
         self.counts["planned_again"] += 1
@@ -318,11 +347,15 @@ class Merger:
 
     def due(self, boundary: Lsn) -> bool:
         """Whether rows may join at `boundary`."""
+        for name, table in self._awaited():
+            if table.sweep_from <= boundary and name not in self._changed:
+                self._note(name)  # so that a commit follows, which `mark` needs
         return any(self.window.may_join(number, boundary) for number in self._open)
 
     def waits(self, boundary: Lsn) -> bool:
         """Whether rows have arrived for which `boundary` is too early."""
-        return any(self.window.waits(number, boundary) for number in self._open)
+        awaited = any(table.sweep_from > boundary for _, table in self._awaited())
+        return awaited or any(self.window.waits(number, boundary) for number in self._open)
 
     @property
     def noting(self) -> bool:
@@ -379,6 +412,23 @@ class Merger:
                 del self._changed[name]
         if self._signals is notes.signals:
             self._signals = None
+
+    def mark(self, boundary: Lsn, bounds: Callable[[str], Bounds]) -> None:
+        """A commit is on its way that has everything up to `boundary`: what awaits that is swept up to `bounds`."""
+        for name, table in list(self._awaited()):
+            if table.sweep_from > boundary:
+                continue
+            marks = tuple(end for _, end in sorted(bounds(name).items()))
+            table.sweep_from = Lsn(0)
+            table.sweep = Sweep(marks) if any(marks) else None
+            self._awaiting.discard(name)
+            self._note(name)
+
+    def _awaited(self) -> Iterator[tuple[str, TableState]]:
+        for name in self._awaiting:
+            table = self._tables.get(name)
+            if table is not None and table.live and table.sweep_from:
+                yield name, table
 
     def streamed(self, touch: Touch) -> None:
         """A transaction was streamed up to its end."""

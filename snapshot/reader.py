@@ -43,6 +43,8 @@ _BEGIN: Final = (
 )
 _BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
 AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
+_GONE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
+_DENIED: Final = "42501"
 _TIMEOUT: Final = "57014"
 _POLL_S: Final = 1.0
 _UNFIT: Final = frozenset({"42883", "42804", "42P22", "42846", "42725", "0A000"})  # no such operator, collation, cast
@@ -114,11 +116,17 @@ where t.pubname = %(publication)s and t.schemaname = %(namespace)s and t.tablena
 
 
 class NotNow(Exception):
-    """Somebody is in the way, or something changed just now: the work can be had again. `halve`: in smaller pieces."""
+    """A lock is in the way, or something changed just now: the work can be tried again.
 
-    def __init__(self, why: str, *, halve: bool = False) -> None:
+    Attributes:
+        halve: in smaller pieces.
+        gone: the table or partition does not exist under its name any more: its table must be planned again first.
+    """
+
+    def __init__(self, why: str, *, halve: bool = False, gone: bool = False) -> None:
         super().__init__(why)
         self.halve = halve
+        self.gone = gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +276,9 @@ def read_chunk(
         if error.sqlstate == _TIMEOUT:
             raise NotNow(said(error), halve=True) from error
         if error.sqlstate in AGAIN:
-            raise NotNow(said(error)) from error
+            raise NotNow(said(error), gone=error.sqlstate in _GONE) from error
+        if error.sqlstate == _DENIED:
+            raise NotNow(said(error), gone=True) from error  # `sights` says which right is missing
         raise translate(error, _DOING) from error
 
 
@@ -287,7 +297,7 @@ def _take(connection: Connection, spec: Spec, publication: str, started: str, ta
     oids = {"leaf": spec.leaf.oid if spec.leaf else None, "root": relation.oid}
     row = connection.execute(_MOMENT, {**names, **oids}).fetchone()
     if row is None:
-        raise NotNow(f"{relation.table} is not published")
+        raise NotNow(f"{relation.table} is not published", gone=True)
     snapshot, running, filenode, row_filter, columns = row
     refuse_other_run(running, started)
     # The end of the WAL in a later statement than the snapshot, or commits that it sees might lie behind.

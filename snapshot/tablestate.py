@@ -59,6 +59,9 @@ class TableState:
         keyed: only keys are read.
         owed: rows whose records lack values that could not be read in time, by their keys as the log has them.
         sweep: of keys that only an earlier epoch of the log speaks of, where one is wanted; or of those `absent`.
+        sweep_from: the sweep covers what the topic has when the stream has reached this LSN; nothing is read before
+            that. 0 once it has.
+        swept: keys that another table left in the topic up to this LSN are covered.
         absent: keys that somebody had read, and the table did not have: deleted from the log where it has them.
     """
 
@@ -84,6 +87,8 @@ class TableState:
     keyed: bool = False
     owed: dict[bytes, OwedKey] = field(default_factory=dict)
     sweep: Sweep | None = None
+    sweep_from: Lsn = Lsn(0)  # noqa: RUF009 - as above
+    swept: Lsn = Lsn(0)  # noqa: RUF009 - as above
     absent: set[bytes] = field(default_factory=set)
 
     @classmethod
@@ -108,6 +113,8 @@ class TableState:
             keyed=record.keyed,
             owed={one.key: one for one in record.owed},
             sweep=Sweep(record.sweep) if record.sweep else None,
+            sweep_from=Lsn(record.sweep_from_lsn),
+            swept=Lsn(record.swept_lsn),
             absent={key.encode() for key in record.absent},
         )
 
@@ -194,6 +201,8 @@ class TableState:
             keyed=self.keyed,
             owed=tuple(self.owed[key] for key in sorted(self.owed)),
             sweep=self.marks,
+            sweep_from_lsn=self.sweep_from,
+            swept_lsn=self.swept,
             absent=tuple(sorted(key.decode() for key in self.absent)),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -18,7 +18,7 @@ from cdc.config.settings import Ddl
 from cdc.contracts import DdlObserver
 from cdc.errors import BrokerError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.ddl import Look, findings, merged
+from cdc.model.ddl import Look, findings, merged, missed
 from cdc.model.event import StreamPosition
 from cdc.model.tablefacts import Accepted, CatalogScope, DdlFinding, TableFacts, TableRecord
 from cdc.patterns import chosen, pattern_for
@@ -27,13 +27,23 @@ from cdc.replication.tablefacts import Digest
 
 _PACE: Final = 50  # a look takes a fiftieth of the time at most, however many tables there are
 _NAMED_MAX: Final = 3
-_MENDED: Final = frozenset(
-    {"column_filled", "type_changed", "values_rewritten", "partition_attached", "joined", "renamed"}
-)
+_MENDED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
 """Kinds after which the log is level with the table when that was read once more."""
+_SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "left"})
+"""Kinds after which a table has a name whose topic may have keys that the table does not have: these are deleted, too.
 
-ReadAgain = Callable[[str, int, int], bool]
-"""Begin a snapshot of a table (name, oid) if none is taken or was begun behind an LSN; True when one surely goes on."""
+``left`` is among them because a table of that name is captured again.
+"""
+
+
+class ReadAgain(Protocol):
+    """Begins snapshots."""
+
+    def __call__(self, facts: TableFacts, lsn: int, *, sweep: bool) -> bool:
+        """Begin a snapshot of a table if none is taken or was begun behind `lsn`; True when one surely goes on.
+
+        With `sweep` the snapshot also deletes keys from the topic that the table does not have.
+        """
 
 
 class Catalog(Protocol):
@@ -47,6 +57,9 @@ class Catalog(Protocol):
 
     def facts(self, oids: Sequence[int]) -> Mapping[int, TableFacts]:
         """Facts of some of them."""
+
+    def taken(self, names: Sequence[str]) -> Collection[str]:
+        """Those of the names, ``schema.table``, that a table has, published or not."""
 
     def names(self, oids: Sequence[int]) -> Mapping[int, str]:
         """``schema.table`` of those that still exist."""
@@ -78,8 +91,13 @@ class DdlWatch:
         epoch: int,
         observer: DdlObserver,
         accepted: Callable[[], Mapping[str, Accepted]],
+        wanted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError."""
+        """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError.
+
+        `wanted` says whether rows that a table has before it is captured are to be in the log.
+        """
+        self._wanted = wanted
         self._settings = settings
         self._log = log
         self._clock = clock
@@ -94,7 +112,7 @@ class DdlWatch:
         self._scope_changed = True
         self._refusal: TailraceError | None = None
         self._next_look_s = float("-inf")
-        self.read_again: ReadAgain = lambda *_: False
+        self.read_again: ReadAgain = _reads_nothing
         self._accept(recorded.accepted)
 
     def look(self, catalog: Catalog) -> None:
@@ -115,6 +133,16 @@ class DdlWatch:
         # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
         with suppress(BrokerError):
             self._accept(self._accepted())
+
+    def rejoined(self, table: str, lsn: Lsn) -> None:
+        """A table that is not read is captured again since `lsn`: what it missed meanwhile stays open as a finding."""
+        with self._lock:
+            record, scope = self._tables.get(table), self._scope
+            if record is None or scope is None or any(one.kind in _SWEPT for one in record.findings):
+                return  # what was found says it
+            finding = missed(table, epoch=self._epoch, since_lsn=scope.lsn, lsn=lsn)
+            self._keep(table, record, TableRecord(facts=record.facts, findings=merged(record.findings, [finding])))
+            self._act([finding])
 
     def due(self) -> bool:
         """See `cdc.contracts.Aside.due`."""
@@ -151,7 +179,8 @@ class DdlWatch:
         }
         gone = [facts.oid for facts in before.values() if facts.oid not in found]
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
-        look = Look(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal())
+        others = catalog.taken([table for table in before if table not in now])
+        look = Look(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
         told = [] if self._scope is None else findings(self._scope, before, look, epoch=self._epoch)
         with self._lock:
             self._record(before, now, told)
@@ -204,12 +233,13 @@ class DdlWatch:
             records = list(self._tables.items())
         mended: dict[str, Accepted] = {}
         for table, record in records:
-            if record.facts is None or self._policy(table) != "resnapshot":
+            if record.facts is None:
                 continue
-            found = [one for one in record.findings if one.kind in _MENDED]
-            # What no reading mends stays open, and with it what was found later.
-            if found and self.read_again(table, record.facts.oid, max(one.lsn for one in found)):
-                others = [(one.epoch, one.lsn - 1) for one in record.findings if one.kind not in _MENDED]
+            found = [one for one in record.findings if one.kind in _MENDED | _SWEPT and self._reads(one)]
+            sweep = any(one.kind in _SWEPT for one in found)
+            # What no reading repairs stays open, and with it what was found later.
+            if found and self.read_again(record.facts, max(one.lsn for one in found), sweep=sweep):
+                others = [(one.epoch, one.lsn - 1) for one in record.findings if one not in found]
                 epoch, lsn = min([max((one.epoch, one.lsn) for one in found), *others])
                 mended[table] = Accepted(epoch=epoch, lsn=lsn)
         return mended
@@ -223,11 +253,21 @@ class DdlWatch:
         by_table = sorted(self._tables.items())
         unsettled = [one for _, record in by_table for one in record.findings]
         self._observer.ddl_found(told, unsettled)
-        stopping = [one for one in unsettled if self._policy(one.table) == "stop"]
+        stopping = [one for one in unsettled if self._policy(one.table) == "stop" and not self._reads(one)]
         self._refusal = _refusal(stopping) if stopping else None
 
     def _policy(self, table: str) -> str:
         return chosen(table, self._settings.tables, self._settings.policy)
+
+    def _reads(self, finding: DdlFinding) -> bool:
+        """Whether the table is read because of it. A new table is, whatever the policy: as at a first start."""
+        if finding.kind == "joined":
+            return self._wanted(finding.table)
+        return self._policy(finding.table) == "resnapshot"
+
+
+def _reads_nothing(facts: TableFacts, lsn: int, *, sweep: bool) -> bool:  # noqa: ARG001 - see `ReadAgain`
+    return False
 
 
 def _refusal(stopping: Sequence[DdlFinding]) -> SourceRefused:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from cdc.cli import output, waltext
+from cdc.cli import leftouttext, output, waltext
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.state import State
@@ -81,6 +81,7 @@ def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
         **_ddl_known(view),
         "columns_left_out": daemon.get("columns_left_out"),
         "weak_topics": [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or [],
+        **leftouttext.known(view),
         "unreachable": dict(view.missing),
     }
 
@@ -103,7 +104,8 @@ def lines(document: dict[str, Any]) -> Table:
         ("", _danger(document["slot"])),
         *((label, Text(text, style="bold red")) for label, text in waltext.lines(document["wal"])),
         ("ddl", _ddl(document)),
-        ("left out", _left_out(document["columns_left_out"])),
+        ("left out", leftouttext.text(document)),
+        ("columns", _columns_left_out(document["columns_left_out"])),
         ("topics", _weak(document)),
         ("source", _source_line(document["source"])),
         ("kafka", _kafka_line(document["kafka"])),
@@ -358,7 +360,7 @@ def _ddl(document: dict[str, Any]) -> Text | None:
     return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
 
 
-def _left_out(found: list[dict[str, Any]] | None) -> Text | None:
+def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
     """Generated columns that the stream does not have; virtual ones are in no table either."""
     lines = [f"{one['table']}: {', '.join(one['columns'])} ({one['why']})" for one in (found or [])[:_DDL_MAX]]
     more = len(found or []) - len(lines)

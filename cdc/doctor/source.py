@@ -97,16 +97,26 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
     name, publication = config.publication, facts.publication
     wanted = [table for table in facts.tables if not table.problem]
     statements = to_add(publication, name, wanted, facts.version_num) if wanted else []
-    problem, mend = unfit(publication, wanted) if publication is not None else ("", "")
+    problem, mend = unfit(publication, []) if publication is not None else ("", "")
     if problem:
         return [error("publication", f"publication {name!r} {problem}", mend)]
     found = []
+    problem, mend = unfit(publication, wanted) if publication is not None else ("", "")
+    if problem:
+        apart = [table.table for table in wanted if table.partitioned]
+        if len(apart) == len(wanted):
+            return [error("publication", f"publication {name!r} {problem}", mend)]
+        found.append(warning("publication", f"publication {name!r} {problem}: {_some(apart)} left out", mend))
+        wanted = [table for table in wanted if not table.partitioned]
     if statements:
         lacking = missing(publication, wanted)
         what = f"lacks {_some([t.table for t in lacking])}" if publication else "does not exist"
         refused = _cannot_publish(facts, config)
         if refused:
-            found.append(error("publication", f"publication {name!r} {what}, and {refused}", "\n".join(statements)))
+            some = publication is not None and len(lacking) < len(wanted)
+            level, then = (warning, ": the others are captured") if some else (error, "")
+            text = f"publication {name!r} {what}, and {refused}{then}"
+            found.append(level("publication", text, "\n".join(statements)))
         else:
             what, mends = (what, "adds") if publication else ("does not exist yet", "makes")
             found.append(

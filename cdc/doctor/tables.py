@@ -59,7 +59,8 @@ def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
         parts.append(f"{keyless} of them without a key")
     if partitioned:
         parts.append(f"{partitioned} partitioned, each published as one table")
-    yield Finding(group=Group.TABLES, level=Level.OK, check="tables", message=", ".join(parts))
+    level = Level.OK if captured else Level.ERROR
+    yield Finding(group=Group.TABLES, level=level, check="tables", message=", ".join(parts))
 
 
 def _reselected(table: SourceTable, config: Config) -> bool:
@@ -102,12 +103,12 @@ def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
         return
     candidates = rights.candidate_indexes if rights is not None else ()
     if not table.keyless:
-        text = f"has no usable key: {table.key_problem}"
+        text = f"is left out: it has no usable key: {table.key_problem}"
         command = (
             f"in cdc.toml, source.tables: add {table_pattern(table, exclude=True)}, "
             f"or source.keyless: add {table_pattern(table)}"
         )
-        yield _finding(Level.ERROR, "key", table, text, sql=key_statement(table, candidates), command=command)
+        yield _finding(Level.WARNING, "key", table, text, sql=key_statement(table, candidates), command=command)
         return
     if table.replica_identity is ReplicaIdentity.FULL:
         text = "has no key: its topic is not compacted, its records have no key, and nothing can verify it"

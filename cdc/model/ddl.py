@@ -7,7 +7,8 @@ is told as a finding: one too many costs a glance, one too few a wrong row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +37,7 @@ class Look:
         scope: see there.
         tables: what is captured, by ``schema.table``.
         strays: of tables that the look before had and this one has not: oid -> the name it has now.
+        others: names of captured tables that belong to a table now that is not published.
         end_lsn: where the server's WAL was after the look.
     """
 
@@ -43,6 +45,7 @@ class Look:
     tables: Mapping[str, TableFacts]
     strays: Mapping[int, str]
     end_lsn: Lsn
+    others: Collection[str] = ()
 
 
 def findings(scope: CatalogScope, tables: Mapping[str, TableFacts], now: Look, *, epoch: int) -> list[DdlFinding]:
@@ -54,17 +57,36 @@ def findings(scope: CatalogScope, tables: Mapping[str, TableFacts], now: Look, *
         before = tables.get(name)
         if before is not None and before.oid == facts.oid:
             _compare(found, name, before, facts, now.strays)
+        elif before is not None:
+            _replaced(found, name, former.get(facts.oid, ""), "it")
+            if facts.oid in former:
+                _compare(found, name, tables[former[facts.oid]], facts, now.strays)
         elif facts.oid in former:
             _renamed(found, former[facts.oid], name, facts)
             _compare(found, name, tables[former[facts.oid]], facts, now.strays)
-        elif before is not None:
-            _recreated(found, name)
         elif not _whole(scope, now.scope, facts):
             _joined(found, name, facts)
     for name, facts in sorted(tables.items()):
         if facts.oid not in kept and name not in now.tables and matches(name, now.scope.selected):
-            _left(found, name, now.strays.get(facts.oid, ""))
+            if name in now.others:
+                _replaced(found, name, "", "the new table is not published, so it")
+            else:
+                _left(found, name, now.strays.get(facts.oid, ""))
     return found.found
+
+
+def missed(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
+    """A table was left out and is captured again, and is not read for it."""
+    return DdlFinding(
+        kind="joined",
+        table=table,
+        what=f"{table} is captured again: changes that were made while it was left out are not in the log",
+        hint="read it with the command if it has a key; else accept that they are missing",
+        command=f"cdc snapshot start {shlex.quote(table)}",
+        epoch=epoch,
+        since_lsn=since_lsn,
+        lsn=lsn,
+    )
 
 
 def merged(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFinding, ...]:
@@ -168,10 +190,14 @@ def _renamed(found: _Findings, former: str, name: str, facts: TableFacts) -> Non
     found.add("renamed", name, what, f"{_ANEW}; consumers read the new topic", rewrite_statement(facts, facts.columns))
 
 
-def _recreated(found: _Findings, name: str) -> None:
-    what = f"{name} was dropped and made again: the log has the rows of the dropped one, too"
-    hint = f"{_STAYS}; rows that the new table had before it was published are not in the log"
-    found.add("recreated", name, what, hint, f"cdc tail {name}")
+def _replaced(found: _Findings, name: str, former: str, subject: str) -> None:
+    by = f"{former}, which was renamed" if former else "a new or renamed table"
+    what = f"{name} is another table now ({by}): its topic has rows of the former one"
+    hint = (
+        f'with ddl.policy = "resnapshot" {subject} is read from scratch, and keys that it does not have are deleted '
+        f"from the topic; otherwise {_STAYS}"
+    )
+    found.add("replaced", name, what, hint, "cdc snapshot status")
 
 
 def _joined(found: _Findings, name: str, facts: TableFacts) -> None:

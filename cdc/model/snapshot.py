@@ -68,6 +68,9 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
         owed: rows whose records went into the log without all their values, because nobody could read these in time.
         sweep: for each partition of the topic the offset where the epoch began, while keys whose last record is from
             before are still to be looked for in the table.
+        sweep_from_lsn: the sweep is to cover every record of the topic that is from before this LSN of the stream, and
+            `sweep` is not known yet, because the log has not reached it; 0: nothing is awaited.
+        swept_lsn: the snapshot covers, or will cover, keys that another table left in the topic up to this LSN.
         absent: keys that were asked for and that the table did not have, while they may still be in its topic.
         seen: of a table without a key, the pg_snapshot of its one copy: what of the stream that sees is in the copy.
         seen_to_lsn: nothing that commits from there on is.
@@ -93,6 +96,8 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     keyed: bool = False
     owed: tuple[OwedKey, ...] = ()
     sweep: tuple[int, ...] = ()
+    sweep_from_lsn: int = 0
+    swept_lsn: int = 0
     absent: tuple[str, ...] = ()
     seen: str = ""
     seen_to_lsn: int = 0

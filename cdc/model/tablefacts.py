@@ -19,7 +19,8 @@ FindingKind = Literal[
     "partition_attached",
     "partition_left",
     "renamed",
-    "recreated",
+    "recreated",  # of versions that called it so; `replaced` since
+    "replaced",
     "joined",
     "left",
 ]
@@ -49,7 +50,7 @@ class ColumnFacts(NamedTuple):
     settable: bool
 
 
-class LeftOut(NamedTuple):
+class ColumnsLeftOut(NamedTuple):
     """Generated columns of a table that the stream does not have, for one reason.
 
     Attributes:

@@ -8,47 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
 
 from psycopg import sql
 
+from cdc.model.leftout import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.publication import PublicationFacts, add_statement
 from cdc.replication.table import SourceTable
-
-Reason: TypeAlias = Literal["no_key", "key_changed", "not_published", "partitions_apart", "unlogged", "foreign"]
-REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A selected table that is not captured.
-
-    Attributes:
-        table: ``schema.table``.
-        oid: pg_class.oid.
-        reason: a word for metrics and programs.
-        problem: why, as a clause that follows the name of the table.
-        statement: SQL that fixes it; a comment where no statement can.
-        by: who can run it.
-    """
-
-    table: str
-    oid: int
-    reason: Reason
-    problem: str
-    statement: str
-    by: str = ""
-
-    def document(self) -> dict[str, str]:
-        """For /status and logs."""
-        return {
-            "table": self.table,
-            "reason": self.reason,
-            "problem": self.problem,
-            "statement": self.statement,
-            "by": self.by,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +59,24 @@ def judge(
         if publication is None or table.oid not in publication.tables:
             added.append(table)
     return Judgement(tuple(captured), tuple(added), tuple(left_out))
+
+
+def left_out_at_start(
+    tables: Sequence[SourceTable],
+    publication: PublicationFacts | None,
+    *,
+    name: str,
+    create: bool,
+) -> tuple[LeftOut, ...]:
+    """Those of `tables` that a start leaves out, judged by the catalog. Arguments as of `judge`.
+
+    A publication that does not exist and may not be created refuses the start, with the statement that creates it. So
+    no table is left out then because it is not published.
+    """
+    found = judge(tables, publication, name=name, create=create).left_out
+    if publication is None and not create:
+        return tuple(one for one in found if one.reason != "not_published")
+    return found
 
 
 def not_addable(table: SourceTable, publication: str, why: str) -> LeftOut:

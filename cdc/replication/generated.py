@@ -13,7 +13,7 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
-from cdc.model.tablefacts import LeftOut
+from cdc.model.tablefacts import ColumnsLeftOut
 from cdc.replication.connect import Connection
 from cdc.replication.publication import GENERATED_SINCE, Ensured, PublicationFacts, publication_facts
 from cdc.replication.sqlstate import translate
@@ -47,7 +47,7 @@ def publishing(facts: PublicationFacts | None, tables: Sequence[SourceTable], ve
     return f"alter publication {name} set (publish_generated_columns = stored);"
 
 
-def left_out(tables: Iterable[SourceTable], facts: PublicationFacts | None, version_num: int) -> list[LeftOut]:
+def left_out(tables: Iterable[SourceTable], facts: PublicationFacts | None, version_num: int) -> list[ColumnsLeftOut]:
     """What the publication leaves out, table by table. Without a publication: what one made now would leave out."""
     found = []
     for table in tables:
@@ -57,19 +57,21 @@ def left_out(tables: Iterable[SourceTable], facts: PublicationFacts | None, vers
             found.append(_stored(table, stored, facts, version_num))
         if virtual:
             why = "PostgreSQL never publishes virtual generated columns"
-            found.append(LeftOut(table.table, virtual, why, stored=False))
+            found.append(ColumnsLeftOut(table.table, virtual, why, stored=False))
     return found
 
 
-def _stored(table: SourceTable, columns: tuple[str, ...], facts: PublicationFacts | None, version_num: int) -> LeftOut:
+def _stored(
+    table: SourceTable, columns: tuple[str, ...], facts: PublicationFacts | None, version_num: int
+) -> ColumnsLeftOut:
     if version_num < GENERATED_SINCE:
         why = f"PostgreSQL {version_num // 10000} cannot publish generated columns; 18 can"
-        return LeftOut(table.table, columns, why)
+        return ColumnsLeftOut(table.table, columns, why)
     assert facts is not None
     if table.oid in facts.listed:
-        return LeftOut(table.table, columns, f"the column list of publication {facts.name!r} does not name them")
+        return ColumnsLeftOut(table.table, columns, f"the column list of publication {facts.name!r} does not name them")
     why = f"publication {facts.name!r} does not publish generated columns"
-    return LeftOut(table.table, columns, why, sql=publishing(facts, [table], version_num))
+    return ColumnsLeftOut(table.table, columns, why, sql=publishing(facts, [table], version_num))
 
 
 def _stored_left_out(table: SourceTable, facts: PublicationFacts | None, version_num: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ https://www.postgresql.org/docs/18/sql-createpublication.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, LiteralString
 
 import psycopg
@@ -26,6 +26,8 @@ _NAMED_MAX: Final = 5  # tables a message names; doctor names all
 _PUBLISHED: Final = "insert, update, delete, truncate"
 GENERATED_SINCE: Final = 180000
 """server_version_num from which on a publication may have stored generated columns."""
+_LOCKED_MAX: Final = 5  # tables that are waited for in one go
+_LOCK_TIMEOUT: Final = "set local lock_timeout = '1s'"  # others queue behind a statement that waits for a lock
 
 _FACTS: Final = """
 select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
@@ -90,13 +92,15 @@ class Ensured:
     """What `ensure_publication` found and did; `altered` is the statement that `publish_generated` ran.
 
     Rows that transactions already open had written to `added` tables are not in the stream (RELIABILITY, "server
-    traps"), so they need those waited out and a snapshot.
+    traps"), so they need those waited out and a snapshot. `refused` are tables, by oid, that the server did not let
+    us add, and why.
     """
 
     facts: PublicationFacts
     created: bool
     added: tuple[SourceTable, ...]
     altered: str = ""
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:
@@ -142,17 +146,53 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
     if not statements:
         assert before is not None
         return Ensured(before, created=False, added=())
-    try:
-        for statement in statements:
-            connection.execute(statement.encode())
-    except psycopg.Error as error:
-        doing = f"add tables to publication {name!r}" if before else f"create publication {name!r}"
-        raise translate(error, doing, publication=name) from error
+    refused: dict[int, str] = {}
+    if before is not None:
+        refused = add_tables(connection, name, missing(before, wanted))
+    else:
+        try:
+            connection.execute(statements[0].encode())
+        except psycopg.Error as error:
+            raise translate(error, f"create publication {name!r}", publication=name) from error
     facts = publication_facts(connection, name)
     if facts is None:
         raise SourceRefused(f"publication {name!r} was dropped by another session just now", publication=name)
     refuse_unfit(facts, wanted)
-    return Ensured(facts, created=before is None, added=tuple(missing(before, wanted)))
+    added = tuple(table for table in missing(before, wanted) if table.oid not in refused)
+    return Ensured(facts, created=before is None, added=added, refused=refused)
+
+
+def add_tables(connection: Connection, name: str, tables: Sequence[SourceTable]) -> dict[int, str]:
+    """Add tables to the publication: all at once, or one by one when that fails.
+
+    Returns those that the server refused, by oid, and why; a table that was dropped meanwhile is refused, too. Waits
+    for locks no longer than a moment. Raises SourceUnreachable when the connection broke.
+    """
+    refused: dict[int, str] = {}
+    if not tables or _add(connection, name, tables) is None:
+        return refused
+    locked = 0
+    for table in tables:
+        if locked >= _LOCKED_MAX:
+            refused[table.oid] = "other tables are locked; it is tried again"
+            continue
+        error = _add(connection, name, [table])
+        locked += isinstance(error, psycopg.errors.LockNotAvailable)
+        if error is not None and not isinstance(error, psycopg.errors.DuplicateObject):
+            refused[table.oid] = str(error.diag.message_primary or error)
+    return refused
+
+
+def _add(connection: Connection, name: str, tables: Sequence[SourceTable]) -> psycopg.Error | None:
+    try:
+        with connection.transaction():
+            connection.execute(_LOCK_TIMEOUT)
+            connection.execute(add_statement(name, tables).encode())
+    except psycopg.Error as error:
+        if connection.closed:
+            raise translate(error, f"add tables to publication {name!r}", publication=name) from error
+        return error
+    return None
 
 
 def publishable(tables: Sequence[SourceTable]) -> list[SourceTable]:

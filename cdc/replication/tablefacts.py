@@ -119,6 +119,13 @@ where c.oid = any(%(oids)s::oid[])
 """
 
 
+_TAKEN: Final = """
+select n.nspname || '.' || c.relname
+from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p') and n.nspname || '.' || c.relname = any(%(names)s)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Digest:
     """A captured table and a number that is another one after any DDL of it or its partitions."""
@@ -179,6 +186,15 @@ def names_of(connection: Connection, oids: Collection[int]) -> dict[int, str]:
         return dict(connection.execute(_NAMES, {"oids": list(oids)}).fetchall())
 
 
+def taken(connection: Connection, names: Collection[str]) -> frozenset[str]:
+    """Those of the names, ``schema.table``, that a table has now."""
+    if not names:
+        return frozenset()
+    with reading(_DOING):
+        rows = connection.execute(_TAKEN, {"names": list(names)}).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
 class CatalogReader:
     """`cdc.capture.ddl.Catalog` on an open connection."""
 
@@ -202,6 +218,10 @@ class CatalogReader:
     def names(self, oids: Collection[int]) -> dict[int, str]:
         """See `names_of`."""
         return names_of(self._connection, oids)
+
+    def taken(self, names: Collection[str]) -> frozenset[str]:
+        """See `taken`."""
+        return taken(self._connection, names)
 
     def end_of_wal(self) -> Lsn:
         """Where the WAL is: behind all DDL that was seen before."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import psycopg
@@ -74,6 +74,8 @@ class Watched:
         tables: pg_class.oid -> name and oid of the pg_publication_rel row, which is made anew when a table is taken
             out and put back.
         replaceable: of those, tables whose place another one may take, name and publication in one transaction.
+        selected: whether a name is one of a table to capture. A table that was renamed to another name may leave the
+            publication.
     """
 
     slot: str
@@ -81,6 +83,7 @@ class Watched:
     publication_oid: int
     tables: Mapping[int, tuple[str, int]]
     replaceable: frozenset[int] = frozenset()
+    selected: Callable[[str], bool] = lambda _: True
 
 
 class CatalogWatch:
@@ -128,6 +131,15 @@ class CatalogWatch:
             raise
         self._thread = threading.Thread(target=self._run, name="catalog-watch", daemon=True)
         self._thread.start()
+
+    def watch(self, tables: Mapping[int, tuple[str, int]]) -> None:
+        """From now on these must stay published. Called in the thread of the watch."""
+        self._watched = replace(self._watched, tables=tables)
+
+    @property
+    def watched(self) -> Mapping[int, tuple[str, int]]:
+        """See `Watched.tables`."""
+        return self._watched.tables
 
     def verified(self) -> Lsn:
         """Everything below this was published as configured. Raises what is wrong now, if anything is."""
@@ -251,7 +263,9 @@ class CatalogWatch:
         return {
             oid: tables[oid][0]
             for oid, published, member, name in rows
-            if (not published or member != tables[oid][1]) and not (oid in replaceable and name != tables[oid][0])
+            if (not published or member != tables[oid][1])
+            and not (oid in replaceable and name != tables[oid][0])
+            and self._watched.selected(name)
         }
 
 

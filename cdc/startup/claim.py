@@ -24,8 +24,15 @@ from cdc.replication.publication import PublicationFacts
 from cdc.replication.session import ServerIdentity
 from cdc.replication.slot import SlotFacts
 from cdc.startup.server import SourceServer
-from cdc.startup.source import Source, check_identity, find_or_make_slot, identity_now, publish_tables
-from cdc.startup.topics import control_topics, data_topics, refuse_orphans
+from cdc.startup.source import (
+    Source,
+    check_identity,
+    find_or_make_slot,
+    identity_now,
+    publish_tables,
+    refuse_nothing_to_capture,
+)
+from cdc.startup.topics import control_topics, data_topics, refuse_orphans, without_topic
 from cdc.startup.writer import read_behind_sentinel
 
 _FIRST_EPOCH: Final = 1
@@ -90,7 +97,7 @@ def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Clai
     before = restore(reader, config.name)  # 1
     publication = publish_tables(config, source, server, before)
     signals = control.pop(signals_topic(config.name))  # no position belongs to it, so it may be made again
-    data = data_topics(config, neighbours.admin, source.tables, before.identity)
+    data = _data_topics(config, neighbours.admin, source, before.identity)
     slot = find_or_make_slot(config, source, server, before)
 
     session = neighbours.stream(_position(before, slot).end_lsn, slot)  # 2
@@ -118,6 +125,23 @@ def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Clai
         data=data,
         signals=signals,
     )
+
+
+def _data_topics(
+    config: Config, admin: TopicDirectory, source: Source, recorded: Identity | None
+) -> dict[str, TopicFacts]:
+    """The topics; a table that is new since the last start and has no fit one is left out."""
+    try:
+        return data_topics(config, admin, source.tables, recorded)
+    except TopicMismatch:
+        if recorded is None:
+            raise
+        left_out = without_topic(config, admin, source.tables, recorded)
+        if not left_out:
+            raise
+    source.leave_out(left_out)
+    refuse_nothing_to_capture(source)
+    return data_topics(config, admin, source.tables, recorded)
 
 
 def _refuse_other_epoch(before: Restored, restored: Restored) -> None:

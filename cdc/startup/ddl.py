@@ -58,7 +58,16 @@ def ddl_watch(
     accepted = _Accepted(config)
     closing.callback(accepted.close)
     recorded = recorded_catalog(reader, config.name)
-    watch = DdlWatch(config.ddl, recorded, log, clock, epoch=epoch, observer=observer, accepted=accepted)
+    watch = DdlWatch(
+        config.ddl,
+        recorded,
+        log,
+        clock,
+        epoch=epoch,
+        observer=observer,
+        accepted=accepted,
+        wanted=config.snapshot.wants,
+    )
     watch.look(catalog_of(config, sql))
     return watch
 

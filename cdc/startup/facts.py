@@ -15,17 +15,17 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
-from cdc.model.names import data_topic, progress_topic
-from cdc.model.snapshot import SnapshotRecord
+from cdc.model.names import progress_topic
 from cdc.model.timeline import Switch
 from cdc.model.weaksetting import WeakSetting
 from cdc.progress.impatient import Impatient
-from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
+from cdc.progress.restore import Restored, TopicReader, recorded_position
 from cdc.publish.topic_rules import TopicKind, control_wants
 from cdc.publish.weak_topics import INTERNAL_TOPICS
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity, reading
 from cdc.replication.connect import Connection, connect, connect_replication
+from cdc.replication.eligibility import left_out_at_start
 from cdc.replication.publication import missing, publication_facts
 from cdc.replication.slot import slot_facts
 from cdc.replication.table import SourceTable
@@ -33,7 +33,6 @@ from cdc.replication.timeline import timeline_history
 from cdc.startup.judgement import LogFacts, StartFacts, Verdict, judge
 from cdc.startup.source import outbox_table
 from cdc.startup.topics import data_wants, filled_topics
-from snapshot.reader import unreadable
 
 _NOTHING: Final = Restored(None, None, {}, Lsn(0), None)
 _ANSWER_S: Final = 5.0
@@ -91,13 +90,18 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
         used = sql.execute(_SLOTS_USED).fetchone()
     assert used is not None
     slot = slot_facts(sql, config.slot)
-    log, log_error = _answer_of(config, tables, reader, admin)
+    name, create = config.publication, source.create
+    left_out = left_out_at_start(published, publication, name=name, create=create)
+    out = {one.oid for one in left_out}
+    captured = [table for table in tables if table.oid not in out]
+    log, log_error = _answer_of(config, captured, reader, admin)
     return StartFacts(
         identity=identity,
         settings=catalog.wal_settings(sql),
         slots_used=used[0],
         tables=tables,
         outbox=outbox,
+        left_out=left_out,
         replication_error=None if slot.active_pid is not None else replication_error(config),
         publication=publication,
         publishing_refused=_publishing_refused(config, sql, missing(publication, published)),
@@ -106,7 +110,6 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
         history=_history(config, identity, log),
         log=log,
         log_error=log_error,
-        unreadable={} if log is None else _unreadable(config, sql, tables, reader, log),
     )
 
 
@@ -124,7 +127,7 @@ def _answer_of(
 def _log_facts(
     config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin, brokers: BrokerFacts
 ) -> LogFacts:
-    name, captured = config.name, [table for table in tables if not table.problem]
+    name = config.name
     wants = control_wants(name, config.kafka, row_bytes_max=config.capture.row_bytes_max)
     progress = progress_topic(name)
     there = admin.describe([progress])[progress] is not None
@@ -133,7 +136,7 @@ def _log_facts(
         restored = recorded_position(reader, name) if there else _NOTHING
     except ProgressDamaged as error:
         damage = error
-    wants += data_wants(config, captured, restored.identity)
+    wants += data_wants(config, tables, restored.identity)
     topics = admin.describe([want.spec.topic for want in wants])
     filled: list[str] = []
     if restored.progress is None:
@@ -196,29 +199,3 @@ def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> 
     if recorded is None or identity.in_recovery or identity.system_identifier != recorded.system_identifier:
         return ()
     return timeline_history(config.source.dsn, identity.timeline) if identity.timeline > recorded.timeline else ()
-
-
-def _unreadable(
-    config: Config, sql: Connection, tables: Sequence[SourceTable], reader: TopicReader, log: LogFacts
-) -> dict[str, TailraceError]:
-    """Tables that a start must still read, and whose rows the role may not read."""
-    refused = unreadable(sql, [table for table in tables if not table.problem and config.snapshot.wants(table.table)])
-    if not refused:
-        return {}
-    exists = log.topics.get(progress_topic(config.name)) is not None
-    records = recorded_snapshots(reader, config.name) if exists and log.damage is None else {}
-    wanted = [table for table in tables if table.table in refused and _is_read(table, records.get(table.table))]
-    keyless = [data_topic(config.name, table.namespace, table.name) for table in wanted if not table.key]
-    filled = filled_topics(reader, [topic for topic in keyless if log.topics.get(topic) is not None])
-    return {
-        table.table: refused[table.table]
-        for table in wanted
-        if table.key or data_topic(config.name, table.namespace, table.name) not in filled
-    }
-
-
-def _is_read(table: SourceTable, record: SnapshotRecord | None) -> bool:
-    """Whether a snapshot of the table begins, or goes on, with the next start."""
-    if record is None or record.relation != table.oid:
-        return True
-    return record.state != "complete" and not record.hold

@@ -14,11 +14,12 @@ from cdc.config.settings import Config, Kafka
 from cdc.errors import SourceRefused, TailraceError
 from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
+from cdc.model.leftout import LeftOut
 from cdc.model.state import State
 from cdc.model.timeline import Switch
 from cdc.model.weaksetting import WeakSetting
 from cdc.progress.restore import Restored
-from cdc.publish.topic_rules import TopicWant
+from cdc.publish.topic_rules import TopicKind, TopicWant
 from cdc.publish.topics import refuse_missing, refuse_unfit_topics
 from cdc.publish.weak_topics import weak_settings
 from cdc.replication.catalog import SourceIdentity
@@ -26,7 +27,6 @@ from cdc.replication.publication import (
     PublicationFacts,
     missing,
     names_of,
-    publishable,
     refuse_uncreated,
     refuse_unfit,
     to_add,
@@ -68,11 +68,11 @@ class StartFacts:
     """What a start reads of PostgreSQL and Kafka before it changes anything.
 
     Attributes:
-        tables: what source.tables selects, also tables that cannot be captured.
+        tables: what source.tables selects, also tables that are left out.
         outbox: the table of the outbox, if there is one.
+        left_out: those of `tables`, and the outbox, that a start leaves out: see `cdc.replication.eligibility`.
         replication_error: why a replication connection was refused; None when it was not, or was not tried.
         publishing_refused: why the role may not create the publication or add tables to it; empty when it may.
-        unreadable: tables whose rows must be read and may not be, with the error of the read.
         history: of the server's timeline, as far as the log needs it.
         log: None when Kafka does not answer, for the reason `log_error`.
     """
@@ -82,6 +82,7 @@ class StartFacts:
     slots_used: int
     tables: Sequence[SourceTable]
     outbox: SourceTable | None
+    left_out: Sequence[LeftOut] = ()
     replication_error: TailraceError | None
     publication: PublicationFacts | None
     publishing_refused: Mapping[str, str] = field(default_factory=dict)
@@ -90,19 +91,13 @@ class StartFacts:
     history: Sequence[Switch] = ()
     log: LogFacts | None = None
     log_error: TailraceError | None = None
-    unreadable: Mapping[str, TailraceError] = field(default_factory=dict)
-
-    @property
-    def captured(self) -> list[SourceTable]:
-        """The tables that PostgreSQL can publish."""
-        return [table for table in self.tables if not table.unpublishable]
 
     @property
     def published(self) -> list[SourceTable]:
-        """`captured`, and the outbox beside them."""
-        outbox, captured = self.outbox, self.captured
-        apart = outbox is not None and all(table.oid != outbox.oid for table in captured)
-        return [*captured, outbox] if apart and outbox is not None else captured
+        """The tables that are captured, and the outbox beside them."""
+        out = {one.oid for one in self.left_out}
+        every = {table.oid: table for table in (*self.tables, *([self.outbox] if self.outbox is not None else []))}
+        return [table for oid, table in every.items() if oid not in out]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +150,8 @@ def _replication(_: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _tables(_: Config, facts: StartFacts) -> TailraceError | None:
-    """A table without a key refuses the start; here a rule may name tables to leave out instead."""
-    tables = [*facts.tables, facts.outbox] if facts.outbox is not None else facts.tables
-    return rules.error_of(lambda: publishable(tables))
+    """One table never refuses a start; that none is left does."""
+    return rules.nothing_to_capture(facts.published, facts.left_out, script=facts.publication is None)
 
 
 def _keys(config: Config, facts: StartFacts) -> TailraceError | None:
@@ -184,15 +178,15 @@ def _other_source(_: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _unpublished(config: Config, facts: StartFacts) -> TailraceError | None:
-    restored = _restored(facts)
-    return rules.unpublished(config.publication, facts.publication, restored, facts.published, lambda: facts.wal_end)
+    lacking = [one for one in facts.left_out if one.reason == "not_published"]
+    selected = [(table.table, table.oid) for table in facts.published]
+    selected += [(one.table, one.oid) for one in lacking]
+    return rules.unpublished(config.publication, facts.publication, _restored(facts), selected, lambda: facts.wal_end)
 
 
 def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
-    """It must be created or extended, and may not be. Tables to leave out instead would be taken off `wanted` here."""
+    """It must be created, and may not be; or it leaves out kinds of changes."""
     name, found, wanted = config.publication, facts.publication, facts.published
-    if not config.source.create and found is not None and facts.outbox is not None:
-        wanted = [table for table in wanted if table.oid != facts.outbox.oid or table.oid in found.tables]
     version_num = facts.identity.server_version_num
     uncreated = rules.error_of(lambda: refuse_uncreated(found, name, wanted, version_num, create=config.source.create))
     if uncreated is not None:
@@ -223,18 +217,31 @@ def _brokers(config: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _topics(config: Config, facts: StartFacts) -> TailraceError | None:
-    log, kafka = _log(facts), config.kafka
-    identity = log.restored.identity
+    """Of tables that are new since the last start, those without a fit topic are left out."""
+    log = _log(facts)
+    recorded = log.restored.identity
+    kinds = (TopicKind.DATA, TopicKind.KEYLESS)
+    new = [
+        want
+        for want in log.wants
+        if recorded is not None and want.kind in kinds and want.spec.topic not in recorded.topic_ids
+    ]
+    errors = {want.spec.topic: _topics_error(config, log, [want]) for want in new}
+    fit = [want for want in log.wants if errors.get(want.spec.topic) is None]
+    if not any(want.kind in kinds for want in fit):
+        return next((error for error in errors.values() if error is not None), None)
+    return _topics_error(config, log, fit)
+
+
+def _topics_error(config: Config, log: LogFacts, wants: Sequence[TopicWant]) -> TailraceError | None:
+    identity, kafka = log.restored.identity, config.kafka
     partitions, ids = (identity.partitions, identity.topic_ids) if identity is not None else ({}, {})
     there = {name: found for name, found in log.topics.items() if found is not None}
-    recorded = {*partitions, *ids}
-    create = kafka.create_topics
+    recorded, create = {*partitions, *ids}, kafka.create_topics
     return rules.error_of(
-        lambda: refuse_missing(log.wants, log.topics, kafka=kafka, create=create, recorded=recorded)
+        lambda: refuse_missing(wants, log.topics, kafka=kafka, create=create, recorded=recorded)
     ) or rules.error_of(
-        lambda: refuse_unfit_topics(
-            log.wants, there, kafka=kafka, recorded_partitions=partitions, recorded_topic_ids=ids
-        )
+        lambda: refuse_unfit_topics(wants, there, kafka=kafka, recorded_partitions=partitions, recorded_topic_ids=ids)
     )
 
 
@@ -256,11 +263,6 @@ def _position(_: Config, facts: StartFacts) -> TailraceError | None:
     )
 
 
-def _unreadable(_: Config, facts: StartFacts) -> TailraceError | None:
-    """A snapshot would end in this. A rule that leaves tables out takes them out of `unreadable` too."""
-    return next(iter(facts.unreadable.values()), None)
-
-
 def _held(_: Config, facts: StartFacts) -> TailraceError | None:
     return held(facts.slot) if facts.slot.active_pid is not None or facts.slot.being_made else None
 
@@ -277,7 +279,7 @@ def _restored(facts: StartFacts) -> Restored:
 _SOURCE_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("server", _server),
     ("replication_connection", _replication),
-    ("key", _tables),
+    ("tables", _tables),
     ("keys", _keys),
 )
 _WITHOUT_LOG: Final[Sequence[tuple[str, Rule]]] = (("slot", _lost_slot_alone),)
@@ -292,5 +294,4 @@ _LOG_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("slot", _slot),
     ("slot", _held),  # before what its reader may change
     ("log", _position),
-    ("select", _unreadable),
 )

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from msgspec import structs
-
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import OutboxObserver
@@ -21,13 +19,13 @@ from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
 from cdc.model.names import refused_events_topic
 from cdc.model.outbox import OutboxRecord
-from cdc.model.progress import Identity
 from cdc.model.visibility import Snapshot
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import collision
 from cdc.replication.catalog import reading
 from cdc.replication.connect import Connection, deadline
 from cdc.replication.table import SourceTable
+from cdc.startup.identity import IdentityRecord
 from cdc.startup.outboxprune import PruneObserver, PruneThread
 from cdc.startup.topics import Accounts, event_want
 from cdc.telemetry import log
@@ -66,11 +64,10 @@ class OutboxStage:
         record: OutboxRecord | None,
         accounts: Accounts,
         publisher: KafkaPublisher,
-        identity: Identity,
-        since_lsn: Lsn,
+        identity: IdentityRecord,
         observer: OutboxObserver,
     ) -> None:
-        """`record` is what the log has of it; `since_lsn` where the counts of the cut index began."""
+        """`record` is what the log has of it."""
         assert config.outbox is not None
         self.table = table
         self._config = config
@@ -79,7 +76,6 @@ class OutboxStage:
         self._accounts = accounts
         self._publisher = publisher
         self._identity = identity
-        self._since_lsn = since_lsn
         self._observer = observer
         names = EventTopics.of(config.name, config.outbox)
         copied = record is not None and record.seen
@@ -171,12 +167,7 @@ class OutboxStage:
                 log.get().warning("outbox_topic_refused", topic=topic)
                 return None
             facts = self._accounts.open_wanted(event_want(self._config, topic))
-            self._identity = structs.replace(
-                self._identity,
-                partitions=self._identity.partitions | {topic: facts.partition_count},
-                topic_ids=self._identity.topic_ids | {topic: facts.topic_id},
-            )
-            self._publisher.introduce(self._identity, self._since_lsn)
+            self._identity.topic_opened(topic, facts)
             log.get().info("outbox_topic_opened", topic=topic, partitions=facts.partition_count)
         return self._accounts.open_topic(topic, False)  # noqa: FBT003 - see cdc.tables.OpenTopic
 

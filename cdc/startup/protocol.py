@@ -34,8 +34,10 @@ from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.model.hole import Holes
 from cdc.model.names import message_topic, schema_topic, transaction_topic
+from cdc.model.progress import SchemaRecord
 from cdc.model.snapshot import Notes
 from cdc.model.types import TypeFacts
+from cdc.patterns import matches
 from cdc.pipeline import Parts, Pipeline
 from cdc.progress.restore import recorded_forms, recorded_outbox, recorded_signals, recorded_snapshots
 from cdc.publish.livekeys import SpooledKeys
@@ -55,13 +57,15 @@ from cdc.startup.claim import Claim, Neighbours, claim_log
 from cdc.startup.ddl import catalog_of, ddl_watch
 from cdc.startup.facts import describe_internal, gather
 from cdc.startup.heartbeat import heartbeats
+from cdc.startup.identity import IdentityRecord
+from cdc.startup.joins import EitherEvent, Joins
 from cdc.startup.judgement import judge
 from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
 from cdc.startup.outbox import OutboxStage, pruning, to_copy
 from cdc.startup.outboxcopy import copied
 from cdc.startup.server import PostgresServer
 from cdc.startup.snapshots import Snapshots
-from cdc.startup.source import Source, look_at_source, refuse
+from cdc.startup.source import Source, look_at_source, refuse, refuse_nothing_to_capture
 from cdc.startup.topics import Accounts, side_topics
 from cdc.startup.writer import publisher_of
 from cdc.tables import TablePlanner
@@ -83,8 +87,10 @@ class RunningCapture:
         sql: Connection,
         slot: str,
         watch: CatalogWatch,
+        joins: Joins,
         closing: ExitStack,
     ) -> None:
+        self._joins = joins
         self._pipeline = pipeline
         self._watch = watch
         self._session = session
@@ -93,13 +99,14 @@ class RunningCapture:
         self._closing = closing
 
     def run(self, stop: threading.Event) -> None:
-        """Capture until `stop` or an error; tells a zombie of ours from a transaction of ours that timed out.
+        """Capture until `stop`, an error, or a table for which capture must start over.
 
+        Tells a zombie of ours from a transaction of ours that timed out:
         Both look like fencing to the producer. While our walsender still holds the slot nobody else can have taken
         over, so it was a timeout, and starting over is right.
         """
         try:
-            self._pipeline.run(stop)
+            self._pipeline.run(EitherEvent(stop, self._joins.over.is_set))
         except ProducerFenced as error:
             if slot_facts(self._sql, self._slot).active_pid == self._session.identity.backend_pid:
                 raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
@@ -157,14 +164,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         facts = gather(config, sql, reader, admin)
         refuse(judge(config, facts).error)  # before anything is made
         source = look_at_source(config, sql)
-        neighbours = Neighbours(
-            server=PostgresServer(config, sql, stop),
-            reader=reader,
-            admin=admin,
-            stream=partial(_session, config, clock, closing),
-            publisher=partial(_publisher, config, clock, source, reader, closing),
-            clock=clock,
-        )
+        neighbours = _neighbours(config, source, reader, admin, clock, stop, closing)
         claim = claim_log(config, source, neighbours)  # 1 to 5
         restored, position, epoch = claim.restored, claim.position, claim.epoch
         session, publisher, publication = claim.session, claim.publisher, claim.publication
@@ -174,22 +174,25 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         status.topics.topics_checked([one.document for one in weak], counted(weak))
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
+        seen_to = catalog.current_wal(sql)
         accounts.begin([*claim.data, schema_topic(config.name)])
-        outbox = _outbox(config, source, claim, accounts, reader, status)
-        watch = _watch(config, source, publication, clock, status, session, ddl, outbox)
-        closing.callback(watch.close)
         planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
+        identity, schemas = _introduced(source, claim, planner)
+        outbox = _outbox(config, source, accounts, reader, publisher, identity, status)
         beats = heartbeats(config, clock, status, closing, epoch=epoch)
         read = recorded_snapshots(reader, config.name)
         keyless = KeylessTables(config, source.tables, read, untouched(reader, restored))
         copies = keyless.copies()
         snapshots = Snapshots(
-            config, clock, source.tables, restored, read, planner.plan, copies, publisher.ledger, epoch=epoch
+            config, clock, source.tables, restored, read, planner, copies, accounts, epoch=epoch, seen_to=seen_to
         )
         closing.callback(snapshots.close)
+        joins = Joins(config, source, planner, snapshots, accounts, publisher, identity, ddl, clock, status)
+        watch = _watch(config, source, publication, clock, status, session, ddl, outbox, joins)
+        closing.callback(watch.close)
         publisher.tables = snapshots.states() | keyless.states()
-        publisher.introduce(claim.identity, restored.since_lsn)
-        publisher.write([], planner.introduce(source.tables, publication.columns, position.end_lsn))
+        identity.write()
+        publisher.write([], schemas)
         _first_cut(publisher, position, watch, keyless.noted(snapshots.desk.notes(), position), ddl)  # 6
         copier = Copier(config, clock, stop, sql, publisher, planner, status, watch.verified, position, epoch)
         if keyless.copied_by(copier) or (outbox is not None and copied(outbox, copier)):
@@ -197,7 +200,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), claim.signals.topic_id)
         status.columns_left_out(left_out(source.tables, publication, source.identity.server_version_num))
         _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
-        side = _side(config, source.identity.database)
+        side, stages = _side(config, source.identity.database), [outbox] if outbox else []
         parts = Parts(
             stream=session,
             publisher=publisher,
@@ -210,14 +213,46 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
-            asides=[ddl, *beats, *([outbox] if outbox else []), *following(config, clock, status.audit, closing)],
-            stages=[outbox.router] if outbox else [],
+            asides=[ddl, joins, *beats, *stages, *following(config, clock, status.audit, closing)],
+            stages=[stage.router for stage in stages],
             snapshots=snapshots.desk,
         )
         durable = partial(_acknowledged, status, watch)
         pruning(config, source.outbox, durable, clock, status.outbox, closing)
-        return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, closing.pop_all())
+        return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, joins, closing.pop_all())
     raise AssertionError("unreachable")
+
+
+def _neighbours(
+    config: Config,
+    source: Source,
+    reader: LogReader,
+    admin: TopicAdmin,
+    clock: Clock,
+    stop: threading.Event,
+    closing: ExitStack,
+) -> Neighbours[ReplicationSession]:
+    return Neighbours(
+        server=PostgresServer(config, source.sql, stop),
+        reader=reader,
+        admin=admin,
+        stream=partial(_session, config, clock, closing),
+        publisher=partial(_publisher, config, clock, source, reader, closing),
+        clock=clock,
+    )
+
+
+def _introduced(
+    source: Source, claim: Claim[ReplicationSession], planner: TablePlanner
+) -> tuple[IdentityRecord, list[SchemaRecord]]:
+    """The tables as the log will have them; those that do not fit their topics are left out."""
+    schemas = planner.introduce(source.tables, claim.publication.columns, claim.position.end_lsn)
+    source.leave_out(list(planner.left_out.values()))
+    refuse_nothing_to_capture(source)
+    identity = IdentityRecord(claim.publisher, claim.identity, claim.restored.since_lsn)
+    for table in planner.left_out:
+        identity.table_left(table)
+    return identity, schemas
 
 
 def _acknowledged(status: Status, watch: CatalogWatch) -> Lsn:
@@ -229,17 +264,16 @@ def _acknowledged(status: Status, watch: CatalogWatch) -> Lsn:
 def _outbox(
     config: Config,
     source: Source,
-    claim: Claim[ReplicationSession],
     accounts: Accounts,
     reader: LogReader,
+    publisher: KafkaPublisher,
+    identity: IdentityRecord,
     status: Status,
 ) -> OutboxStage | None:
     if config.outbox is None:
         return None
-    record, since_lsn = recorded_outbox(reader, config.name), claim.restored.since_lsn
-    stage = OutboxStage(
-        config, source.sql, source.outbox, record, accounts, claim.publisher, claim.identity, since_lsn, status.outbox
-    )
+    record = recorded_outbox(reader, config.name)
+    stage = OutboxStage(config, source.sql, source.outbox, record, accounts, publisher, identity, status.outbox)
     stage.skip()
     return stage
 
@@ -261,6 +295,11 @@ def _publisher(
     publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
     closing.callback(publisher.close)
     return publisher
+
+
+def _selected(config: Config, table: str) -> bool:
+    of_outbox = config.outbox is not None and table == config.outbox.table
+    return of_outbox or matches(table, config.source.tables)
 
 
 def _first_cut(
@@ -363,6 +402,7 @@ def _watch(
     session: ReplicationSession,
     ddl: DdlWatch,
     outbox: OutboxStage | None,
+    joins: Joins,
 ) -> CatalogWatch:
     watched = Watched(
         slot=config.slot,
@@ -370,6 +410,7 @@ def _watch(
         publication_oid=publication.oid,
         tables={table.oid: (table.table, publication.tables.get(table.oid, 0)) for table in source.published},
         replaceable=frozenset() if source.outbox is None else frozenset({source.outbox.oid}),
+        selected=partial(_selected, config),
     )
     period_s = config.capture.catalog_check_s
 
@@ -379,10 +420,12 @@ def _watch(
 
     def looked(connection: Connection) -> None:
         with deadline(connection, _ANSWER_S):
+            joins.look(connection, watch)
             ddl.look(catalog_of(config, connection))
-            if outbox is not None:
+            if outbox is not None and not joins.outbox_left_out:
                 outbox.look(connection)
         ddl.settle()
+        joins.settle()
 
     watch = CatalogWatch(
         config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, looked=looked

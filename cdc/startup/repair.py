@@ -39,7 +39,7 @@ from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, Watch, create_slot, drop_slot, held, slot_facts
 from cdc.replication.table import SourceTable
 from cdc.startup import rules
-from cdc.startup.source import identity_now, look_at_source, refuse
+from cdc.startup.source import identity_now, leave_out_refused, look_at_source, refuse
 from cdc.startup.topics import Accounts, control_topics, data_topics, filled_topics
 from cdc.startup.writer import publisher_of, read_behind_sentinel
 
@@ -128,10 +128,13 @@ class Repair:
 
         `timeout_s` is for the transactions that the new slot waits for, of which `watch` tells.
         """
-        config, tables = self._config, self._source.tables
+        config = self._config
         with ExitStack() as closing:
             published = self._source.published
-            publication = ensure_publication(self._sql, config.publication, published, config.source.create).facts
+            ensured = ensure_publication(self._sql, config.publication, published, config.source.create)
+            publication = ensured.facts
+            leave_out_refused(self._source, ensured, config.publication)
+            tables = self._source.tables
             control = control_topics(config, self._admin)
             control.pop(signals_topic(config.name))
             data = data_topics(config, self._admin, tables, _without(_identity(self._before), self._lost))

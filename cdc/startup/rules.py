@@ -15,13 +15,14 @@ from cdc.kafka.options import transaction_timeout_ms
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
 from cdc.model.failover import FAILOVER_SINCE
+from cdc.model.leftout import LeftOut
 from cdc.model.names import progress_topic
 from cdc.model.progress import Identity
 from cdc.model.timeline import Switch
 from cdc.progress.restore import Restored
 from cdc.publish.topics import REPAIR, topic_lost
 from cdc.replication.catalog import SourceIdentity
-from cdc.replication.publication import PublicationFacts
+from cdc.replication.publication import PublicationFacts, publishable
 from cdc.replication.slot import SlotFacts, creation
 from cdc.replication.table import SourceTable
 from cdc.startup.promoted import LEVEL, divergence
@@ -29,6 +30,7 @@ from cdc.startup.promoted import LEVEL, divergence
 WalEnd: TypeAlias = Callable[[], Lsn]
 """Where the next WAL record goes; called only when an error needs it."""
 
+_NAMED_MAX: Final = 5  # tables a message names
 MAJOR_MIN: Final = 15
 ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 AGAIN: Final = (
@@ -89,6 +91,26 @@ def keys_unknown(config: Config, tables: Sequence[SourceTable]) -> TailraceError
     )
 
 
+def nothing_to_capture(
+    tables: Sequence[SourceTable], left_out: Sequence[LeftOut], *, script: bool = False
+) -> TailraceError | None:
+    """No table is left. With `script` there is no publication that a table could join."""
+    if tables:
+        return None
+    if not left_out:
+        return error_of(lambda: publishable([]))
+    first = left_out[0]
+    script = script and first.reason == "not_published"
+    hint = f"the statement is for {first.by}" if first.by else "capture other tables"
+    return SourceRefused(
+        f"none of {len(left_out)} tables of source.tables can be captured: "
+        + "; ".join(f"{one.table}: {one.problem}" for one in left_out[:_NAMED_MAX]),
+        hint="a role with the rights of the owners can publish them; the command prints a script" if script else hint,
+        command="cdc doctor --sql" if script else first.statement,
+        table=first.table,
+    )
+
+
 def no_free_slot(slot: SlotFacts, settings: Mapping[str, str], slots_used: int) -> TailraceError | None:
     """A slot must be made, and the server has no room for it."""
     most = int(settings.get("max_replication_slots", "0"))
@@ -120,9 +142,12 @@ def other_source(
 
 
 def unpublished(
-    name: str, facts: PublicationFacts | None, restored: Restored, tables: Sequence[SourceTable], wal_end: WalEnd
+    name: str, facts: PublicationFacts | None, restored: Restored, tables: Sequence[tuple[str, int]], wal_end: WalEnd
 ) -> TailraceError | None:
-    """Changes were not published for a time: the publication is not the one capture ran with, or lost a table."""
+    """Changes were not published for a time: the publication is not the one capture ran with, or lost a table.
+
+    `tables` are names and oids of those that are captured, or would be if they were published.
+    """
     recorded = restored.identity
     if recorded is None:
         return None
@@ -132,10 +157,10 @@ def unpublished(
     elif facts.oid != recorded.publication_oid:
         what = f"publication {name!r} was dropped and made again"
     else:
-        for table in tables:
-            oid, member = recorded.tables.get(table.table, (0, 0))
-            if oid == table.oid and facts.tables.get(oid) != member:
-                what = f"publication {name!r} does not have {table.table} any more, or not all the time"
+        for table, now_oid in tables:
+            oid, member = recorded.tables.get(table, (0, 0))
+            if oid == now_oid and facts.tables.get(oid) != member:
+                what = f"publication {name!r} does not have {table} any more, or not all the time"
                 break
     if not what:
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cdc.config.outboxcheck import literal_pattern
 from cdc.config.settings import Config
@@ -11,12 +11,14 @@ from cdc.errors import SourceRefused, SourceUnreachable, TailraceError
 from cdc.kafka.facts import TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
+from cdc.model.leftout import LeftOut
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.connect import Connection, connect_replication
-from cdc.replication.publication import PublicationFacts, publishable
+from cdc.replication.eligibility import left_out_at_start, not_addable
+from cdc.replication.publication import Ensured, PublicationFacts, publication_facts
 from cdc.replication.session import ServerIdentity
 from cdc.replication.slot import SlotFacts, held
 from cdc.replication.table import SourceTable
@@ -28,12 +30,26 @@ from cdc.telemetry import log
 
 @dataclass(slots=True)
 class Source:
-    """What the first look at PostgreSQL found; nothing is changed by it."""
+    """What the first look at PostgreSQL found; nothing is changed by it.
+
+    Attributes:
+        tables: those that are captured.
+        left_out: those that source.tables selects and that cannot be captured.
+    """
 
     sql: Connection
     identity: SourceIdentity
     tables: list[SourceTable]
     outbox: SourceTable | None = None
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def leave_out(self, found: Sequence[LeftOut]) -> None:
+        """Do not capture these; the others are captured."""
+        oids = {one.oid for one in found}
+        self.tables = [table for table in self.tables if table.oid not in oids]
+        if self.outbox is not None and self.outbox.oid in oids:
+            self.outbox = None
+        self.left_out += found
 
     @property
     def published(self) -> list[SourceTable]:
@@ -55,12 +71,20 @@ def look_at_source(config: Config, sql: Connection) -> Source:
         connect_replication(config.source.dsn).close()
     identity = catalog.source_identity(sql)
     refuse(rules.server_unfit(config, identity, catalog.wal_settings(sql)))
-    tables = catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
+    selected = catalog.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
     outbox = outbox_table(config, sql)
-    publishable([*tables, outbox] if outbox is not None else tables)
-    tables = [table for table in tables if not table.unpublishable]
-    refuse(rules.keys_unknown(config, tables))
-    return Source(sql, identity, tables, outbox)
+    refuse(rules.keys_unknown(config, selected))
+    source = Source(sql, identity, selected, outbox)
+    facts = publication_facts(sql, config.publication)
+    name, create = config.publication, config.source.create
+    source.leave_out(left_out_at_start(source.published, facts, name=name, create=create))
+    refuse(rules.nothing_to_capture(source.published, source.left_out, script=facts is None))
+    return source
+
+
+def refuse_nothing_to_capture(source: Source) -> None:
+    """Raise SourceRefused when no table is left."""
+    refuse(rules.nothing_to_capture(source.published, source.left_out))
 
 
 def outbox_table(config: Config, sql: Connection) -> SourceTable | None:
@@ -92,24 +116,25 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
     if recorded is not None:
         _refuse_other_source(server, recorded, source.identity, restored.position)  # before anything is made there
         facts = server.publication()
-        refuse(rules.unpublished(name, facts, restored, source.published, server.wal_end))
-    if source.outbox is not None and not config.source.create:
-        _leave_unpublished(source, server.publication())
+        missing = [one for one in source.left_out if one.reason == "not_published"]
+        selected = [(table.table, table.oid) for table in source.published]
+        selected += [(one.table, one.oid) for one in missing]
+        refuse(rules.unpublished(name, facts, restored, selected, server.wal_end))
     ensured = server.publish(source.published)
     if ensured.altered:
         log.get().info("publication_altered", publication=name, statement=ensured.altered)
+    leave_out_refused(source, ensured, name)
+    refuse_nothing_to_capture(source)
     if recorded is not None:
         for table in ensured.added:
-            log.get().warning("table_joined", table=table.table, note="rows written before now are not in the log")
+            log.get().info("table_joined", table=table.table)
     return ensured.facts
 
 
-def _leave_unpublished(source: Source, facts: PublicationFacts | None) -> None:
-    """An outbox that a DBA has not published yet does not stop capture of what is."""
-    outbox = source.outbox
-    if outbox is not None and facts is not None and outbox.oid not in facts.tables:
-        log.get().warning("outbox_not_published", table=outbox.table, publication=facts.name)
-        source.outbox = None
+def leave_out_refused(source: Source, ensured: Ensured, publication: str) -> None:
+    """Do not capture tables that the server refused to add to the publication."""
+    by_oid = {table.oid: table for table in source.published}
+    source.leave_out([not_addable(by_oid[oid], publication, why) for oid, why in ensured.refused.items()])
 
 
 def _refuse_other_source(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cdc.config.settings import Config
 from cdc.errors import BrokerRefused, ConfigError, TopicMismatch, TopicMissing
 from cdc.kafka.facts import TopicFacts
+from cdc.model.leftout import LeftOut, no_topic
 from cdc.model.names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
 from cdc.model.progress import Identity
 from cdc.progress.restore import Restored, TopicReader
@@ -59,6 +60,31 @@ def data_wants(config: Config, tables: Sequence[SourceTable], recorded: Identity
         side_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in side_topics(config)
     ]
     return [*wants, *(event_want(config, topic) for topic in recorded_event_topics(config, tables, recorded))]
+
+
+def without_topic(
+    config: Config, admin: TopicDirectory, tables: Iterable[SourceTable], recorded: Identity
+) -> list[LeftOut]:
+    """New tables whose topics are missing and may not be created, or are unfit."""
+    found = []
+    for table in tables:
+        topic = data_topic(config.name, table.namespace, table.name)
+        if topic in recorded.topic_ids:
+            continue
+        size = config.capture.row_bytes_max
+        want = data_want(topic, config.kafka, row_bytes_max=size, compacted=bool(table.key))
+        try:
+            ensure_topics(
+                admin,
+                [want],
+                kafka=config.kafka,
+                create=config.kafka.create_topics,
+                recorded_partitions=recorded.partitions,
+                recorded_topic_ids=recorded.topic_ids,
+            )
+        except TopicMismatch as error:
+            found.append(no_topic(table.table, table.oid, error))
+    return found
 
 
 def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorded: Identity | None) -> list[str]:
@@ -133,6 +159,7 @@ class Accounts:
         self._ledger = ledger
         self._restored = restored
         self._counts: dict[str, int] = {}
+        self._facts: dict[str, TopicFacts] = {}
 
     def begin(self, topics: Iterable[str]) -> None:
         """A start: open these topics, and have the ledger remember the accounts of all others."""
@@ -158,9 +185,21 @@ class Accounts:
             self.open_wanted(data_want(topic, self._config.kafka, row_bytes_max=size, compacted=compacted))
         return self._counts[topic]
 
+    def facts(self, topic: str) -> TopicFacts | None:
+        """Of a topic that was opened while capture runs."""
+        return self._facts.get(topic)
+
+    def exists(self, topic: str) -> bool:
+        """Whether Kafka has the topic now. From any thread."""
+        return self._admin.describe([topic]).get(topic) is not None
+
     def known(self, topic: str) -> bool:
         """Whether its partitions are open."""
         return topic in self._counts
+
+    def reach(self, topic: str) -> dict[Partition, int]:
+        """See `cdc.publish.ledger.Ledger.reach`."""
+        return self._ledger.reach(topic)
 
     @property
     def topics(self) -> list[str]:
@@ -180,6 +219,7 @@ class Accounts:
             recorded_topic_ids=recorded.topic_ids if recorded else {},
         )
         self.open_all([topic])
+        self._facts[topic] = found[topic]
         return found[topic]
 
     def _told(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:

@@ -118,6 +118,13 @@ class Metrics:
         self.ddl_open = unknown_gauge(
             "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry
         )
+        self.tables_left_out = Gauge(
+            "cdc_left_out_tables",
+            "Selected tables that are not captured, or not all of their rows, by reason: no_key, key_changed, "
+            "not_published, not_readable, no_topic, partitions_apart, unlogged, foreign",
+            ["reason"],
+            registry=registry,
+        )
 
         self.weak_topics = Gauge(
             "cdc_topic_setting_findings",

@@ -16,12 +16,14 @@ from cdc.clock import Clock
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.leftout import LeftOut
 from cdc.model.state import State
-from cdc.model.tablefacts import DdlFinding, LeftOut
+from cdc.model.tablefacts import ColumnsLeftOut, DdlFinding
 from cdc.model.walreading import WalReading
 from cdc.telemetry import log
 from cdc.telemetry.auditstatus import AuditStatus
 from cdc.telemetry.exposition import UNKNOWN, known
+from cdc.telemetry.leftoutstatus import LeftOutStatus
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outboxstatus import OutboxStatus
 from cdc.telemetry.signalstatus import SignalStatus
@@ -66,6 +68,7 @@ class Status:
         self.outbox = OutboxStatus(metrics)
         self.signals = SignalStatus(metrics)
         self.topics = TopicStatus(metrics)
+        self.left_out = LeftOutStatus(metrics)
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -84,7 +87,7 @@ class Status:
         self._wal = WalStatus(metrics)
         self._heartbeat_fails = False
         self._ddl: Sequence[DdlFinding] = ()
-        self._left_out: Sequence[LeftOut] = ()
+        self._columns_left_out: Sequence[ColumnsLeftOut] = ()
         self._wal_rate: float | None = None
         self._last_commit_seconds: float | None = None
         self._last_batch_rows: int | None = None
@@ -183,12 +186,16 @@ class Status:
         self._metrics.ddl_open.set(len(unsettled))
         self._ddl = tuple(unsettled)
 
-    def columns_left_out(self, found: Sequence[LeftOut]) -> None:
+    def columns_left_out(self, found: Sequence[ColumnsLeftOut]) -> None:
         """Generated columns that the stream does not have, as a start found them."""
         for one in found:
             say = log.get().warning if one.stored else log.get().info
             say("columns_left_out", table=one.table, columns=list(one.columns), why=one.why, command=one.sql)
-        self._left_out = tuple(found)
+        self._columns_left_out = tuple(found)
+
+    def tables_left_out(self, found: Sequence[LeftOut]) -> None:
+        """See `cdc.startup.joins.JoinObserver`."""
+        self.left_out.seen(found)
 
     def ddl_accepted(self, table: str, count: int) -> None:
         """See `cdc.contracts.DdlObserver`."""
@@ -336,8 +343,10 @@ class Status:
                 "ddl": [ddl_document(one) for one in self._ddl[:DDL_SHOWN]],
                 "columns_left_out": [
                     {"table": one.table, "columns": list(one.columns), "why": one.why, "command": one.sql}
-                    for one in self._left_out
+                    for one in self._columns_left_out
                 ],
+                "left_out_count": self.left_out.count,
+                "left_out": self.left_out.document(),
                 "snapshots": snapshots,
                 "signals": self.signals.document,
                 "weak_topics": self.topics.document,

@@ -179,13 +179,25 @@ def test_publication_that_leaves_out_deletes_is_a_named_stop_with_the_statement(
     ],
     ids=["no key", "deferrable key", "identity nothing"],
 )
-def test_table_without_a_usable_key_is_named_with_what_to_do(site: CaptureSite, definition: str, named: str) -> None:
+def test_table_without_a_usable_key_is_left_out_and_named_with_what_to_do(
+    site: CaptureSite, definition: str, named: str
+) -> None:
     site.transaction(definition)
 
-    stop = assert_refused(site.daemon(), named)
+    daemon = site.running()
+
+    (found,) = daemon.status()["left_out"]
+    assert found["table"] == "public.bad"
+    assert named in found["problem"]
+    assert found["statement"]
+
+
+def test_only_table_without_a_usable_key_is_a_named_stop(site: CaptureSite) -> None:
+    site.sql("create table bad (v int)")
+
+    stop = assert_refused(site.daemon({"source": {"tables": ["public.bad"]}}), "primary key", "alter table")
 
     assert "public.bad" in stop["message"]
-    assert "keyless" in stop["hint"]
     assert site.query("select count(*) from pg_replication_slots where slot_name = %s", site.slot) == [(0,)]
 
 

@@ -106,7 +106,7 @@ CASES: Final[dict[str, Case]] = {
         ["drop table again", "create table again (id int primary key, m text)"],
         ["insert into again values (2, 'two')"],
         {"public.again": [_OLD, {"id": 2, "m": "two"}]},
-        {("public.again", "recreated")},
+        {("public.again", "replaced")},
     ),
     "enum label": Case(
         ["create type mood as enum ('bad')", "create table felt (id int primary key, m mood)"],

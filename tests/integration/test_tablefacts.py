@@ -85,13 +85,13 @@ TOLD: Final[dict[str, tuple[list[str], Found]]] = {
     "table renamed": (["alter table t rename to u"], {("u", "renamed")}),
     "names exchanged": (
         ["begin; alter table t rename to x; alter table old rename to t; alter table x rename to old; commit"],
-        {("t", "renamed"), ("old", "renamed")},
+        {("t", "replaced"), ("old", "replaced")},
     ),
     "schema changed": (["create schema other", "alter table t set schema other"], {("t", "left")}),
     "table dropped": (["drop table t"], {("t", "left")}),
     "table dropped and made again": (
         ["drop table t", "create table t (id int primary key)", "alter publication pub add table t"],
-        {("t", "recreated")},
+        {("t", "replaced")},
     ),
     "table taken out": (["alter publication pub drop table t"], {("t", "left")}),
     "table joined": (

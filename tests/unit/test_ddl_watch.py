@@ -57,6 +57,9 @@ class ScriptedCatalog:
     def names(self, oids: Sequence[int]) -> Mapping[int, str]:
         return {}
 
+    def taken(self, names: Sequence[str]) -> frozenset[str]:
+        return frozenset()
+
     def end_of_wal(self) -> Lsn:
         self.lsn += 10
         return Lsn(self.lsn)
@@ -317,11 +320,11 @@ def test_transaction_ids_are_widened_to_the_nearest(xid: int, near: int, wide: i
 
 def test_table_is_read_again_until_that_goes_on_for_sure_and_is_settled_then() -> None:
     rig = Rig(Ddl(policy="resnapshot"))
-    asked: list[tuple[str, int, int]] = []
+    asked: list[tuple[str, int, int, bool]] = []
     surely = False
 
-    def read_again(table: str, oid: int, lsn: int) -> bool:
-        asked.append((table, oid, lsn))
+    def read_again(facts: TableFacts, lsn: int, *, sweep: bool) -> bool:
+        asked.append((facts.table, facts.oid, lsn, sweep))
         return surely
 
     rig.watch.read_again = read_again
@@ -333,13 +336,13 @@ def test_table_is_read_again_until_that_goes_on_for_sure_and_is_settled_then() -
     surely = True
     rig.look()
 
-    assert asked == [("public.b", 98, finding.lsn)] * 2
+    assert asked == [("public.b", 98, finding.lsn, False)] * 2
     assert rig.observer.unsettled == []
 
 
 def test_what_no_reading_mends_stays_open() -> None:
     rig = Rig(Ddl(policy="resnapshot"))
-    rig.watch.read_again = lambda *_: True
+    rig.watch.read_again = lambda *_, **__: True
     del rig.catalog.tables["b"]
 
     rig.look()

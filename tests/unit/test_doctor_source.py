@@ -220,6 +220,26 @@ def test_publication_with_unfit_options_gets_the_statement(changes: dict[str, bo
     assert sql in finding.sql
 
 
+def test_publication_of_leaves_leaves_out_partitioned_tables_alone() -> None:
+    parted, plain = table("parted", kind="p"), table("plain")
+
+    (finding,) = bad(tables=(parted, plain), publication=publication(plain, via_root=False))
+
+    assert finding.level is Level.WARNING
+    assert "public.parted" in finding.message
+    assert "publish_via_partition_root = true" in finding.sql
+
+
+def test_table_that_the_role_may_not_publish_is_a_warning_while_others_are_captured() -> None:
+    late, there = table("late"), table("there")
+
+    (finding,) = bad(tables=(late, there), publication=publication(there, owned=False, owner="dba"))
+
+    assert finding.level is Level.WARNING
+    assert "lacks public.late" in finding.message
+    assert finding.sql == 'alter publication "cdc_shop" add table only "public"."late";'
+
+
 def test_publication_without_truncate_is_a_warning_only_when_truncate_should_stop() -> None:
     published = publication(table(), truncate=False)
 

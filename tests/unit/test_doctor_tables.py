@@ -26,7 +26,8 @@ def test_table_with_a_key_needs_nothing() -> None:
 def test_table_without_key_is_named_with_every_way_out() -> None:
     finding = one(keyless_table())
 
-    assert (finding.level, finding.table) == (Level.ERROR, "public.log")
+    assert (finding.level, finding.table) == (Level.WARNING, "public.log")
+    assert "is left out" in finding.message
     assert "add column cdc_id bigint generated always as identity primary key" in finding.sql
     assert '"!public.log"' in finding.command
     assert "source.keyless" in finding.command

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.replication.eligibility import REASONS, judge
+from cdc.model.leftout import REASONS
+from cdc.replication.eligibility import judge
 from cdc.replication.publication import PublicationFacts
 from tests.fixtures.sources import keyless_table, publication, table
 

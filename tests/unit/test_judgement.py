@@ -17,6 +17,7 @@ from cdc.model.state import State
 from cdc.progress.restore import Restored
 from cdc.publish.topic_rules import control_wants, data_want
 from cdc.replication.catalog import SourceIdentity
+from cdc.replication.eligibility import not_addable, without_key
 from cdc.replication.slot import SlotFacts
 from cdc.startup.judgement import LogFacts, StartFacts, judge
 from tests.fixtures.sources import SETTINGS, config, keyless_table, publication, table
@@ -129,7 +130,7 @@ def test_damage_that_a_repair_levels_is_named_with_its_command(facts: StartFacts
         (replace(FACTS, identity=replace(FACTS.identity, in_recovery=True)), "standby"),
         (replace(FACTS, identity=replace(FACTS.identity, server_version_num=140012)), "PostgreSQL 14 is too old"),
         (replace(FACTS, replication_error=SourceRefused("no pg_hba.conf entry", hint="edit it")), "pg_hba"),
-        (replace(FACTS, tables=(keyless_table(),)), "no usable key"),
+        (replace(FACTS, tables=(keyless_table(),), left_out=(without_key(keyless_table()),)), "no usable key"),
         (replace(FACTS, tables=()), "no table"),
         (replace(FIRST, settings={**SETTINGS, "max_replication_slots": "1"}), "all 1 replication slots are in use"),
         (replace(FIRST, slot=replace(SLOT, plugin="test_decoding")), "test_decoding"),
@@ -138,8 +139,7 @@ def test_damage_that_a_repair_levels_is_named_with_its_command(facts: StartFacts
         (replace(FIRST, slot=replace(SLOT, database="other")), "other"),
         (replace(FIRST, slot=replace(SLOT, invalidation="wal_removed")), "nothing was captured from it"),
         (replace(FIRST, publishing_refused={"": "role 'r' has no CREATE"}), "role 'r' has no CREATE"),
-        (replace(FIRST, publishing_refused={"public.orders": "not the owner"}), "not the owner"),
-        (replace(FIRST, unreadable={"public.orders": SourceRefused("may not read", hint="grant it")}), "may not read"),
+        (replace(FIRST, left_out=(not_addable(TABLE, "cdc_shop", "not the owner"),)), "not the owner"),
         (replace(FIRST, log=replace(log(), restored=FIRST.log.restored, filled=["shop.public.orders"])),  # type: ignore[union-attr]
          "'shop.__progress' holds no position, but topic 'shop.public.orders' has records"),
         (replace(FACTS, log=log(damage=ProgressDamaged("not readable", hint="restore it"))), "not readable"),
@@ -179,8 +179,19 @@ def test_lost_slot_is_a_gap_also_while_kafka_does_not_answer() -> None:
     assert verdict.state is State.GAP
 
 
-def test_table_that_a_snapshot_never_reads_needs_no_right() -> None:
-    assert judge(CONFIG, replace(FACTS, unreadable={})).runs
+def test_one_table_that_is_left_out_never_refuses_a_start() -> None:
+    other = keyless_table()
+
+    assert judge(CONFIG, replace(FACTS, tables=(TABLE, other), left_out=(without_key(other),))).runs
+
+
+def test_new_table_without_a_topic_is_left_out_alone() -> None:
+    by_hand = config(kafka="replication_factor = 3\ncreate_topics = false")
+    new = data_want("shop.public.new", CONFIG.kafka, row_bytes_max=1 << 24)
+    facts = replace(FACTS, log=log(wants=(*WANTS, new), topics={**TOPICS, new.spec.topic: None}))
+
+    assert judge(by_hand, facts).runs
+    assert judge(by_hand, replace(FACTS, log=without("shop.public.orders"))).stops
 
 
 def test_another_source_is_named_before_what_is_missing_in_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -121,12 +122,27 @@ def test_key_of_a_full_table_is_its_primary_key_and_not_every_column() -> None:
 
 
 @pytest.mark.parametrize("identity", [ReplicaIdentity.DEFAULT, ReplicaIdentity.NOTHING, ReplicaIdentity.FULL])
-def test_table_without_a_key_is_refused_with_what_to_do(identity: ReplicaIdentity) -> None:
-    with pytest.raises(SourceRefused, match=r"public\.orders has no usable key") as caught:
-        Planning().planner.plan(_relation(identity=identity, key=()), _AT)
+def test_table_without_a_key_is_passed_over_alone_with_what_to_do(identity: ReplicaIdentity) -> None:
+    planning = Planning()
+    left: list[str] = []
+    planning.planner.leave = left.append
 
-    assert '"!public.orders"' in caught.value.hint
-    assert caught.value.facts["table"] == "public.orders"
+    assert planning.planner.plan(_relation(identity=identity, key=()), _AT) is None
+    assert planning.planner.plan(_relation(identity=identity, key=()), _AT) is None
+
+    found = planning.planner.left_out["public.orders"]
+    assert found.reason == "no_key"
+    assert "add a primary key" in found.statement
+    assert left == ["public.orders"], "told once"
+    assert planning.topics == []
+
+
+def test_table_that_has_a_key_again_is_planned() -> None:
+    planning = Planning()
+    planning.planner.plan(_relation(key=()), _AT)
+
+    assert planning.planner.plan(_relation(), _AT) is not None
+    assert planning.planner.left_out == {}
 
 
 def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
@@ -149,21 +165,26 @@ def test_table_that_may_be_keyless_has_a_topic_that_is_not_compacted() -> None:
             (KeyColumn("id", "numeric", "decimal", -1),),
             r"key column 'id' .* written as integer of int4 now.* decimal of num",
         ),
-        (
-            (KeyColumn("id", "int4", "integer_string"),),
-            r"key column 'id' .* would be written as integer now",
-        ),
-        ((KeyColumn("region", "int4", "integer"),), r"the key of public\.orders is \(id\) now"),
+        ((KeyColumn("region", "int4", "integer"),), r"its key is \(id\) now, and its topic has rows under \(region\)"),
     ],
 )
-def test_rows_under_keys_that_looked_otherwise_are_not_left_behind(former: KeyForm, message: str) -> None:
+def test_table_whose_keys_look_otherwise_than_those_of_its_topic_is_passed_over(former: KeyForm, message: str) -> None:
     planning = Planning(recorded={"public.orders": TopicForm(former)})
 
-    if not message:
-        assert planning.planner.plan(_relation(), _AT) is not None
-        return
-    with pytest.raises(SourceRefused, match=message):
-        planning.planner.plan(_relation(), _AT)
+    planned = planning.planner.plan(_relation(), _AT)
+
+    assert (planned is None) == bool(message)
+    if message:
+        found = planning.planner.left_out["public.orders"]
+        assert found.reason == "key_changed"
+        assert re.search(message, found.problem)
+
+
+def test_option_that_writes_keys_otherwise_is_refused_for_all_tables() -> None:
+    former = (KeyColumn("id", "int4", "integer_string"),)
+
+    with pytest.raises(SourceRefused, match=r"key column 'id' .* would be written as integer now"):
+        Planning(recorded={"public.orders": TopicForm(former)}).planner.plan(_relation(), _AT)
 
 
 def test_topic_keeps_the_format_it_has() -> None:

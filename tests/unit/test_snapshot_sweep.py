@@ -111,3 +111,81 @@ def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
 
     assert (stopped.hold, stopped.sweep, stopped.told) == ("stopped", (3,), "snapshotting")
     assert after.notes().records[T].sweep == (3,)
+
+
+def _awaiting(*, at: int = 100) -> Merger:
+    """A merger with a snapshot of a table whose name another table had up to `at`."""
+    merger = Merger()
+    merger.begin(T, 2, Lsn(50), sweep_from=Lsn(at))
+    return merger
+
+
+def test_nothing_of_a_table_that_replaced_another_is_read_before_the_stream_has_passed_the_replacement() -> None:
+    """What the former table still brings would lie behind the marks, and its keys would stay in the topic."""
+    merger = _awaiting()
+
+    merger.mark(Lsn(99), lambda _: END)
+    assert merger.notes().records == {}
+    assert not merger.due(Lsn(99))
+    assert merger.begun() == {}
+    assert merger.waits(Lsn(99))
+
+    merger.due(Lsn(100))
+    assert merger.noting, "a commit follows"
+    merger.mark(Lsn(100), lambda _: END)
+    assert merger.begun() == {T: 1}
+    assert merger.notes().records[T].sweep == (7,)
+    assert merger.notes().records[T].sweep_from_lsn == 0
+
+
+def test_topic_that_has_no_record_is_not_swept() -> None:
+    merger = _awaiting()
+
+    merger.mark(Lsn(100), lambda _: {("t", 0): 0})
+
+    assert merger.begun() == {T: 1}
+    assert merger.notes().records[T].sweep == ()
+
+
+def test_replacement_that_is_awaited_is_still_awaited_after_a_restart() -> None:
+    merger = _awaiting()
+    merger.due(Lsn(100))
+    record = merger.notes().records[T]
+
+    again = Merger()
+    again.resume({T: record}, [])
+    assert again.begun() == {}
+    again.mark(Lsn(100), lambda _: END)
+
+    assert again.notes().records[T].sweep == (7,)
+    assert again.covers(T, 2, Lsn(100))
+    assert not again.covers(T, 2, Lsn(101)), "of a later replacement"
+    assert not again.covers(T, 3, Lsn(100)), "of another table"
+
+
+def test_snapshot_that_is_begun_again_before_it_swept_still_sweeps() -> None:
+    merger = _awaiting()
+
+    merger.begin(T, 2, Lsn(60))
+    merger.mark(Lsn(100), lambda _: END)
+
+    assert merger.notes().records[T].sweep == (7,)
+
+
+def test_table_that_is_gone_does_not_keep_others_from_being_read() -> None:
+    merger = Merger()
+    for name, oid in ((T, 1), ("public.u", 2)):
+        merger.begin(name, oid, Lsn(1))
+        merger.suspect(merger.begun(), [])
+        form = Form(Relation(oid, "public", name[-1], ReplicaIdentity.DEFAULT, ()))
+        merger.plan(name, form, [Leaf(oid, "public", name[-1], oid, 1, 8192)], Lsn(1))
+    spec = merger.next()
+    assert spec is not None
+    assert spec.table == T
+
+    merger.plan_again(merger.open(spec))
+    following = merger.next()
+
+    assert following is not None
+    assert following.table == "public.u"
+    assert merger.to_plan() == [T]
