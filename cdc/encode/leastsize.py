@@ -34,17 +34,22 @@ class LeastSize:
         self._parts = tuple(_part(encoding.encoding, avro=form == "avro") for encoding in encodings)
 
     def of(self, *rows: Lengths) -> int:
-        """Bytes that the values of these rows, all in one record, have at least."""
+        """Bytes of the largest record of a message with these rows, at least.
+
+        An update whose key changed makes one record of the old row and one of the new, so they are not added up.
+        """
+        return max((self._row(row) for row in rows), default=0)
+
+    def _row(self, row: Lengths) -> int:
         return sum(
             max(0, length // divisor - less)
-            for row in rows
             for length, (divisor, less) in zip(row, self._parts, strict=True)
             if length and divisor
         )
 
 
 def lengths(frame: bytes, count: int, *, updated: bool, deleted: bool) -> list[Lengths]:
-    """Of the rows that will stand in the record of a row message, which has `count` columns.
+    """Of the rows that will stand in the records of a row message, which has `count` columns.
 
     `updated`, `deleted`: whether the record of such a message has the old row.
 
