@@ -158,7 +158,7 @@ def test_configured_columns_that_cannot_be_the_key_are_refused(capture: CaptureS
 
     assert [(stop["state"], stop["exit_code"]) for stop in (not_shown, misspelt)] == [("MISCONFIGURED", 3)] * 2
     assert "updates and deletes show (id) only" in not_shown["message"]
-    assert "'public.tt', which is no captured table" in misspelt["message"]
+    assert "'public.tt', which is not a captured table" in misspelt["message"]
 
 
 def test_keyless_table_is_captured_when_asked_and_keeps_every_record(capture: CaptureSite) -> None:
