@@ -6,6 +6,7 @@ beside `cdc.app`.
 
 from __future__ import annotations
 
+import contextvars
 import os
 import socket
 import threading
@@ -60,7 +61,8 @@ class Outlet:
         self._every_s = every_s
         self._fails = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        context = contextvars.copy_context()  # the sink's name in every event
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
 
     def start(self) -> None:
         """Send the first one now, in a thread."""

@@ -25,6 +25,9 @@ REQUEST_S: Final = 3000.0
 """When the client itself gives up a request. Long, because that ends the whole process now and then: a request for a
 group's coordinator that times out while a broker restarts fails an assertion of librdkafka 2.16
 (https://github.com/confluentinc/librdkafka/issues/4605). We stop waiting after ASK_S, and leave the request behind."""
+
+AGAIN_S: Final = 5.0
+"""A question that has no answer by then is asked again: the first one may wait for a connection that is gone."""
 PATIENCE_S: Final = 20.0
 _AGAIN_S: Final = 0.2
 _NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND"})
@@ -51,7 +54,7 @@ class GroupAdmin:
             doing,
             lambda: self._client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_S
-            )[group].result(ASK_S),
+            )[group].result(AGAIN_S),
         )
         offsets = found.topic_partitions if found is not None else []
         for one in offsets:
@@ -86,7 +89,7 @@ class GroupAdmin:
         """Ids of those that are in a group now."""
         found = self._result(
             f"ask who is in group {group}",
-            lambda: self._client.describe_consumer_groups([group], request_timeout=REQUEST_S)[group].result(ASK_S),
+            lambda: self._client.describe_consumer_groups([group], request_timeout=REQUEST_S)[group].result(AGAIN_S),
         )
         return set() if found is None else {member.member_id for member in found.members}
 
