@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -172,6 +173,15 @@ def render_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> di
     return {**kept, **own}
 
 
+def render_end(code: int, words: str) -> str:
+    """How a JVM ended, from its exit code and the last line it printed, which is about its end only if it says so."""
+    if "OutOfMemoryError" in words:
+        return words
+    if code == -signal.SIGKILL:
+        return "it was killed by SIGKILL, as the kernel does when the machine has no memory left"
+    return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+
+
 @dataclass(slots=True)
 class RunFolder:
     """A private folder of one JVM. Its lock is held by us and by the JVM, so the last of both that dies frees it."""
@@ -259,12 +269,12 @@ class Jvm:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """How it ended, in its own words; empty while it runs. Waits a moment for one that is about to end."""
+        """How it ended; empty while it runs. Waits a moment for one that is about to end."""
         try:
-            self._process.wait(_DYING_S)
+            code = self._process.wait(_DYING_S)
         except subprocess.TimeoutExpired:
             return ""
-        return _last_words(self.folder.path.parent / "spark.out")
+        return render_end(code, _last_words(self.folder.path.parent / "spark.out"))
 
     def end(self) -> None:
         """Ask it to end, kill it when it does not, and remove its folder. It is gone on return; may be repeated."""

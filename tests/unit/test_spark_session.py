@@ -19,6 +19,7 @@ from sinks.warehouse.jvm import (
     COMPILER,
     RunFolder,
     render_command,
+    render_end,
     render_environment,
     render_java_options,
     render_properties,
@@ -208,6 +209,19 @@ def test_jvm_inherits_no_secret_that_it_does_not_need() -> None:
     found = render_environment(given, {"SPARK_HOME": "/spark"})
 
     assert set(found) == {"JAVA_HOME", "AWS_ACCESS_KEY_ID", "PATH", "SPARK_HOME"}
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (3, "Terminating due to java.lang.OutOfMemoryError: Java heap space", "OutOfMemoryError: Java heap space"),
+        (-9, "To adjust logging level use sc.setLogLevel(newLevel).", "killed by SIGKILL"),
+        (-15, "", "ended by signal 15"),
+        (1, "", "exit code 1"),
+    ],
+)
+def test_end_of_a_jvm_is_said_by_what_ended_it(code: int, words: str, said: str) -> None:
+    assert said in render_end(code, words)
 
 
 @pytest.mark.parametrize("memory", ["2", "2gb", "-1g", "0g", "2 g", ""])
