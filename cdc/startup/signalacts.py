@@ -6,7 +6,7 @@ reads is refused here, because a failed read would stop capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -146,25 +146,34 @@ def _wanted(signal: Signal, table: SourceTable, catalog: Catalog, *, avro: bool)
     return Wanted(text, keys)
 
 
-def steer(signal: Signal, merger: Merger) -> Outcome:
-    """Pause, resume or stop snapshots, of all tables or of some. Raises SignalError."""
-    outcome = Outcome()
+def steering(signal: Signal, known: Collection[str]) -> Act:
+    """Return what pauses, resumes or stops snapshots, of all tables or of some. Raises SignalError.
+
+    `known` are the tables with a snapshot. They are matched here: a thousand patterns take seconds, and capture waits
+    for the desk's lock.
+    """
+    signal.check(known)
+    names: dict[str, None] = {}
+    refused: dict[str, str] = {}
+    for pattern in signal.tables:
+        try:
+            found = signal.matching(pattern, known)
+        except SignalError as error:
+            refused[pattern] = str(error)
+            continue
+        names |= dict.fromkeys(found)
+        if not found:
+            refused[pattern] = "no table with a snapshot matches"
+    return lambda merger: _steer(signal, merger, list(names), Outcome(refused=refused))
+
+
+def _steer(signal: Signal, merger: Merger, names: Sequence[str], outcome: Outcome) -> Outcome:
     tables = {one.table: one for one in merger.progress()}
-    live = [name for name, one in tables.items() if one.state in _LIVE]
-    names = live
-    if signal.tables:
-        signal.check(tables)
-        names = []
-        for pattern in signal.tables:
-            try:
-                found = signal.matching(pattern, tables)
-            except SignalError as error:
-                outcome.refused[pattern] = str(error)
-                continue
-            names += found
-            if not found:
-                outcome.refused[pattern] = "no table with a snapshot matches"
-    for name in dict.fromkeys(names):
+    if not signal.tables:
+        names = [name for name, one in tables.items() if one.state in _LIVE]
+    for name in names:
+        if name not in tables:
+            continue  # it was dropped meanwhile
         now = tables[name]
         if now.state not in _LIVE:
             outcome.refused[name] = f"nothing is being read: it is {now.shown}"

@@ -22,7 +22,7 @@ from cdc.model.signals import SignalAnswer, SignalsRecord, bounded
 from cdc.progress.records import encode
 from cdc.progress.restore import LogRecord
 from cdc.replication.connect import connect
-from cdc.startup.signalacts import Act, Catalog, Outcome, SourceCatalog, start, steer
+from cdc.startup.signalacts import Act, Catalog, Outcome, SourceCatalog, start, steering
 from cdc.startup.signalrate import SignalRate
 from cdc.telemetry import log
 from snapshot.crew import Tables
@@ -114,7 +114,9 @@ class SignalHandler:
         if signal.action in {"log", ""}:
             return _nothing
         if signal.action != "start":
-            return lambda merger: steer(signal, merger)
+            with self._desk.merging() as merger:
+                names = frozenset(merger.states)
+            return steering(signal, names)
         with self._catalog() as catalog:
             try:
                 return start(signal, catalog, lambda: self._desk.boundary, avro=self._avro)
