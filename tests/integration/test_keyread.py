@@ -33,7 +33,7 @@ def other(database: Database) -> Iterator[psycopg.Connection]:
 
 def run(source: Connection, *statements: str) -> None:
     """Beside our session, whose search_path is empty."""
-    with psycopg.connect(source.info.dsn, autocommit=True) as session:
+    with psycopg.connect(source.info.dsn, password=source.info.password, autocommit=True) as session:
         for statement in statements:
             session.execute(statement.encode())
 
