@@ -90,7 +90,7 @@ class Pruner:
         partitioned: bool,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`oid` and `partitioned` are of the table; everything that commits below `durable()` is known to be in Kafka."""
+        """`oid`, `partitioned`: of the table. What commits below `durable()` is known to be in Kafka."""
         self._settings = settings
         self._oid = oid
         self._durable = durable
