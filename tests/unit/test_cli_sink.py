@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,7 @@ from cdc.errors import UsageError
 from sinks.warehouse import start
 
 if TYPE_CHECKING:
-    from contextlib import nullcontext
-from pathlib import Path
+    from pathlib import Path
 
     from cdc.config.settings import Config
 
