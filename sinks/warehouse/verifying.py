@@ -1,33 +1,37 @@
-"""`cdc verify`: whether each mirror holds what its topic folds to, at the cut the lake is at (DESIGN section 8).
+"""Compares each mirror of a lake with its topic, at the newest cut of the lake: `cdc verify` (DESIGN section 8).
 
-The topic is read once more from its beginning to the offsets of the manifest, parsed and folded by Spark in one pass,
-and joined with the mirror's pinned version. It shares with the driver the parser and `sinks.warehouse.changes.fill`;
-the merges, the files and the cuts it does not.
+Reads the topic from its beginning to the offsets of the manifest, computes the expected rows by a rule of its own
+(`sinks.warehouse.verifyrule`), and joins them with the mirror's pinned version. It shares the parser of records with
+the driver (`sinks.warehouse.batch`), and must not share how the driver folds, merges, writes or cuts.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
 
 from cdc.kafka.consumer import LogReader
 from cdc.patterns import matches
-from sinks.warehouse import batch, changes, layout
+from sinks.warehouse import batch, layout
 from sinks.warehouse.columns import LakeTable, form_of
 from sinks.warehouse.cutreader import read_schemas
+from sinks.warehouse.expected import expected_rows
 from sinks.warehouse.lake import frame_of
 from sinks.warehouse.location import Location
 from sinks.warehouse.manifest import Manifest
-from sinks.warehouse.span import Mark, Span, partition_of
 from sinks.warehouse.sparkfaults import sparked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _EXAMPLES_MAX: Final = 5
+_RAW: Final = ("topic", "partition", "offset", "key", "value")
 _KINDS: Final = ("missing", "extra", "stale", "different")
 
 
@@ -92,25 +96,37 @@ class _Comparing:
         with sparked(f"verify {table}"):
             have = frame_of(self._wanted.spark, self._wanted.location, mirror, state.version)
             newest = self._form(table, state.schema_id)
-            span = _whole_topic(newest.topic, self._manifest, self._reader)
-            if not span.ranges:
+            ranges = _ranges(newest.topic, self._manifest, self._reader)
+            if not ranges:
                 count = have.count()
                 return MirrorReport(table, compared=count, extra=count)
-            group = f"{self._wanted.name}.verify"
-            raw = batch.read_span(self._wanted.spark, self._wanted.kafka_options, span, group=group).persist()
+            raw = self._records(newest.topic, ranges).persist()
             try:
-                return self._folded(raw, newest, have)
+                return self._compared(raw, newest, have)
             finally:
                 raw.unpersist()
 
-    def _folded(self, raw: DataFrame, newest: LakeTable, have: DataFrame) -> MirrorReport:
+    def _records(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+        options = {
+            **self._wanted.kafka_options,
+            "kafka.isolation.level": "read_committed",
+            "kafka.group.id": f"{self._wanted.name}.verify",
+            "kafka.max.poll.records": "5000",
+            "kafka.max.partition.fetch.bytes": str(4 << 20),
+            "failOnDataLoss": "true",
+            "assign": json.dumps({topic: sorted(ranges)}),
+            "startingOffsets": json.dumps({topic: {str(at): begin for at, (begin, _) in ranges.items()}}),
+            "endingOffsets": json.dumps({topic: {str(at): end for at, (_, end) in ranges.items()}}),
+        }
+        return self._wanted.spark.read.format("kafka").options(**options).load().select(*_RAW)
+
+    def _compared(self, raw: DataFrame, newest: LakeTable, have: DataFrame) -> MirrorReport:
         found = batch.survey(raw).schemas.get(newest.topic, ())
         older = [self._form(newest.table, schema_id) for schema_id in found if schema_id != newest.schema_id]
         parsed = batch.parse(raw, [*older, newest]).persist()
         try:
-            filled = changes.fill(parsed, None, newest, batch.check(parsed, newest))
-            want = changes.collapse(filled, newest).where("not _deleted")
-            return _report(newest, _joined(newest, want, have))
+            with expected_rows(parsed, newest, batch.check(parsed, newest)) as want:
+                return _report(newest, _joined(newest, want, have))
         finally:
             parsed.unpersist()
 
@@ -118,33 +134,37 @@ class _Comparing:
         return form_of(self.schemas[(table, schema_id)], self._wanted.types)
 
 
-def _whole_topic(topic: str, manifest: Manifest, reader: LogReader) -> Span:
-    """From what is left of the beginning to where the manifest is. Not counted: compaction may have been there."""
-    known = {partition_of(text): account for text, account in manifest.accounts.items()}
-    accounts = {at: account for at, account in known.items() if at[0] == topic}
-    begins = {at: (low, 0) for at, (low, _) in reader.end_offsets([topic]).items() if at in accounts}
-    end = Mark(manifest.epoch, manifest.end_lsn, manifest.commit_lsn, 0, accounts, {}, 1)
-    return Span(Mark(0, 0, 0, 0, begins, {}, 0), end, 1)
+def _ranges(topic: str, manifest: Manifest, reader: LogReader) -> dict[int, tuple[int, int]]:
+    """Partition -> from the first offset that the topic still has to that of the manifest; none without records."""
+    accounts = {name.rpartition("-"): end for name, (end, _) in manifest.accounts.items()}
+    ends = {int(index): end for (name, _, index), end in accounts.items() if name == topic}
+    begins = {at: low for (_, at), (low, _) in reader.end_offsets([topic]).items()}
+    return {at: (begins.get(at, 0), end) for at, end in ends.items() if begins.get(at, 0) < end}
 
 
 def _joined(table: LakeTable, want: DataFrame, have: DataFrame) -> DataFrame:
     """One row a key: its columns, and which of `_KINDS` it is; null when both agree."""
     names = [column.name for column in table.columns]
     left = want.select(
-        *[_column(want, key).alias(f"k{index}") for index, key in enumerate(table.key)],
-        fn.struct(_column(want, "_epoch"), _column(want, "_commit_lsn"), _column(want, "_ordinal")).alias("lp"),
-        fn.struct(*[_column(want, name).alias(f"c{index}") for index, name in enumerate(names)]).alias("lc"),
+        "unsure",
+        *[fn.col("row")[key].alias(f"k{index}") for index, key in enumerate(table.key)],
+        fn.struct("_epoch", "_commit_lsn", "_ordinal").alias("lp"),
+        fn.struct(*[fn.col("row")[name].alias(f"c{index}") for index, name in enumerate(names)]).alias("lc"),
     )
     right = have.select(
         *[_column(have, key).alias(f"k{index}") for index, key in enumerate(table.key)],
         fn.struct(_column(have, "_epoch"), _column(have, "_commit_lsn"), _column(have, "_ordinal")).alias("rp"),
         fn.struct(*[_column(have, name).alias(f"c{index}") for index, name in enumerate(names)]).alias("rc"),
     )
+    agrees = [
+        fn.col("lc")[f"c{index}"].eqNullSafe(fn.col("rc")[f"c{index}"]) | fn.array_contains("unsure", name)
+        for index, name in enumerate(names)
+    ]
     kind = (
         fn.when(fn.col("rp").isNull(), "missing")
         .when(fn.col("lp").isNull(), "extra")
         .when(fn.col("lp") != fn.col("rp"), "stale")
-        .when(~fn.col("lc").eqNullSafe(fn.col("rc")), "different")
+        .when(reduce(or_, [~one for one in agrees]), "different")
     )
     keys = [f"k{index}" for index in range(len(table.key))]
     return left.join(right, keys, "full_outer").select(*keys, kind.alias("kind"))
