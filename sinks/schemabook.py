@@ -19,6 +19,7 @@ from cdc.model.names import schema_topic, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
 from cdc.progress.restore import TopicReader
+from sinks.topicform import check_values
 
 DEADLINE_S: Final = 30.0
 """For a schema that a row names: it is in the same Kafka transaction at the latest, so it is seen moments later."""
@@ -34,10 +35,10 @@ class SchemaSource(Protocol):
         """Read what is new."""
 
     def tables(self) -> dict[str, SchemaRecord]:
-        """Topic -> the newest schema of each table that is kept; those without a key are not."""
+        """Topic -> the newest schema of each table that is kept; those without a key are not. Raises SinkUnfit."""
 
     def find(self, topic: str, schema_id: str) -> SchemaRecord:
-        """The schema that a row of a topic names. Waits for it; raises SinkGap when it does not come."""
+        """The schema that a row of a topic names. Waits; raises SinkGap without it, SinkUnfit."""
 
 
 class SchemaBook:
@@ -64,11 +65,14 @@ class SchemaBook:
 
     def tables(self) -> dict[str, SchemaRecord]:
         """See `SchemaSource`."""
-        return {
+        found = {
             topic: record
             for topic, record in self._newest.items()
             if record.key and matches(record.table, self._patterns)
         }
+        for record in found.values():
+            check_values(record)
+        return found
 
     def captured(self) -> dict[str, bool]:
         """Every captured table: whether it has a key."""
@@ -89,6 +93,7 @@ class SchemaBook:
                     schema_id=schema_id,
                 )
             self._clock.wait(threading.Event(), _LOOK_AGAIN_S)
+        check_values(found)
         return found
 
     def _look(self, topic: str) -> None:

@@ -84,10 +84,12 @@ def _rows(
     from cdc.config.sinks import applied_of
     from cdc.errors import EXIT_FAILED, EXIT_OK
     from cdc.sinkclaim import claimed
+    from cdc.verify.source import refuse_compatibility
     from cdc.verify.stores import verify_store
     from cdc.verify.topics import verify_source
     from cdc.verify.waiting import await_kafka
 
+    refuse_compatibility(config)
     clock = SystemClock()
     of_source: list[TableFindings] = []
     of_sink: list[TableFindings] = []

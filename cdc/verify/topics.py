@@ -23,7 +23,7 @@ from cdc.verify.cut import CutFollower, CutIndex
 from cdc.verify.findings import TableFindings
 from cdc.verify.keyedrows import KeyedRows
 from cdc.verify.latest import Sample
-from cdc.verify.source import SourceRows
+from cdc.verify.source import SourceRows, refuse_compatibility
 from cdc.verify.sourcecheck import SourceCheck, SourceSides
 from cdc.verify.stores import Told
 from cdc.verify.topicforms import Forms
@@ -51,9 +51,10 @@ def verify_source(
 
     Raises:
         CutNotReached: the log stays behind the source.
-        UsageError: topics in Avro cannot be repaired by key.
+        UsageError: topics in Avro cannot be repaired by key, and with `encode.compatibility` not be compared.
         TailraceError: what Kafka, PostgreSQL and the schema registry say.
     """
+    refuse_compatibility(config)
     _refuse_repair(config, repair=repair)
     with (
         PatientReader(config.kafka, wait_s=wait_s, say=say) as reader,

@@ -14,6 +14,7 @@ from typing import Final
 
 from cdc.errors import SinkUnfit
 from cdc.model.progress import SchemaColumn, SchemaRecord
+from sinks.topicform import check_values
 
 PRECISION_MAX: Final = 38  # of decimals in Spark, Arrow and Delta
 MIRROR_COLUMNS: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
@@ -139,6 +140,7 @@ def form_of(record: SchemaRecord, types: Mapping[str, Mapping[str, str]]) -> Lak
             hint='capture the table under another `name` with encode.format = "json"',
             table=record.table,
         )
+    check_values(record)
     names = {column.name for column in record.columns}
     return lake_table(record, {name: kind for name, kind in types.get(record.table, {}).items() if name in names})
 

@@ -7,11 +7,13 @@ holds the positions of rows whose key changed without their large values.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from pyspark import cloudpickle
+from pyspark import RDD, cloudpickle
+from pyspark.serializers import UTF8Deserializer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import BinaryType
@@ -73,7 +75,7 @@ def _outcomes(changes: DataFrame, table: LakeTable, names: list[str]) -> DataFra
         .select(
             key.alias("key"),
             *_ID,
-            fn.struct("_epoch", "_commit_lsn", "_ordinal").alias("position"),
+            *("_epoch", "_commit_lsn", "_ordinal"),
             "_op",
             fn.array_compact(fn.array(*kept)).cast("array<int>").alias("kept"),
             fn.array_compact(fn.array(*empty)).cast("array<int>").alias("empty"),
@@ -81,8 +83,13 @@ def _outcomes(changes: DataFrame, table: LakeTable, names: list[str]) -> DataFra
         .repartition("key")
         .sortWithinPartitions("key", "_offset")
     )
-    found = records.rdd.mapPartitions(_applied(len(names)))
-    return changes.sparkSession.createDataFrame(found, _OUTCOME, verifySchema=False)
+    # As text: for other rows pyspark parses the schema once a row. `toJSON` of Python warns of its next release.
+    lines = records._jdf.toJSON().toJavaRDD()  # noqa: SLF001
+    text = UTF8Deserializer(use_unicode=True)  # type: ignore[no-untyped-call]
+    documents: RDD[str] = RDD(lines, changes.sparkSession.sparkContext, text)
+    found = documents.mapPartitions(_applied(len(names)))
+    texts = changes.sparkSession.createDataFrame(found, "text string", verifySchema=False)
+    return texts.select(fn.from_json("text", _OUTCOME).alias("found")).select("found.*")
 
 
 def _text(changes: DataFrame, name: str) -> Column:
@@ -92,15 +99,37 @@ def _text(changes: DataFrame, name: str) -> Column:
     return fn.hex(value) if binary else value.cast("string")
 
 
-def _applied(width: int) -> Callable[[Iterable[Any]], Iterator[tuple[Any, ...]]]:
+def _applied(width: int) -> Callable[[Iterable[str]], Iterator[tuple[str]]]:
     """Apply the rule to the records of one partition of Spark."""
     rule = verifyrule
 
-    def apply(rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        records = (rule.Record(row[0], row[1], row[2], tuple(row[3]), row[4], row[5], row[6]) for row in rows)
+    def apply(lines: Iterable[str]) -> Iterator[tuple[str]]:
+        read = (json.loads(line) for line in lines)
+        records = (
+            rule.Record(
+                one["key"],
+                one["_partition"],
+                one["_offset"],
+                (one["_epoch"], one["_commit_lsn"], one["_ordinal"]),
+                one["_op"],
+                one["kept"],
+                one["empty"],
+            )
+            for one in read
+        )
         for found in rule.outcomes(records, width):
-            cells = None if found.row is None else [tuple(cell) for cell in found.row]
-            yield found.partition, found.offset, found.position, found.left, cells
+            epoch, lsn, ordinal = found.position
+            position = {"epoch": epoch, "lsn": lsn, "ordinal": ordinal}
+            cells = None if found.row is None else [_document(cell) for cell in found.row]
+            document = {"_partition": found.partition, "_offset": found.offset, "left": found.left, "cells": cells}
+            yield (json.dumps(document | {"position": position}),)
+
+    def _document(cell: verifyrule.Cell) -> dict[str, object]:
+        found = cell._asdict()
+        if cell.moved_at is not None:
+            epoch, lsn, ordinal = cell.moved_at
+            found["moved_at"] = {"epoch": epoch, "lsn": lsn, "ordinal": ordinal}
+        return found
 
     return apply
 

@@ -110,6 +110,11 @@ def test_with_compatibility_every_value_that_debezium_has_is_taken(mode: str) ->
         ('debezium = {decimal = "string"}', 'encode.debezium needs encode.compatibility = "debezium"'),
         ('compatibility = "debezum"', "encode.compatibility"),
         (f'{COMPATIBLE}[sinks.lake]\nkind = "warehouse"\npath = "lake"', "writes values that sinks do not read"),
+        (
+            f'{COMPATIBLE}[sinks.hot]\nkind = "cache"\nurl = "redis://h"',
+            "writes values that sinks do not read: sinks.hot",
+        ),
+        (f'{COMPATIBLE}[sinks.find]\nkind = "search"\nurl = "http://h:9200"', "that sinks do not read: sinks.find"),
     ],
 )
 def test_what_does_not_go_with_compatibility_is_refused(text: str, message: str) -> None:
