@@ -110,7 +110,7 @@ class SinkViewer:
         group = sink_group(self._config.name, name)
         topics = book.tables()
         ends = self._reader.end_offsets(topics) if topics else {}
-        committed = {place: one.offset for place, one in self._groups.committed(group).items() if place in ends}
+        committed = {place: one.offset for place, one in self._groups.committed(group, ends).items()}
         at = {place: committed.get(place, low) for place, (low, _) in ends.items()}
         behind = {place: offset for place, offset in at.items() if offset < ends[place][1]}
         control = self._control(name)

@@ -88,9 +88,9 @@ def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[Place, tuple[
     admin, group = GroupAdmin(config.kafka), sink_group(config.name, sink)
     now_s = clock.wall_s()
     fresh: dict[Place, Committed] = {}
-    for place, one in admin.committed(group).items():
+    for place, one in admin.committed(group, bounds).items():
         mark = mark_of(one.metadata)
-        if mark is not None and place in bounds:
+        if mark is not None:
             low, high = bounds[place]
             fresh[place] = Committed(min(max(one.offset, low), high), metadata(mark.topic_id, now_s))
     admin.alter(group, fresh)
