@@ -69,6 +69,20 @@ class ReadPlaces:
             self._known |= new
 
 
+def has_read(config: Config, sink: str) -> bool:
+    """Whether the sink has read any partition, ever. Raises what `StateTopic` raises."""
+    state = StateTopic(config, sink)
+    try:
+        return has_positions(state.load())
+    finally:
+        state.close()
+
+
+def has_positions(entries: Mapping[bytes, bytes]) -> bool:
+    """The same, of what its state topic holds."""
+    return bool(_places(entries))
+
+
 def forget(config: Config, sink: str) -> None:
     """The sink begins anew, in an empty store: its offsets and what it has read. Nobody may be in its group."""
     state = StateTopic(config, sink)
