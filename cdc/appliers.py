@@ -25,12 +25,13 @@ from cdc.kafka.group import GroupConsumer
 from cdc.kafka.groupoffsets import GroupDealing
 from cdc.model.names import sink_group
 from cdc.reading import AtLsn, AtOffset, AtTime, Beginning, Now, Start
+from sinks.capturestart import waiting_for_capture
 from sinks.contract import Place, Target
 from sinks.control import Control
 from sinks.marks import Why
 from sinks.observer import RunnerObserver
 from sinks.parking import dead_letters
-from sinks.readplaces import ReadPlaces
+from sinks.readplaces import ReadPlaces, has_read
 from sinks.runner import SinkRunner
 from sinks.runnerparts import RunnerParts, Starts
 from sinks.schemabook import SchemaBook
@@ -86,7 +87,8 @@ def start_applied(
     with ExitStack() as closing:
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{group}.reader"))
         schemas = SchemaBook(reader, config.name, settings.tables, clock, lakes=view_lakes(config, settings.tables))
-        schemas.look()
+        with waiting_for_capture(reader, config.name, lambda: has_read(config, name)):
+            schemas.look()
         state = StateTopic(config, name)
         closing.callback(state.close)
         state_of_places = StateTopic(config, name)

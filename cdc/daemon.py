@@ -17,6 +17,7 @@ from cdc.clock import Clock
 from cdc.errors import (
     OUT_OF_FILES,
     BrokerError,
+    CaptureNotStarted,
     DecodeError,
     MachineExhausted,
     PoisonedStream,
@@ -184,6 +185,8 @@ def _reason(error: TailraceError) -> str:
     """What is waited for."""
     if isinstance(error, SlotHeld):
         return "slot"
+    if isinstance(error, CaptureNotStarted):
+        return "capture"
     if isinstance(error, BrokerError):
         return "broker"
     if isinstance(error, SpoolFailed):

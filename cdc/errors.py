@@ -18,6 +18,7 @@
     |  |- OutcomeUnknown          a transaction may or may not be committed: new producer, read back
     |  |- ProducerFenced          another producer has our transactional id: FENCED, or a timeout of ours
     |  |- BrokerRefused           credentials, ACLs, limits: MISCONFIGURED
+    |  |- CaptureNotStarted       a sink is there before its pipeline: wait
     |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
     |     `- TopicMissing         the broker does not know a topic or partition: retried for a while first
     |- RegistryError              the schema registry
@@ -215,6 +216,14 @@ class BrokerRefused(BrokerError):
     """Credentials, ACLs or limits of the broker forbid it."""
 
     state = "MISCONFIGURED"
+
+
+class CaptureNotStarted(BrokerError):
+    """A sink was started before capture of its pipeline ever ran: it waits, and begins by itself."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
 
 
 class TopicMismatch(BrokerError):

@@ -17,10 +17,12 @@ from cdc.lsn import Lsn
 from cdc.model.names import sink_group, sink_state_topic
 from cdc.model.sinkreport import UNKNOWN, Evidence, decode, evidence, is_report, needs_operator
 from cdc.model.state import State
+from sinks.capturestart import waiting_for_capture
 from sinks.claim import busy_with
 from sinks.contract import Place
 from sinks.control import PAUSE_KEY, holds, is_control
 from sinks.reach import SinkReach
+from sinks.readplaces import has_positions
 from sinks.schemabook import SchemaBook
 
 _TIMES: Final = 8  # partitions whose next record is read to tell its age
@@ -90,7 +92,7 @@ def reported(evidence: Evidence) -> dict[str, Any]:
 
 
 class SinkViewer:
-    """Looks at sinks. Close it. Raises BrokerUnreachable, BrokerRefused, TopicMismatch when capture never ran."""
+    """Looks at sinks. Close it. Raises BrokerUnreachable, BrokerRefused, CaptureNotStarted, TopicMismatch."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -106,11 +108,12 @@ class SinkViewer:
         """A sink that applies one key at a time."""
         lakes = view_lakes(self._config, settings.tables)
         book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock, lakes=lakes)
-        book.look()
+        with waiting_for_capture(self._reader, self._config.name, lambda: has_positions(self._control(name))):
+            book.look()
         group = sink_group(self._config.name, name)
         topics = book.tables()
         ends = self._reader.end_offsets(topics) if topics else {}
-        committed = {place: one.offset for place, one in self._groups.committed(group).items() if place in ends}
+        committed = {place: one.offset for place, one in self._groups.committed(group, ends).items()}
         at = {place: committed.get(place, low) for place, (low, _) in ends.items()}
         behind = {place: offset for place, offset in at.items() if offset < ends[place][1]}
         control = self._control(name)

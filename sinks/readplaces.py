@@ -69,6 +69,20 @@ class ReadPlaces:
             self._known |= new
 
 
+def has_read(config: Config, sink: str) -> bool:
+    """Whether the sink has read any partition, ever. Raises what `StateTopic` raises."""
+    state = StateTopic(config, sink)
+    try:
+        return has_positions(state.load())
+    finally:
+        state.close()
+
+
+def has_positions(entries: Mapping[bytes, bytes]) -> bool:
+    """The same, of what its state topic holds."""
+    return bool(_places(entries))
+
+
 def forget(config: Config, sink: str) -> None:
     """The sink begins anew, in an empty store: its offsets and what it has read. Nobody may be in its group."""
     state = StateTopic(config, sink)
@@ -88,9 +102,9 @@ def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[Place, tuple[
     admin, group = GroupAdmin(config.kafka), sink_group(config.name, sink)
     now_s = clock.wall_s()
     fresh: dict[Place, Committed] = {}
-    for place, one in admin.committed(group).items():
+    for place, one in admin.committed(group, bounds).items():
         mark = mark_of(one.metadata)
-        if mark is not None and place in bounds:
+        if mark is not None:
             low, high = bounds[place]
             fresh[place] = Committed(min(max(one.offset, low), high), metadata(mark.topic_id, now_s))
     admin.alter(group, fresh)

@@ -14,6 +14,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from cdc.clock import Clock, SystemClock
+
 EVENTS_MAX: Final = 16  # librdkafka repeats itself while it reconnects; the first few already say everything
 REPEAT_S: Final = 60.0  # a broker that is away is logged this often, not ten times a second
 REPEATS_MAX: Final = 256  # remembered log texts
@@ -26,6 +28,7 @@ REFUSING: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAI
 _THREAD: Final = re.compile(r"^\[thrd:[^]]*\]: ")
 _STATE: Final = re.compile(r"\(after \d+ms in state (\w+).*\)$")
 _OUTAGE: Final = frozenset({"FAIL", "REQTMOUT", "ERROR"})
+_DISTURBING: Final = frozenset({"FAIL", "REQTMOUT", "SESSTMOUT"})
 _UNCONNECTED: Final = frozenset(
     {"INIT", "DOWN", "TRY_CONNECT", "CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUTH_REQ"}
 )
@@ -62,9 +65,11 @@ class ClientEvents:
     Neither may raise: the exception would come out of whatever call is being served.
     """
 
-    __slots__ = ("_errors", "_failure", "lost")
+    __slots__ = ("_clock", "_disturbed_s", "_errors", "_failure", "lost")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._disturbed_s: float | None = None
         self._errors: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
         self._failure = ""
         self.lost: str | None = None
@@ -80,6 +85,8 @@ class ClientEvents:
         Facility FAIL is a broken connection, REQTMOUT requests without an answer. librdkafka suppresses a text that
         repeats within 30 s, so `lost` is never reset.
         """
+        if facility in _DISTURBING:
+            self._disturbed_s = self._clock.monotonic_s()
         if facility == "FAIL":
             self._failure = _THREAD.sub("", text)
         if self.lost is None and (facility == "REQTMOUT" or (facility == "FAIL" and _was_connected(text))):
@@ -88,6 +95,10 @@ class ClientEvents:
         # us the one is an incident, which the daemon logs once, and the other the first second of a new broker.
         passing = facility in _OUTAGE or (facility == "GETPID" and text.endswith("retrying"))
         LOG.log(min(level, logging.INFO) if passing else level, form, facility, client, text)
+
+    def disturbed_within(self, seconds: float) -> bool:
+        """Whether a connection or a request failed, or a group's session timed out, so recently."""
+        return self._disturbed_s is not None and self._clock.monotonic_s() - self._disturbed_s <= seconds
 
     def clear(self) -> None:
         """Forget the reasons: what was said while connecting is of no interest once connected."""

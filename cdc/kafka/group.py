@@ -30,6 +30,9 @@ FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not asked for yet; the runner 
 BATCH_RECORDS_MAX: Final = 2_000
 ASK_S: Final = 30.0  # for offsets while an assignment begins
 CLOSE_S: Final = 10.0
+DISTURBED_S: Final = 90.0
+"""So soon after a failed connection or a session that timed out, a refused instance id says nothing of a rival."""
+
 _SEEK_AGAIN_S: Final = 0.05
 _ASK_AGAIN_S: Final = 0.1
 _LATEST: Final = -1
@@ -98,7 +101,7 @@ class GroupConsumer:
         """
         self._clock = clock or SystemClock()
         self._membership = membership
-        self._events = ClientEvents()
+        self._events = ClientEvents(self._clock)
         self._servers = kafka.bootstrap
         self._group = group
         self._failure: TailraceError | None = None
@@ -325,8 +328,22 @@ class GroupConsumer:
         name = "" if kafka_error is None else kafka_error.name()
         # With an instance id the only fatal error of a consumer is that somebody else has it.
         if name in _SAME_INSTANCE or (self._instance and name in {"_FATAL", "_FENCED"}):
-            return ProducerFenced(
-                f"cannot {doing}: another process is a member of group {self._group} under our instance id",
-                hint="give each process an instance id of its own",
-            )
+            return refused_instance(doing, self._group, self._events)
         return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers, **about)
+
+
+def refused_instance(doing: str, group: str, events: ClientEvents) -> TailraceError:
+    """The error for a member that the group refuses under its own instance id.
+
+    The group has another member of this name: a rival, or this member as it was before an outage. Joining again
+    decides: with a rival, one of both is refused soon, while the broker answers.
+    """
+    if events.disturbed_within(DISTURBED_S):
+        return BrokerUnreachable(
+            f"cannot {doing}: group {group} has dropped this member while Kafka was away",
+            hint="no action is needed: the member joins again by itself",
+        )
+    return ProducerFenced(
+        f"cannot {doing}: another process is a member of group {group} under our instance id",
+        hint="give each process an instance id of its own",
+    )

@@ -155,6 +155,13 @@ def group_options(kafka: Kafka, *, group: str, instance: str, ahead_bytes: int) 
     return {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": "1000", **given}
 
 
+def offsets_options(kafka: Kafka, *, group: str) -> ClientOptions:
+    """Options of a client that reads and writes the offsets of a group and never joins it."""
+    given = consumer_options(kafka, client_id=f"{group}.offsets")
+    # With the protocol of Kafka 4 it would give a member's name, and the broker refuses one it does not know.
+    return {name: value for name, value in given.items() if not name.startswith("group.")} | {"group.id": group}
+
+
 def sender_options(kafka: Kafka, *, timeout_s: float, message_bytes_max: int = 4 << 20) -> ClientOptions:
     """Options of a producer of single records; what is not delivered after `timeout_s` never will be."""
     return {

@@ -14,7 +14,7 @@ from cdc.deadletters import BlockedNow
 from cdc.errors import CutNotReached, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
-from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.kafka.groupoffsets import GroupAdmin, GroupOffsets
 from cdc.model.names import schema_topic, sink_group, view_schema_topic
 from cdc.model.progress import SchemaRecord
 from cdc.patterns import matches
@@ -23,7 +23,7 @@ from cdc.verify.findings import TableFindings
 from cdc.verify.latest import Sample
 from cdc.verify.sinkcheck import Sides, check_topic
 from cdc.verify.waiting import WAIT_S, PatientReader, Say, silent
-from sinks.contract import Change, Content, Place, Target, Topic
+from sinks.contract import Change, Content, Target, Topic
 from sinks.readplaces import woken
 
 Told = Callable[[str, str, int], None]
@@ -53,18 +53,17 @@ def verify_store(
     settings = config.sinks[sink]
     assert isinstance(settings, Applied)
     refuse_other_formats(config)
-    with PatientReader(config.kafka, wait_s=wait_s, say=say) as reader, BlockedNow(config, sink) as blocked:
+    with (
+        PatientReader(config.kafka, wait_s=wait_s, say=say) as reader,
+        BlockedNow(config, sink) as blocked,
+        contextlib.closing(GroupOffsets(config.kafka, sink_group(config.name, sink))) as offsets,
+    ):
         topics = _topics(config, reader, [*settings.tables], patterns)
         if not topics:
             raise UsageError("no table of the sink fits", hint="--table takes patterns of schema.table")
         places = [(topic.topic, partition) for topic in topics for partition in range(topic.partition_count)]
         groups, group = GroupAdmin(config.kafka, client_id="tailrace-verify"), sink_group(config.name, sink)
-
-        def committed(wanted: Sequence[Place]) -> dict[Place, int]:
-            known = groups.committed(group)
-            return {place: known[place].offset for place in wanted if place in known}
-
-        if not committed(places):
+        if not offsets.committed(places):
             raise CutNotReached(
                 f"sink {sink!r} has not applied anything yet", hint="let it run first", command=f"cdc sink run {sink}"
             )
@@ -72,7 +71,7 @@ def verify_store(
         sides = Sides(
             reader=reader,
             target=target,
-            committed=committed,
+            committed=offsets.committed,
             blocked=blocked.of,
             content=_Contents(reader, config.name, target, view_lakes(config, settings.tables)).of,
             clock=clock,

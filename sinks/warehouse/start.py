@@ -20,9 +20,10 @@ from cdc.config.settings import Config, Warehouse
 from cdc.config.sinks import lake_of
 from cdc.errors import LakeUnready
 from cdc.kafka.consumer import LogReader
-from cdc.model.names import sink_group
+from cdc.model.names import cuts_topic, sink_group
 from cdc.publish.topic_rules import message_bytes_max
 from cdc.telemetry import log
+from sinks.capturestart import waiting_for_capture
 from sinks.warehouse import layout
 from sinks.warehouse.deltars import DeltaRs
 from sinks.warehouse.driver import LakeDriver, LakeParts
@@ -64,6 +65,9 @@ def start(
         check_owner(store.current(), config.name, location)
         views = views_of(settings)
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{config.name}.sink.{sink}.reader"))
+        if store.current() is None:
+            with waiting_for_capture(reader, config.name, lambda: False):
+                reader.partitions([cuts_topic(config.name)])
         record_bytes_max = message_bytes_max(config.capture.row_bytes_max)
         fence = Fence(config.kafka, sink_group(config.name, sink), clock, message_bytes_max=record_bytes_max)
         closing.callback(fence.close)

@@ -142,6 +142,7 @@ def test_first_start_of_a_new_pipeline_with_sinks_needs_no_operator(
             took_s.append(one.until_works())
             one.needed_nobody()
             assert one.ended() == []
+        progress("first start", number, took_s[-1])
 
     said("first starts", took_s)
 
@@ -160,6 +161,7 @@ def test_everything_works_again_after_every_restart_of_kafka(
             outage(stack.kafka, number, draw)
             took_s.append(one.until_works())
             one.needed_nobody()
+            progress("restart", number, took_s[-1])
         ended = one.ended()
 
     said("restarts of Kafka", took_s)
@@ -178,6 +180,12 @@ def outage(kafka: KafkaServer, number: int, draw: random.Random) -> None:
     end()
     time.sleep(away_s)
     kafka.start()
+
+
+def progress(what: str, number: int, took_s: float) -> None:
+    """One line for each, so that a run that is ended early has its numbers too."""
+    sys.stdout.write(f"{what} {number + 1}: working after {took_s:.1f} s, load {os.getloadavg()[0]:.0f}\n")
+    sys.stdout.flush()
 
 
 def said(what: str, took_s: Sequence[float]) -> None:

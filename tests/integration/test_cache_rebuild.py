@@ -58,7 +58,7 @@ def test_cache_that_is_stale_is_emptied_and_filled_anew(
     config, admin, head = load(path, {}), GroupAdmin(rig.kafka), f"{topic_prefix}:cache:public.t:"
 
     def level() -> bool:
-        committed = {place: one.offset for place, one in admin.committed(group).items()}
+        committed = {place: one.offset for place, one in admin.committed(group, rig.ends()).items()}
         return all(committed.get(place, 0) >= end for place, end in rig.ends().items())
 
     rig.fill(50)

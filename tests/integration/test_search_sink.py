@@ -104,7 +104,7 @@ def load_on(rig: SinkRig) -> Iterator[None]:
 
 
 def level(rig: SinkRig, group: str) -> bool:
-    committed = {place: one.offset for place, one in GroupAdmin(rig.kafka).committed(group).items()}
+    committed = {place: one.offset for place, one in GroupAdmin(rig.kafka).committed(group, rig.ends()).items()}
     return all(committed.get(place, 0) >= end for place, end in rig.ends().items())
 
 

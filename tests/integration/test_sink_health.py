@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cdc.client import Waiter
 from tests.fixtures.commands import cdc
+from tests.fixtures.sinkprocess import SinkProcess
 from tests.fixtures.supervised import Supervised, is_gone, supervised
 from tests.fixtures.waiting import holds_for, until
 
@@ -105,3 +107,26 @@ def test_sink_whose_tables_match_nothing_is_an_error_that_says_what_was_meant(
     assert found["state"] == "MISCONFIGURED"
     assert "did you mean public.customers?" in found["error"]["message"]
     assert shown_code == 3
+
+
+@pytest.mark.timeout(300)
+def test_sink_that_is_started_before_capture_waits_for_it_and_begins_by_itself(
+    capture: CaptureSite, make_valkey: MakeValkey
+) -> None:
+    sections: Sections = {
+        "sinks.fast": {"kind": "cache", "url": make_valkey().url},
+        "snapshot": {"mode": "initial"},
+    }
+    capture.sql("create table t (id int primary key)", "insert into t values (1)")
+    config = capture.write_config(sections)
+    log = config.with_name(f"{config.stem}-fast.log")
+    with SinkProcess(config, "fast") as sink, Waiter(config) as waiter:
+        until(lambda: "CaptureNotStarted" in log.read_text(), "it says what it waits for", within_s=60.0)
+        status = cdc("sink", "status", "fast", "-c", config)
+        assert sink.alive
+        daemon = capture.running(sections)
+        daemon.until_position(capture.sql("insert into t values (2)"))
+        waiter.wait("fast", str(capture.wal()), timeout_s=120)
+        assert sink.alive
+    assert f"capture of pipeline '{capture.name}' has not started yet" in status.err
+    assert status.code == 1

@@ -55,7 +55,7 @@ def level(site: CaptureSite, config: Config, target: MemoryTarget) -> None:
     groups, group = GroupAdmin(config.kafka), sink_group(config.name, SINK)
 
     def committed() -> bool:
-        found = groups.committed(group)
+        found = groups.committed(group, newest)
         return all(at in found and found[at].offset > offset for at, offset in newest.items())
 
     until(committed, "the sink has committed it")
@@ -181,7 +181,7 @@ def test_sink_that_slept_past_deletes_goes_on_once_it_is_repaired_and_not_before
         level(capture, config, target)
     groups, group = GroupAdmin(config.kafka), sink_group(config.name, SINK)
     old_s = int(SystemClock().wall_s()) - 30 * 86_400
-    committed = groups.committed(group)
+    committed = groups.committed(group, {(one.topic, one.partition) for one in stored(target, topic).values()})
     marks = {place: mark_of(one.metadata) for place, one in committed.items()}
     asleep = {
         place: Committed(one.offset, metadata(mark.topic_id, old_s))

@@ -11,6 +11,7 @@ import structlog
 from cdc.daemon import Daemon
 from cdc.errors import (
     BrokerUnreachable,
+    CaptureNotStarted,
     DecodeError,
     InvariantError,
     OutcomeUnknown,
@@ -219,3 +220,11 @@ def test_error_that_was_mended_is_gone_from_the_status() -> None:
     supervised.run()
 
     assert supervised.status.snapshot()["error"] is None
+
+
+def test_sink_waits_for_capture_that_has_not_started_for_as_long_as_that_lasts() -> None:
+    sink = Supervised(*[CaptureNotStarted("x")] * 99, None, run_s=1.0, what="sink")
+
+    assert sink.run() == 0
+    assert sink.states == [("WAITING", "capture")] * 99
+    assert sink.clock.now_s - 1000.0 > MISSING_S
