@@ -14,10 +14,10 @@ _SHOWN_MAX: Final = 5
 
 
 def known(view: View) -> dict[str, Any]:
-    """Tables that are left out: as the daemon says, else as a start would judge now."""
+    """Tables that are left out: as the daemon says, else as a start would judge now, unless it would stop."""
     if view.daemon is not None and "left_out" in view.daemon:
         return {"left_out_count": view.daemon["left_out_count"], "left_out": view.daemon["left_out"]}
-    if view.source is None:
+    if view.source is None or (view.verdict is not None and view.verdict.stops):
         return {"left_out_count": None, "left_out": None}
     found = view.source.left_out
     return {"left_out_count": len(found), "left_out": [one.document() for one in found[:LEFT_OUT_SHOWN]]}
@@ -35,5 +35,5 @@ def text(document: dict[str, Any]) -> Text | None:
     more = document["left_out_count"] - _SHOWN_MAX
     if more > 0:
         parts.append(f"and {more} more; see `cdc doctor`\n", "yellow")
-    parts.append("the other tables are captured; these join as soon as they can")
+    parts.append("the other tables are not affected; these join as soon as they can")
     return parts

@@ -80,7 +80,7 @@ def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
         "kafka": _kafka(config, view, moment),
         **_ddl_known(view),
         "columns_left_out": daemon.get("columns_left_out"),
-        "weak_topics": [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or [],
+        "weak_topics": _weak_topics(config, view),
         **leftouttext.known(view),
         "unreachable": dict(view.missing),
     }
@@ -366,6 +366,13 @@ def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
     more = len(found or []) - len(lines)
     lines += [f"and {more} more"] if more > 0 else []
     return Text("\n".join(map(output.plain, lines)), style="yellow") if lines else None
+
+
+def _weak_topics(config: Config, view: View) -> list[dict[str, Any]]:
+    """Weak settings of topics; few replicas only where the configuration does not accept them."""
+    found = [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or []
+    accepted = config.kafka.allow_unreplicated
+    return [one for one in found if not (accepted and one["setting"].endswith("replication factor"))]
 
 
 def _weak(document: dict[str, Any]) -> Text | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
+from cdc.errors import SourceRefused
 from cdc.model.leftout import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.publication import PublicationFacts, add_statement
@@ -83,6 +84,12 @@ def not_addable(table: SourceTable, publication: str, why: str) -> LeftOut:
     """A table that the server refused to add to the publication, for the reason it gave."""
     problem = f"publication {publication!r} does not have it, and it cannot be added: {why}"
     return LeftOut(table.table, table.oid, "not_published", problem, add_statement(publication, [table]), "a superuser")
+
+
+def not_readable(table: SourceTable, error: SourceRefused) -> LeftOut:
+    """A table without a key, which is copied before its changes are captured, and that the role may not read."""
+    by = f"the owner of the table{f' ({table.owner})' if table.owner else ''}, or a superuser"
+    return LeftOut(table.table, table.oid, "not_readable", error.message, error.command, by)
 
 
 def without_key(table: SourceTable) -> LeftOut:

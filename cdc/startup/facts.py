@@ -15,17 +15,19 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.consumer import LogReader
 from cdc.kafka.facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
-from cdc.model.names import progress_topic
+from cdc.model.leftout import LeftOut
+from cdc.model.names import data_topic, progress_topic
+from cdc.model.snapshot import SnapshotRecord
 from cdc.model.timeline import Switch
 from cdc.model.weaksetting import WeakSetting
 from cdc.progress.impatient import Impatient
-from cdc.progress.restore import Restored, TopicReader, recorded_position
+from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
 from cdc.publish.topic_rules import TopicKind, control_wants
 from cdc.publish.weak_topics import INTERNAL_TOPICS
 from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity, reading
 from cdc.replication.connect import Connection, connect, connect_replication
-from cdc.replication.eligibility import left_out_at_start
+from cdc.replication.eligibility import left_out_at_start, not_readable
 from cdc.replication.publication import missing, publication_facts
 from cdc.replication.slot import slot_facts
 from cdc.replication.table import SourceTable
@@ -33,6 +35,7 @@ from cdc.replication.timeline import timeline_history
 from cdc.startup.judgement import LogFacts, StartFacts, Verdict, judge
 from cdc.startup.source import outbox_table
 from cdc.startup.topics import data_wants, filled_topics
+from snapshot.reader import unreadable
 
 _NOTHING: Final = Restored(None, None, {}, Lsn(0), None)
 _ANSWER_S: Final = 5.0
@@ -95,6 +98,8 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
     out = {one.oid for one in left_out}
     captured = [table for table in tables if table.oid not in out]
     log, log_error = _answer_of(config, captured, reader, admin)
+    if log is not None:
+        left_out = (*left_out, *_not_readable(config, sql, captured, reader, log))
     return StartFacts(
         identity=identity,
         settings=catalog.wal_settings(sql),
@@ -199,3 +204,23 @@ def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> 
     if recorded is None or identity.in_recovery or identity.system_identifier != recorded.system_identifier:
         return ()
     return timeline_history(config.source.dsn, identity.timeline) if identity.timeline > recorded.timeline else ()
+
+
+def _not_readable(
+    config: Config, sql: Connection, tables: Sequence[SourceTable], reader: TopicReader, log: LogFacts
+) -> list[LeftOut]:
+    """Tables without a key that a start would copy first, and whose rows the role may not read."""
+    keyless = [table for table in tables if not table.key and config.snapshot.wants(table.table)]
+    refused = unreadable(sql, keyless)
+    if not refused:
+        return []
+    exists = log.topics.get(progress_topic(config.name)) is not None
+    records = recorded_snapshots(reader, config.name) if exists and log.damage is None else {}
+    wanted = [table for table in keyless if table.table in refused and not _copied(table, records.get(table.table))]
+    topics = {table.table: data_topic(config.name, table.namespace, table.name) for table in wanted}
+    filled = filled_topics(reader, [topic for topic in topics.values() if log.topics.get(topic) is not None])
+    return [not_readable(table, refused[table.table]) for table in wanted if topics[table.table] not in filled]
+
+
+def _copied(table: SourceTable, record: SnapshotRecord | None) -> bool:
+    return record is not None and record.relation == table.oid and record.state == "complete"

@@ -36,6 +36,7 @@ from cdc.startup.source import Source
 from cdc.startup.topics import Accounts
 from cdc.tables import TablePlanner
 from cdc.telemetry import log
+from snapshot.reader import unreadable
 
 _RETRY_S: Final = 15.0  # after the server refused to add a table
 _PACE: Final = 50  # looking takes a fiftieth of the time at most, however many tables there are
@@ -83,6 +84,7 @@ class Joins:
         self._outbox = 0 if source.outbox is None else source.outbox.oid
         self._captured = {table.oid: table.table for table in source.tables}
         self._refused = {one.oid for one in source.left_out}
+        self._unreadable = {one.oid: one for one in source.left_out if one.reason == "not_readable"}
         outbox = config.outbox.table if config.outbox is not None else ""
         self.outbox_left_out = [one for one in source.left_out if one.table == outbox]
         self._unfit: dict[str, tuple[SourceTable, bool]] = {}
@@ -108,8 +110,10 @@ class Joins:
         facts = publication_facts(connection, config.publication)
         if facts is None:
             return  # the watch reports it
-        judged = self._judge(tables, facts)
-        left_out = list(judged.left_out)
+        left_out = self._still_unreadable(connection, tables)
+        waiting = {one.oid for one in left_out}
+        judged = self._judge([table for table in tables if table.oid not in waiting], facts)
+        left_out += judged.left_out
         if judged.to_add and not self._must_start_over(judged.to_add):
             left_out += self._add(connection, judged.to_add)
             facts = publication_facts(connection, config.publication) or facts
@@ -156,6 +160,16 @@ class Joins:
         others = [table for table in tables if table.oid != self._outbox]
         config, keys = self._config, self._planner.topic_keys
         return judge(others, facts, name=config.publication, create=config.source.create, topic_keys=keys)
+
+    def _still_unreadable(self, connection: Connection, tables: Sequence[SourceTable]) -> list[LeftOut]:
+        """Tables without a key that wait for a right to be read. Capture starts over for one that has it now."""
+        waiting = [table for table in tables if table.oid in self._unreadable]
+        refused = unreadable(connection, waiting) if waiting else {}
+        if len(refused) < len(waiting) and not self.over.is_set():
+            readable = [table.table for table in waiting if table.table not in refused]
+            log.get().info("capture_starts_over", tables=readable[:20], reason="readable")
+            self.over.set()
+        return [self._unreadable[table.oid] for table in waiting]
 
     def _must_start_over(self, added: Sequence[SourceTable]) -> bool:
         """Whether one of them is copied before its changes are published, which a start does."""

@@ -164,6 +164,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         facts = gather(config, sql, reader, admin)
         refuse(judge(config, facts).error)  # before anything is made
         source = look_at_source(config, sql)
+        source.leave_out([one for one in facts.left_out if one.reason == "not_readable"])
         neighbours = _neighbours(config, source, reader, admin, clock, stop, closing)
         claim = claim_log(config, source, neighbours)  # 1 to 5
         restored, position, epoch = claim.restored, claim.position, claim.epoch

@@ -85,9 +85,9 @@ def test_rows_of_a_table_that_inherits_from_the_outbox_are_not_deleted(capture: 
         event(2).insert().replace("outbox.outbox", "outbox.heir"),
     )
     [(oid,)] = capture.query("select 'outbox.outbox'::regclass::oid::int8")
-    settings, durable = convert({"prune": "delete", "keep_s": 0}, Outbox), capture.wal()
+    settings = convert({"prune": "delete", "keep_s": 0}, Outbox)
     with closing(connect(Secret(capture.dsn))) as connection:
-        pruner = Pruner(settings, oid, lambda: durable, SystemClock(), threading.Event(), partitioned=False)
+        pruner = Pruner(settings, oid, capture.wal, SystemClock(), threading.Event(), partitioned=False)
 
         assert pruner.turn(connection).rows == 1
 

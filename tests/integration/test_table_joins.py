@@ -394,6 +394,34 @@ def test_new_table_that_the_role_may_not_read_is_captured_and_named_until_it_may
         )
 
 
+def test_table_without_a_key_that_may_not_be_read_is_left_out_until_it_may(capture: CaptureSite) -> None:
+    role = f"r_{capture.name}"
+    capture.sql(_MADE.format("first"), "create table events (v text)", "insert into events values ('before')")
+    capture.sql(f"create publication {capture.slot} for table first, events")
+    capture.sql(f"create role {role} login replication", f"grant select on first to {role}")
+    try:
+        dsn = psycopg.conninfo.make_conninfo(capture.dsn, user=role)
+        source = {"dsn": dsn, "publication": capture.slot, "keyless": ["public.events"]}
+        daemon = capture.running({**_QUICK, "source": source})
+        assert until_left_out(daemon, "public.events")["reason"] == "not_readable"
+        capture.sql("insert into first values (2, 'b')")
+        until_equal(capture, "first")
+
+        capture.sql(left_out(daemon)["public.events"]["statement"])
+        until(lambda: _rows(capture, "events") == 1, "its row is copied")
+        until(lambda: not left_out(daemon), "it is not named any more")
+        capture.sql("insert into events values ('after')")
+        until(lambda: _rows(capture, "events") == 2, "its changes are captured")
+        assert daemon.stop() == 0
+    finally:
+        capture.end()
+        capture.sql(
+            f"select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = '{capture.slot}'",
+            f"drop owned by {role} cascade",
+            f"drop role {role}",
+        )
+
+
 def test_new_table_without_a_topic_is_left_out_alone_until_somebody_creates_it(capture: CaptureSite) -> None:
     first(capture).stop()
     by_hand: Sections = {**_QUICK, "kafka": {"create_topics": False}}

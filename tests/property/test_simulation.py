@@ -75,7 +75,7 @@ _NOT_CALLED: Final = {
 
 # Contracts that are no edge: between two parts of one process, all of them real here, or of what is not simulated.
 _INSIDE: Final = {
-    "cdc.capture.ddl": {"Catalog", "DdlLog"},
+    "cdc.capture.ddl": {"Catalog", "DdlLog", "ReadAgain"},
     "cdc.contracts": {
         "Aside",
         "BatchObserver",
@@ -95,6 +95,9 @@ _INSIDE: Final = {
     },
     "cdc.startup.claim": {"Session"},
     "cdc.startup.outboxprune": {"PruneObserver"},
+    "cdc.startup.joins": {"JoinObserver"},
+    "cdc.startup.signalacts": {"Catalog"},
+    "cdc.startup.signals": {"Merging", "SignalObserver"},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +53,7 @@ def test_master_of_the_command_line_is_for_the_sink_that_is_run(
 
     monkeypatch.setattr(start, "start", note)
     monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(app, "heartbeats", lambda *_, **__: nullcontext())  # they go to Kafka
     with pytest.raises(UsageError, match="enough"):
         app.run_sink(config, "lake", Silent(), master=given)
 
