@@ -158,7 +158,11 @@ snapshots and where a value is read again. The options are Debezium's, with its 
   its snapshot, which counts them by the Julian calendar. A null for NaN and the infinities of `numeric` with
   `precise`, and for times that nanoseconds do not reach, is Debezium's own.
 - Format `flat` has the same values in the row alone. Avro is refused, because its types are chosen by the usual
-  forms. Sinks and `cdc verify` are refused: they do not read these forms.
+  forms.
+- Sinks and the lake do not read these forms. The configuration refuses them next to `compatibility`; a sink with
+  another configuration file stops with MISCONFIGURED, naming the column, when a table has such a value.
+- `cdc verify` asks PostgreSQL for every value, and PostgreSQL does not write these forms: `cdc verify --topics` is
+  refused. `cdc audit` checks the topics as they are. To compare rows, capture the tables under another `name` too.
 - It is part of `schema_id`. Another choice later is possible where it changes no key.
 
 ## Debezium's names
