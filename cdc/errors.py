@@ -18,6 +18,7 @@
     |  |- OutcomeUnknown          a transaction may or may not be committed: new producer, read back
     |  |- ProducerFenced          another producer has our transactional id: FENCED, or a timeout of ours
     |  |- BrokerRefused           credentials, ACLs, limits: MISCONFIGURED
+    |  |- MemberDropped           a consumer group refuses a member after an outage: join again
     |  |- CaptureNotStarted       a sink is there before its pipeline: wait
     |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
     |     `- TopicMissing         the broker does not know a topic or partition: retried for a while first
@@ -216,6 +217,14 @@ class BrokerRefused(BrokerError):
     """Credentials, ACLs or limits of the broker forbid it."""
 
     state = "MISCONFIGURED"
+
+
+class MemberDropped(BrokerError):
+    """A consumer group refuses a member after an outage; a new member takes its place."""
+
+    retry = "timed"
+    exit_code = EXIT_FAILED
+    state = "WAITING"
 
 
 class CaptureNotStarted(BrokerError):

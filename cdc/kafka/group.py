@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
-from cdc.errors import BrokerUnreachable, ProducerFenced, SinkGap, TailraceError, TopicMissing
+from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
 from cdc.kafka import facts, options
 from cdc.kafka.errors import TRUNCATED, T, attempt, construct, guarded, of, translate
 from cdc.kafka.events import ClientEvents
@@ -312,7 +312,7 @@ class GroupConsumer:
                 partition=partition,
             )
         raised = self._error(error, "read records", **({} if topic is None else {"topic": topic}))
-        if raised.retry != "timed":
+        if raised.retry != "timed" or isinstance(raised, MemberDropped):  # this client gets nothing more
             raise raised
 
     def _raise_failure(self) -> None:
@@ -339,7 +339,7 @@ def refused_instance(doing: str, group: str, events: ClientEvents) -> TailraceEr
     decides: with a rival, one of both is refused soon, while the broker answers.
     """
     if events.disturbed_within(DISTURBED_S):
-        return BrokerUnreachable(
+        return MemberDropped(
             f"cannot {doing}: group {group} has dropped this member while Kafka was away",
             hint="no action is needed: the member joins again by itself",
         )

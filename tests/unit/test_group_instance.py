@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from cdc.errors import BrokerUnreachable, ProducerFenced
+from cdc.errors import MemberDropped, ProducerFenced
 from cdc.kafka.events import ClientEvents
 from cdc.kafka.group import DISTURBED_S, refused_instance
 from tests.fixtures.manual_clock import ManualClock
@@ -24,8 +24,8 @@ def refused(facility: str, ago_s: float) -> type[Exception]:
 
 @pytest.mark.parametrize("facility", ["SESSTMOUT", "FAIL", "REQTMOUT"])
 def test_member_that_is_refused_after_an_outage_joins_again(facility: str) -> None:
-    assert refused(facility, 0.0) is BrokerUnreachable
-    assert refused(facility, DISTURBED_S) is BrokerUnreachable
+    assert refused(facility, 0.0) is MemberDropped
+    assert refused(facility, DISTURBED_S) is MemberDropped
 
 
 @pytest.mark.parametrize(("facility", "ago_s"), [("", 0.0), ("GETPID", 1.0), ("SESSTMOUT", DISTURBED_S + 1)])
