@@ -44,6 +44,7 @@ def test_lag_grows_while_postgresql_is_away_and_is_zero_again_behind_it(capture:
         capture.sql("insert into t values (1)")
         capture.settled(daemon)
         until(lambda: metric(page(daemon), "cdc_lag_seconds") == 0, "it is level")
+        until(lambda: metric(page(daemon), "cdc_slot_catalog_xmin_age_transactions") >= 0, "the slot was checked")
         calm = page(daemon)
 
     found = until(lambda: _behind(page(daemon), 6), "lag and age of the check grow", within_s=60)
