@@ -111,7 +111,9 @@ def test_schema_that_returns_to_an_earlier_form_has_its_earlier_id(capture: Capt
     assert schema_faults(log) == []
 
 
-def test_generated_and_dropped_columns_are_left_out(capture: CaptureSite) -> None:
+def test_dropped_columns_are_left_out_and_generated_ones_before_postgresql_18(
+    capture: CaptureSite,
+) -> None:
     capture.sql(
         "create table t (id int primary key, gone int, a int, twice int generated always as (a * 2) stored)",
         "alter table t drop column gone",
@@ -121,7 +123,9 @@ def test_generated_and_dropped_columns_are_left_out(capture: CaptureSite) -> Non
     capture.sql("insert into t (id, a) values (1, 21)")
     log = capture.settled(daemon)
 
-    assert log.events[0].after == {"id": 1, "a": 21}
+    [(version,)] = capture.query("select current_setting('server_version_num')::int4")
+    generated = {"twice": 42} if version >= 180000 else {}
+    assert log.events[0].after == {"id": 1, "a": 21} | generated
     assert len(log.schemas) == 1, "the catalog and the stream describe the table alike"
 
 

@@ -39,7 +39,7 @@ def _started(capture: CaptureSite, **snapshot: object) -> tuple[Daemon, Path]:
 
 def _json(*arguments: object) -> tuple[int, dict[str, Any]]:
     ran = cdc("snapshot", *arguments, "--json")
-    found: dict[str, Any] = json.loads(ran.out or ran.err)
+    found: dict[str, Any] = json.loads(ran.out or ran.err[ran.err.index("{") :])  # what it waits for may come before
     return ran.code, found
 
 

@@ -103,7 +103,7 @@ def test_table_without_a_key_is_left_out_alone_and_joins_when_it_gets_one(captur
 
     assert found["reason"] == "no_key"
     assert daemon.events("table_left_out")[0]["table"] == "public.keyless"
-    assert metric(daemon, 'cdc_left_out_tables{reason="no_key"}') == 1
+    assert metric(daemon, "cdc_left_out_tables", reason="no_key") == 1
     shown = cdc("status", "-c", capture.write_config()).out
     assert "public.keyless" in shown
     assert "alter table" in shown
