@@ -86,7 +86,8 @@ def test_md5_is_refused_by_name_where_scram_is_asked_for(capture: CaptureSite) -
 
 def verified(capture: CaptureSite, port: int, ca: Path) -> str:
     """The DSN by way of a front, with everything checked."""
-    return f"postgresql://postgres@127.0.0.1:{port}{urlsplit(capture.dsn).path}?sslmode=verify-full&sslrootcert={ca}"
+    password, path = urlsplit(capture.dsn).password, urlsplit(capture.dsn).path
+    return f"postgresql://postgres:{password}@127.0.0.1:{port}{path}?sslmode=verify-full&sslrootcert={ca}"
 
 
 def port_of(capture: CaptureSite) -> int:
