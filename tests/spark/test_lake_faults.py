@@ -344,16 +344,16 @@ def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin
     with pytest.raises(SinkGap, match=r"offsets \d+ to \d+ of .*public\.t-\d are gone") as gone:
         lake.driver().step()
     assert gone.value.facts["topic"] == topic
-    with pytest.raises(SinkGap):
-        resume(lake.driver())
+    with pytest.raises(SinkGap):  # again: nothing of the cut was begun
+        lake.driver().step()
 
     admin.delete_topics([topic])[topic].result()
     until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
     with pytest.raises(TailraceError, match=re.escape(topic)):
-        resume(lake.driver())
+        lake.driver().step()
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
     with pytest.raises(SinkStale, match="ends at offset 0"):
-        resume(lake.driver())
+        lake.driver().step()
     assert state_of(lake) == before
 
 
