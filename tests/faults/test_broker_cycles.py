@@ -155,7 +155,9 @@ def test_everything_works_again_after_every_restart_of_kafka(
     stack, draw = make_stack(), random.Random(SEED)
     took_s: list[float] = []
 
-    with running(stack, sections, tmp_path / "cycles", SINKS) as one, load(one.site.dsn):
+    # The short form leaves the lake out: on a busy machine its JVM alone takes minutes.
+    sinks = SINKS if CYCLES else SINKS[:2]
+    with running(stack, sections, tmp_path / "cycles", sinks) as one, load(one.site.dsn):
         one.until_works()
         for number in range(CYCLES or 3):
             outage(stack.kafka, number, draw)
