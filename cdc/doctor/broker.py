@@ -95,7 +95,7 @@ def _missing(
         )
         yield _finding(Level.ERROR, "replication_factor", text, command)
     else:
-        yield _ok("topics", f"{len(lacking)} topics do not exist yet; `cdc run` makes them")
+        yield _ok("topics", f"{len(lacking)} topics do not exist yet; `cdc run` creates them")
 
 
 def _existing(wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config) -> Iterator[Finding]:

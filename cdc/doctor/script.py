@@ -128,10 +128,10 @@ def _publication(config: Config, tables: Sequence[SourceTable], facts: SourceFac
             "end"
         )
         return f"-- What is published.\n{_do(body)}"
-    mend = unfit(facts.publication, tables)[1]
+    statement = unfit(facts.publication, tables)[1]
     generated = publishing(facts.publication, tables, facts.version_num)
     statements = [
-        *([mend] if mend else []),
+        *([statement] if statement else []),
         *to_add(facts.publication, name, tables),
         *([generated] if generated else []),
     ]

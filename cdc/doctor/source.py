@@ -97,16 +97,16 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
     name, publication = config.publication, facts.publication
     wanted = [table for table in facts.tables if not table.problem]
     statements = to_add(publication, name, wanted, facts.version_num) if wanted else []
-    problem, mend = unfit(publication, []) if publication is not None else ("", "")
+    problem, statement = unfit(publication, []) if publication is not None else ("", "")
     if problem:
-        return [error("publication", f"publication {name!r} {problem}", mend)]
+        return [error("publication", f"publication {name!r} {problem}", statement)]
     found = []
-    problem, mend = unfit(publication, wanted) if publication is not None else ("", "")
+    problem, statement = unfit(publication, wanted) if publication is not None else ("", "")
     if problem:
         apart = [table.table for table in wanted if table.partitioned]
         if len(apart) == len(wanted):
-            return [error("publication", f"publication {name!r} {problem}", mend)]
-        found.append(warning("publication", f"publication {name!r} {problem}: {_some(apart)} left out", mend))
+            return [error("publication", f"publication {name!r} {problem}", statement)]
+        found.append(warning("publication", f"publication {name!r} {problem}: {_some(apart)} left out", statement))
         wanted = [table for table in wanted if not table.partitioned]
     if statements:
         lacking = missing(publication, wanted)
@@ -118,9 +118,9 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
             text = f"publication {name!r} {what}, and {refused}{then}"
             found.append(level("publication", text, "\n".join(statements)))
         else:
-            what, mends = (what, "adds") if publication else ("does not exist yet", "makes")
+            what, verb = (what, "adds") if publication else ("does not exist yet", "creates")
             found.append(
-                ok("publication", f"publication {name!r} {what}; `cdc run` {mends} {'them' if publication else 'it'}")
+                ok("publication", f"publication {name!r} {what}; `cdc run` {verb} {'them' if publication else 'it'}")
             )
     elif publication is not None:
         found.append(ok("publication", f"publication {name!r} has all {len(wanted)} tables"))
@@ -140,7 +140,7 @@ def _check_new_slot(facts: SourceFacts, config: Config) -> list[Finding]:
     if not config.source.create:
         sql = creation(name, failover=config.source.failover)
         return [error("slot", f"slot {name!r} does not exist, and source.create is false", sql)]
-    found = [ok("slot", f"slot {name!r} does not exist yet; `cdc run` makes it")]
+    found = [ok("slot", f"slot {name!r} does not exist yet; `cdc run` creates it")]
     old = [blocker for blocker in facts.blockers if blocker.pid is None or blocker.age_s >= _BLOCKER_OLD_S]
     for blocker in old:
         text = f"an open write transaction holds up the new slot: {blocker.what}"

@@ -144,10 +144,10 @@ def _align(table: SourceTable, leaf: Leaf) -> str:
 def _generated(facts: SourceFacts, config: Config) -> Iterator[Finding]:
     """Generated columns that events lack. What `cdc run` will publish by itself is fine."""
     publication = facts.publication
-    mends = config.source.create and (publication is None or publication.owned)
+    may_alter = config.source.create and (publication is None or publication.owned)
     for one in left_out([table for table in facts.tables if not table.problem], publication, facts.version_num):
         names, table = ", ".join(one.columns), next(table for table in facts.tables if table.table == one.table)
-        if one.sql and mends:
+        if one.sql and may_alter:
             text = f"generated columns are not in its events yet: {names}; `cdc run` publishes them"
             yield _finding(Level.OK, "generated", table, text)
         else:

@@ -106,7 +106,7 @@ def _zoned_time(text: bytes) -> bytes:
     """A time of day with an offset, shifted to UTC. Raises DecodeError."""
     match = _timetz(text)
     if match is None:
-        raise DecodeError("timetz", 0, detail="is no time of day with an offset")
+        raise DecodeError("timetz", 0, detail="expected a time of day with an offset")
     clock, sign, hours, minutes, seconds = match.groups(b"0")
     offset = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000
     if not offset:

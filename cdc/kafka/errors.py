@@ -88,7 +88,7 @@ UNREACHABLE: Final = frozenset(
         "UNKNOWN_CONTROLLER_ID",
         "REBOOTSTRAP_REQUIRED",
         "TRANSACTION_COORDINATOR_FENCED",
-        # The broker was told by another one whose answer it could not read, or a response was cut off.
+        # A broker could not read the answer of another broker, or a response was cut off.
         "INVALID_MSG",
         "_BAD_MSG",
         "_UNDERFLOW",

@@ -1,7 +1,7 @@
 """Finds settings of existing topics that weaken what the log promises: durability, tombstones, erasure. Pure.
 
-A start goes on with them; the operator is told by log, status, doctor and metric. Settings that a start refuses are
-`cdc.publish.topics`.
+A start continues with them and reports them in log, status, doctor and metrics. `cdc.publish.topics` refuses the
+settings that a start cannot accept.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def keys_unknown(config: Config, tables: Sequence[SourceTable]) -> TailraceError
 def nothing_to_capture(
     tables: Sequence[SourceTable], left_out: Sequence[LeftOut], *, script: bool = False
 ) -> TailraceError | None:
-    """No table is left. With `script` there is no publication that a table could join."""
+    """Every selected table is left out. With `script` the publication does not exist, so no table can join it later."""
     if tables:
         return None
     if not left_out:
