@@ -28,7 +28,7 @@ from cdc.replication import catalog
 from cdc.replication.catalog import SourceIdentity, reading
 from cdc.replication.connect import Connection, connect, connect_replication
 from cdc.replication.eligibility import left_out_at_start, not_readable
-from cdc.replication.publication import missing, publication_facts
+from cdc.replication.publication import publication_facts
 from cdc.replication.slot import slot_facts
 from cdc.replication.table import SourceTable
 from cdc.replication.timeline import timeline_history
@@ -42,14 +42,8 @@ _ANSWER_S: Final = 5.0
 _ROWS: Final = frozenset({TopicKind.DATA, TopicKind.KEYLESS, TopicKind.EVENTS, TopicKind.REFUSED})
 
 _ROLE: Final = """
-select current_user::text, rolsuper, has_database_privilege(current_database(), 'create'),
-       (select pg_has_role(pubowner, 'usage') from pg_publication where pubname = %(publication)s),
-       (select pg_get_userbyid(pubowner)::text from pg_publication where pubname = %(publication)s)
+select current_user::text, rolsuper or has_database_privilege(current_database(), 'create')
 from pg_roles where rolname = current_user
-"""
-_FOREIGN: Final = """
-select c.oid::int8, pg_get_userbyid(c.relowner)::text from pg_class c
-where c.oid = any(%(oids)s::oid[]) and not pg_has_role(c.relowner, 'usage')
 """
 _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 
@@ -109,7 +103,7 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
         left_out=left_out,
         replication_error=None if slot.active_pid is not None else replication_error(config),
         publication=publication,
-        publishing_refused=_publishing_refused(config, sql, missing(publication, published)),
+        creating_refused=_creating_refused(sql) if publication is None else "",
         slot=slot,
         wal_end=Lsn(0) if identity.in_recovery else catalog.current_wal(sql),
         history=_history(config, identity, log),
@@ -178,25 +172,13 @@ def replication_error(config: Config) -> TailraceError | None:
     return None
 
 
-def _publishing_refused(config: Config, sql: Connection, lacking: Sequence[SourceTable]) -> dict[str, str]:
-    """Why the role may not create the publication, or extend it, under "", and per table why it may not be added."""
-    with reading("read rights on the publication"):
-        row = sql.execute(_ROLE, {"publication": config.publication}).fetchone()
-        foreign = sql.execute(_FOREIGN, {"oids": [table.oid for table in lacking]}).fetchall()
+def _creating_refused(sql: Connection) -> str:
+    """Why the role may not create a publication; empty when it may."""
+    with reading("read rights on the database"):
+        row = sql.execute(_ROLE).fetchone()
     assert row is not None
-    role, superuser, may_create, owned, owner = row
-    if superuser or not lacking:
-        return {}
-    found = {}
-    if owned is None and not may_create:
-        found[""] = f"role {role!r} has no CREATE on the database"
-    if owned is False:
-        found[""] = f"role {role!r} is not its owner ({owner!r})"
-    owners: dict[int, str] = dict(foreign)
-    for table in lacking:
-        if table.oid in owners:
-            found[table.table] = f"role {role!r} is not the owner of {table.table} ({owners[table.oid]!r})"
-    return found
+    role, may_create = row
+    return "" if may_create else f"role {role!r} has no CREATE on the database"
 
 
 def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> Sequence[Switch]:

@@ -25,11 +25,9 @@ from cdc.publish.weak_topics import weak_settings
 from cdc.replication.catalog import SourceIdentity
 from cdc.replication.publication import (
     PublicationFacts,
-    missing,
-    names_of,
+    create_statement,
     refuse_uncreated,
     refuse_unfit,
-    to_add,
 )
 from cdc.replication.slot import SlotFacts, held
 from cdc.replication.table import SourceTable
@@ -72,7 +70,7 @@ class StartFacts:
         outbox: the table of the outbox, if there is one.
         left_out: those of `tables`, and the outbox, that a start leaves out: see `cdc.replication.eligibility`.
         replication_error: why a replication connection was refused; None when it was not, or was not tried.
-        publishing_refused: why the role may not create the publication or add tables to it; empty when it may.
+        creating_refused: why the role may not create the publication; empty when it may, or it exists.
         history: of the server's timeline, as far as the log needs it.
         log: None when Kafka does not answer, for the reason `log_error`.
     """
@@ -85,7 +83,7 @@ class StartFacts:
     left_out: Sequence[LeftOut] = ()
     replication_error: TailraceError | None
     publication: PublicationFacts | None
-    publishing_refused: Mapping[str, str] = field(default_factory=dict)
+    creating_refused: str = ""
     slot: SlotFacts
     wal_end: Lsn
     history: Sequence[Switch] = ()
@@ -195,17 +193,12 @@ def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
         unfit = rules.error_of(lambda: refuse_unfit(found, wanted))
         if unfit is not None:
             return unfit
-    statements = to_add(found, name, wanted, version_num)
-    lacking = missing(found, wanted)
-    refused = facts.publishing_refused
-    why = [refused[key] for key in ("", *(table.table for table in lacking)) if key in refused]
-    if not statements or not why:
+    if found is not None or not facts.creating_refused:
         return None
-    what = f"lacks {names_of(lacking)}" if found is not None else "does not exist"
     return SourceRefused(
-        f"publication {name!r} {what}, and {why[0]}",
+        f"publication {name!r} does not exist, and {facts.creating_refused}",
         hint="run this as a superuser, or as its owner who owns the tables too",
-        command=statements[0],
+        command=create_statement(name, wanted, version_num),
         publication=name,
     )
 

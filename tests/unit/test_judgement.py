@@ -138,7 +138,7 @@ def test_damage_that_a_repair_levels_is_named_with_its_command(facts: StartFacts
         (replace(FACTS, log=log(brokers=replace(BROKERS, configs={"transaction.max.timeout.ms": "9000"}))), "is 9000"),
         (replace(FIRST, slot=replace(SLOT, database="other")), "other"),
         (replace(FIRST, slot=replace(SLOT, invalidation="wal_removed")), "nothing was captured from it"),
-        (replace(FIRST, publishing_refused={"": "role 'r' has no CREATE"}), "role 'r' has no CREATE"),
+        (replace(FIRST, creating_refused="role 'r' has no CREATE"), "role 'r' has no CREATE"),
         (replace(FIRST, left_out=(not_addable(TABLE, "cdc_shop", "not the owner"),)), "not the owner"),
         (replace(FIRST, log=replace(log(), restored=FIRST.log.restored, filled=["shop.public.orders"])),  # type: ignore[union-attr]
          "'shop.__progress' holds no position, but topic 'shop.public.orders' has records"),
@@ -200,7 +200,7 @@ def test_another_source_is_named_before_what_is_missing_in_it() -> None:
         identity=replace(FACTS.identity, system_identifier="8"),
         slot=NO_SLOT,
         publication=None,
-        publishing_refused={"": "no CREATE"},
+        creating_refused="no CREATE",
     )
 
     assert judge(CONFIG, elsewhere).state is State.DIVERGED
