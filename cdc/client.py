@@ -22,13 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from cdc.app import sink_sight
 from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkBehind
-from cdc.reach import Sight, Wanted, is_at, wanted_key, wanted_lsn
-from cdc.web.wait import GRACE_S, Check, shared
+from cdc.run.app import sink_sight
+from cdc.web.wait_endpoint import GRACE_S, Check, shared
+from sinks.operate.lsn_wait import Sight, Wanted, is_at, wanted_key, wanted_lsn
 
 TIMEOUT_S: Final = 10.0
 

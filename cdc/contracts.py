@@ -1,6 +1,6 @@
 """The seams of the service: what the pipeline needs of PostgreSQL and of Kafka, and nothing more.
 
-`cdc.app` is the only place that knows which class stands behind a contract.
+`cdc.run.app` is the only place that knows which class stands behind a contract.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
-from cdc.model.progress import AvroIds, AvroSchemas, SchemaRecord
+from cdc.model.progress_record import AvroIds, AvroSchemas, SchemaRecord
 from cdc.model.relation import Relation
-from cdc.model.snapshot import NO_NOTES, Notes
-from cdc.model.tablefacts import DdlFinding
+from cdc.model.snapshot_record import NO_NOTES, Notes
+from cdc.model.table_facts import DdlFinding
 
 
 class ReplicationStream(Protocol):

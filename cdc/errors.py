@@ -244,7 +244,7 @@ class TopicMismatch(BrokerError):
 class TopicMissing(TopicMismatch):
     """The broker does not know a topic or partition.
 
-    That passes when the topic is new or the broker has just started, so `cdc.patience` retries it before it ends
+    That passes when the topic is new or the broker has just started, so `cdc.run.patience` retries it before it ends
     anything.
     """
 

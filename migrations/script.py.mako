@@ -15,7 +15,7 @@ from outbox.migrate import settings_of
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 phase = "pre"
-drops = ()  # fields of outbox.names.Names: tables whose rows are lost on the way down
+drops = ()  # fields of outbox.table_names.Names: tables whose rows are lost on the way down
 
 
 def upgrade() -> None:

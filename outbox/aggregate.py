@@ -1,4 +1,4 @@
-"""Aggregates whose state is the fold of their events: load, decide, append. Over `outbox.store`.
+"""Aggregates whose state is the fold of their events: load, decide, append. Over `outbox.event_store`.
 
 A command is validated before anything comes of it: its shape by a JSON Schema, then against the state by a function
 that returns events or raises CommandRefused. Two commands at the same moment cannot both be right: the second one meets
@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from outbox.errors import CommandRefused, ConcurrencyConflict, EventMissing
 from outbox.event import Event, json_text
-from outbox.store import EventStore, Snapshot, StoreCursor
+from outbox.event_store import EventStore, Snapshot, StoreCursor
 from outbox.upcast import Upcasters
 
 S = TypeVar("S")
@@ -196,7 +196,7 @@ class Aggregate(Generic[S]):
 def _validation(name: str, schema: Mapping[str, Any] | None) -> Callable[[Any], None]:
     if schema is None:
         return lambda _: None
-    from outbox.jsonschema import Validator, strict
+    from outbox.json_schema import Validator, strict
 
     validator = Validator(strict(dict(schema)), f"the schema of command {name}")
 

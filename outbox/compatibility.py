@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
-from outbox.jsonschema import Schema, Validator, strict
+from outbox.json_schema import Schema, Validator, strict
 
 Mode = Literal["backward", "forward", "full"]
 

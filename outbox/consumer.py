@@ -11,7 +11,7 @@ A step is:
 5. settle the letters that somebody asked for, of our partitions, in their order.
 
 Killed between any two lines it does again what is not committed, and the inbox knows what is. The log is a
-`outbox.delivery.Source`; `outbox.kafkasource` is Kafka.
+`outbox.delivery.Source`; `outbox.kafka_source` is Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, Protocol
 
 import tenacity
 
-from outbox.deadletters import BEHIND, DeadLetters, Letter, Rows
+from outbox.dead_letters import BEHIND, DeadLetters, Letter, Rows
 from outbox.delivery import Delivery, Place, Source
 from outbox.errors import ConsumerStopped, ContractBroken, EventMissing, EventRejected, PayloadInvalid
 from outbox.inbox import Inbox

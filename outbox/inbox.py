@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from outbox.names import Names
+from outbox.table_names import Names
 
 
 class ReadingCursor(Protocol):

@@ -29,10 +29,10 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from outbox import partitions
+from outbox import table_partitions
 from outbox.errors import MigrationRefused
-from outbox.names import quoted
 from outbox.revisions import VERSION_TABLE, Phase, Revision, Settings, above, config_of, due, revisions, script
+from outbox.table_names import quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -119,7 +119,7 @@ class Migrator:
 
     def check(self) -> list[str]:
         """In what the migrated schema differs from the models; empty: in nothing. Raises as `state`."""
-        from outbox.migratecheck import differences
+        from outbox.migrate_check import differences
 
         with self._session() as connection:
             state = self._state(connection)
@@ -145,7 +145,7 @@ class Migrator:
                 raise MigrationRefused(
                     f"{names.schema}.{names.outbox} is not there, or partitioned already", hint="cdc migrate status"
                 )
-            days = partitions.days_ahead(self._now().astimezone(UTC).date())
+            days = table_partitions.days_ahead(self._now().astimezone(UTC).date())
             self._patiently(connection, partial(prepare, connection, names, days))
             return self._patiently(connection, partial(swap, connection, names))
 
@@ -292,8 +292,8 @@ class Migrator:
 
     def _make_partitions(self, connection: Connection) -> None:
         names = self._settings.names
-        for day in partitions.days_ahead(self._now().astimezone(UTC).date()):
-            statement = partitions.create_day(names.schema, names.outbox, day)
+        for day in table_partitions.days_ahead(self._now().astimezone(UTC).date()):
+            statement = table_partitions.create_day(names.schema, names.outbox, day)
             self._patiently(connection, partial(_execute, connection, statement))
 
     def _publish(self, connection: Connection) -> None:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.types import BigInteger, UserDefinedType
 
-from outbox.names import Names
+from outbox.table_names import Names
 
 CLOCK: Final = text("clock_timestamp()")
 

@@ -21,14 +21,14 @@ import psycopg
 from psycopg import sql
 
 from cdc.clock import Clock
-from cdc.config.outbox import Outbox
+from cdc.config.outbox_settings import Outbox
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
-from cdc.replication.catalog import current_wal
+from cdc.replication.catalog_queries import current_wal
 from cdc.replication.connect import Connection, deadline
-from cdc.replication.sqlstate import translate
-from outbox import partitions
-from outbox.rowform import column_of
+from cdc.replication.error_mapping import translate
+from outbox import table_partitions
+from outbox.row_form import column_of
 
 _LOCK: Final = 0x7461696C6F757462  # "tailoutb": with the table's oid, of whoever prunes it
 _LOCK_TIMEOUT: Final = "200ms"  # of DDL, behind which every writer would queue
@@ -206,7 +206,7 @@ class Pruner:
                 command='[outbox] prune = "delete"',
                 table=self._settings.table,
             )
-        daily = [name for _, name, _ in parts if partitions.day_of(self._name, name) is not None]
+        daily = [name for _, name, _ in parts if table_partitions.day_of(self._name, name) is not None]
         if daily:
             self._make_ahead(connection, {name for _, name, _ in parts})
         for namespace, name, bound in parts:
@@ -216,9 +216,9 @@ class Pruner:
         return self._drop_detached(connection)
 
     def _make_ahead(self, connection: Connection, there: set[str]) -> None:
-        for day in partitions.days_ahead(self._now().date(), self._settings.partitions_ahead):
-            if partitions.partition_name(self._name, day) not in there:
-                connection.execute(partitions.create_day(self._namespace, self._name, day).encode())
+        for day in table_partitions.days_ahead(self._now().date(), self._settings.partitions_ahead):
+            if table_partitions.partition_name(self._name, day) not in there:
+                connection.execute(table_partitions.create_day(self._namespace, self._name, day).encode())
 
     def _is_old(self, connection: Connection, bound: str) -> bool:
         row = connection.execute(

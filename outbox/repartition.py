@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import text
 
 from outbox.errors import MigrationRefused
-from outbox.names import Names, quoted
-from outbox.partitions import create_day, create_default
+from outbox.table_names import Names, quoted
+from outbox.table_partitions import create_day, create_default
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

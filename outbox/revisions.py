@@ -15,9 +15,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from outbox import partitions
+from outbox import table_partitions
 from outbox.errors import MigrationRefused
-from outbox.names import Names, quoted
+from outbox.table_names import Names, quoted
 
 if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext
@@ -104,8 +104,8 @@ def script(settings: Settings, *, since: str = "base", phase: Phase | None = Non
         config = config_of(settings, out)
         command.upgrade(config, f"{since}:{wanted[-1].id}" if since != "base" else wanted[-1].id, sql=True)
     if settings.partitioned:
-        for day in partitions.days_ahead(datetime.now(UTC).date()):
-            out.write(f"{partitions.create_day(settings.names.schema, settings.names.outbox, day)};\n")
+        for day in table_partitions.days_ahead(datetime.now(UTC).date()):
+            out.write(f"{table_partitions.create_day(settings.names.schema, settings.names.outbox, day)};\n")
     if settings.publication:
         tables = ", ".join(map(settings.names.qualified, (settings.names.outbox, settings.names.heartbeat)))
         out.write(f"\nalter publication {quoted(settings.publication)} add table {tables};\n")

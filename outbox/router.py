@@ -3,7 +3,7 @@
 It is a stage of capture (`cdc.contracts.Stage`): its records go into the same Kafka transaction as everything else, so
 events are exactly once, and in the order in which their transactions committed. A record has
 
-    topic    of the aggregate's type (`outbox.eventtopics`)
+    topic    of the aggregate's type (`outbox.event_topics`)
     key      the ordering key, or the aggregate's id
     value    the payload as it was written
     headers  id, type, version, content-type; then the event's own, of which none can take one of those names
@@ -24,16 +24,16 @@ from typing import Final
 
 from murmurhash2 import murmurhash2
 
-from cdc.config.outbox import Outbox
-from cdc.encode.partition import SEED
+from cdc.config.outbox_settings import Outbox
+from cdc.encode.partitioner import SEED
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer
 from cdc.model.relation import Relation
-from outbox.copied import CopiedOutbox
+from outbox.copied_rows import CopiedOutbox
 from outbox.errors import MessageInvalid
 from outbox.event import Event, read_message
-from outbox.eventtopics import EventTopics
-from outbox.routedrows import NO_KEY, Refused, RoutedRows
-from outbox.rowform import row_form
+from outbox.event_topics import EventTopics
+from outbox.routed_rows import NO_KEY, Refused, RoutedRows
+from outbox.row_form import row_form
 
 REASON: Final = "refused-reason"
 REASONS: Final = {

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, UOWTransaction, registry
 
 from outbox.event import Event
 from outbox.models import Tables, tables
-from outbox.names import Names
+from outbox.table_names import Names
 from outbox.writer import Writer
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol
 from outbox import trace
 from outbox.errors import OutboxError
 from outbox.event import EVENT_BYTES_MAX, MESSAGE_PREFIX, Event, check_size, to_message
-from outbox.names import Names
+from outbox.table_names import Names
 
 Paramstyle = Literal["format", "qmark", "numeric"]
 
@@ -45,7 +45,7 @@ class Cursor(Protocol):
 
 
 class Contracts(Protocol):
-    """Who checks payloads: `outbox.contracts.Contracts`."""
+    """Who checks payloads: `outbox.event_contracts.Contracts`."""
 
     def check(self, event: Event) -> None:
         """Raise ContractBroken or ContractUnknown."""

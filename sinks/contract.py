@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from cdc.model.progress import SchemaRecord
+    from cdc.model.progress_record import SchemaRecord
     from cdc.progress.restore import LogRecord
 
 Place: TypeAlias = tuple[str, int]

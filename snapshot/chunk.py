@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cdc.model.relation import Relation
-from cdc.model.snapshot import Blocks
+from cdc.model.snapshot_record import Blocks
 from snapshot.condition import Condition
 
 
@@ -80,7 +80,7 @@ class Chunk:
     """One attempt at a spec, from its registration until its rows have joined or it is given up.
 
     Attributes:
-        rows: when they are there; `snapshot.lines.Lines`.
+        rows: when they are there; `snapshot.chunk_lines.Lines`.
         joined: how many of them were looked at: joined, or dropped for good.
         row_count: those that joined.
         size: bytes of `rows`.

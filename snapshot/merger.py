@@ -17,16 +17,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from cdc.lsn import Lsn
-from cdc.model.signals import SignalsRecord
-from cdc.model.snapshot import Notes, OwedKey, SnapshotRecord
+from cdc.model.signal_record import SignalsRecord
+from cdc.model.snapshot_record import Notes, OwedKey, SnapshotRecord
 from cdc.model.visibility import Snapshot
 from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec, added, halved, missing
 from snapshot.condition import Condition
-from snapshot.place import Place
-from snapshot.progress import TableProgress, table_progress
+from snapshot.log_contract import Place
+from snapshot.snapshot_progress import TableProgress, table_progress
 from snapshot.sweep import Bounds, Sweep
-from snapshot.sweeps import Sweeps
-from snapshot.tablestate import LeafState, State, TableState, Wanted, condition_of
+from snapshot.sweep_set import Sweeps
+from snapshot.table_state import LeafState, State, TableState, Wanted, condition_of
 from snapshot.window import Touch, Verdict, Window
 
 OWED_MAX: Final = 1000  # of a table; they are in its record, which is written anew whenever they change

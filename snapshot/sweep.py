@@ -5,7 +5,8 @@ before the new epoch are looked for in the table once more, and those that it do
 
 The way of a sweep: idle -> following, when the table is read: from now on every key that is streamed is noted ->
 bounded, when it is known up to which offsets the log has what was streamed before that -> offered keys, some at a time,
-by who reads the topic (`snapshot.sweeper`) -> done. A key that was streamed since is the stream's: it is no candidate.
+by who reads the topic (`snapshot.sweep_reader`) -> done. A key that was streamed since is the stream's: it is no
+candidate.
 
 The same goes for keys that somebody had read again and the table does not have: of these, whatever epoch their records
 are of, those that the topic has alive are candidates.

@@ -24,19 +24,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
-    "tests.fixtures.servers",
-    "tests.fixtures.search",
-    "tests.fixtures.objectstore",
-    "tests.fixtures.caches",
-    "tests.fixtures.daemon",
-    "tests.fixtures.pair",
-    "tests.fixtures.seed",
+    "tests.fixtures.servers.running_servers",
+    "tests.fixtures.servers.opensearch",
+    "tests.fixtures.servers.object_store",
+    "tests.fixtures.servers.valkey",
+    "tests.fixtures.servers.daemon",
+    "tests.fixtures.servers.standby_pair",
+    "tests.fixtures.servers.seed",
     "tests.fixtures.faults.servers",
     "tests.fixtures.faults.secured",
     "tests.fixtures.faults.registrydoor",
     "tests.fixtures.faults.cluster",
     "tests.fixtures.faults.links",
-    "tests.fixtures.readerwork",
+    "tests.fixtures.sinks.reader_workload",
 ]
 
 # Tests start `cdc` a thousand times; to compile all modules anew takes a third of each start.

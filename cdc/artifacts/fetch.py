@@ -16,16 +16,16 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from cdc.artifacts.storage import locked
+from cdc.artifacts.cache_folder import locked
 from cdc.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from cdc.artifacts.lock import Artifact
+    from cdc.artifacts.download_progress import Progress
+    from cdc.artifacts.lock_file import Artifact
     from cdc.artifacts.machine import Machine
-    from cdc.artifacts.progress import Progress
 
 # One connection a file; 8 filled a 300 Mbit/s line, and a repository may throttle more.
 _PARALLEL: Final = 8

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from cdc.audit.fold import LOCATE_RECORDS_MAX, Fold, Kind, Reckoned, diagnose
-from cdc.audit.index import Check, Contradiction, Index, Partition
-from cdc.audit.report import Finding, Report
+from cdc.audit.audit_report import Finding, Report
+from cdc.audit.expected_counts import Check, Contradiction, Index, Partition
+from cdc.audit.recomputed_counts import LOCATE_RECORDS_MAX, Fold, Kind, Reckoned, diagnose
 from cdc.clock import Clock
 from cdc.errors import TopicMismatch
-from cdc.model.names import cuts_topic
-from cdc.model.progress import Cut
+from cdc.model.progress_record import Cut
+from cdc.model.topic_names import cuts_topic
 from cdc.patterns import matches
-from cdc.progress.records import decode
+from cdc.progress.record_format import decode
 from cdc.progress.restore import LogRecord
 
 STRETCH: Final = 4096
@@ -32,7 +32,7 @@ _NOWHERE: Final = 1 << 62  # an offset that no record has
 
 
 class AuditReader(Protocol):
-    """What an audit needs of a reader; `cdc.kafka.consumer.LogReader` is one."""
+    """What an audit needs of a reader; `cdc.kafka.log_reader.LogReader` is one."""
 
     def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
         """First offset there is, and the one after the last committed record. Raises TopicMismatch."""

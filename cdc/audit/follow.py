@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from cdc.audit.audit_report import Report, damaged
 from cdc.audit.auditor import Auditor, Limits
-from cdc.audit.report import Report, damaged
 from cdc.clock import Clock
 from cdc.config.settings import Audit
 from cdc.errors import InvariantError, TailraceError
@@ -32,7 +32,7 @@ class AuditObserver(Protocol):
         """So much was compared by now; `hidden` has a line for each partition that cannot be, as a whole."""
 
     def audit_found(self, kind: str, finding: Mapping[str, object]) -> None:
-        """Something differs; `finding` as `cdc.audit.report.Finding.document` has it."""
+        """Something differs; `finding` as `cdc.audit.audit_report.Finding.document` has it."""
 
     def audit_failed(self, cause: TailraceError | None) -> None:
         """It cannot be done now; None: it goes on."""

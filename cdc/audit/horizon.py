@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from cdc.audit.index import Partition
+from cdc.audit.expected_counts import Partition
 from cdc.clock import Clock
 from cdc.errors import BrokerRefused
-from cdc.kafka.facts import TopicFacts
+from cdc.kafka.cluster_facts import TopicFacts
 
 _CLOCKS_APART: Final = 20
 """One part in so many of the compaction lag, and a minute, is left to the clocks of broker, writer and this machine."""
@@ -16,7 +16,7 @@ _MINUTE_MS: Final = 60_000
 
 
 class Times(Protocol):
-    """What is needed of a reader; `cdc.kafka.consumer.LogReader` is one."""
+    """What is needed of a reader; `cdc.kafka.log_reader.LogReader` is one."""
 
     def offsets_for_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int | None]:
         """The first offset whose record is not older; None where there is none."""

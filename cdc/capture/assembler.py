@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cdc.capture.nosnapshots import NoSnapshots
-from cdc.capture.sidetopics import SideTopics
+from cdc.capture.no_snapshots import NoSnapshots
+from cdc.capture.side_topics import SideTopics
 from cdc.contracts import Snapshots, Stage, Transcoding
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused

@@ -18,7 +18,7 @@ import click
 from cdc import __version__
 from cdc.cli import output
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InvariantError, TailraceError, UsageError
-from cdc.extras import missing_extra
+from cdc.run.extras import missing_extra
 
 COMMANDS: Final[dict[str, str]] = {
     "init": "Write cdc.toml from the database it finds.",
@@ -41,7 +41,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inbox": "Dead letters of consumers of events.",
     "local": "Real PostgreSQL and Kafka on this machine, without Docker.",
 }
-"""Name -> what --help says. A module ``cdc.cli.<name>`` has a click command named `command` or `group`."""
+"""Name -> what --help says. A module ``cdc.cli.<name>_command`` has a click command named `command` or `group`."""
 
 
 class _Commands(click.Group):
@@ -53,7 +53,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"cdc.cli.{cmd_name}")
+        module = importlib.import_module(f"cdc.cli.{cmd_name}_command")
         found = getattr(module, "command", None) or getattr(module, "group", None)
         assert isinstance(found, click.Command)
         return found

@@ -16,9 +16,9 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
-from cdc.config import outboxcheck, outboxdebezium
-from cdc.config.debezium import as_modes, check_compatibility, translated
-from cdc.config.lakeurl import HINT, problem_of
+from cdc.config import outbox_check, outbox_debezium
+from cdc.config.debezium_names import as_modes, check_compatibility, translated
+from cdc.config.lake_url import HINT, problem_of
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
 from cdc.config.settings import Config, Warehouse
@@ -67,7 +67,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
         translate = as_modes if chosen == "debezium" else translated
         raw["encode"] = translate(raw["encode"], where)
     if isinstance(raw.get("outbox"), dict):
-        raw["outbox"] = outboxdebezium.translated(raw["outbox"], where)
+        raw["outbox"] = outbox_debezium.translated(raw["outbox"], where)
     _overlay(raw, environ)
     for section in _WITH_OPTIONS:
         table = raw.get(section)
@@ -86,7 +86,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {_explain(str(error))}", hint=_keys_there(str(error))) from None
     _check(config, where)
-    return _with_token(_with_password(outboxcheck.checked(config, where), environ))
+    return _with_token(_with_password(outbox_check.checked(config, where), environ))
 
 
 @cache

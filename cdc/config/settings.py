@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-from cdc.config.outbox import Outbox
+from cdc.config.outbox_settings import Outbox
 from cdc.config.secret import Secret
 from cdc.config.section import Section
-from cdc.config.snapshots import Signals, Snapshot
-from cdc.config.source import Source
+from cdc.config.snapshot_settings import Signals, Snapshot
+from cdc.config.source_settings import Source
 
 __all__ = [
     "Applied",
@@ -335,7 +335,7 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
 
 
 class Applied(Section, frozen=True, kw_only=True):
-    """What sinks that apply one key at a time have in common (`sinks/runner.py`)."""
+    """What sinks that apply one key at a time have in common (`sinks/runner/runner.py`)."""
 
     tables: Annotated[
         tuple[str, ...], Meta(description="captured tables to keep: shell patterns as in source.tables")

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from cdc.config.settings import Config
 from cdc.errors import TailraceError
-from cdc.kafka.consumer import LogReader
-from cdc.kafka.facts import LogRecord
+from cdc.kafka.cluster_facts import LogRecord
+from cdc.kafka.log_reader import LogReader
 
 _EVERY_S: Final = 0.5
 _KEPT: Final = 12

@@ -16,8 +16,8 @@ from cdc.demo.program import Program
 from cdc.demo.viewproof import ViewFound, asked, compared, folder, queries
 from cdc.errors import LocalError, TailraceError
 from cdc.lsn import Lsn
-from sinks.warehouse.look import Lake, read
-from sinks.warehouse.manifest import Manifest
+from sinks.warehouse.lake.manifest import Manifest
+from sinks.warehouse.read.lake_reader import Lake, read
 
 VIEW: Final = "daily_revenue"
 TABLES: Final = ("customers", "products", "orders", "order_lines", "follows", "posts")

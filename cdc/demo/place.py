@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from cdc.artifacts.cache_folder import locked
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
-from cdc.local.identity import Identity, identify, send, wait_gone
 from cdc.local.ports import choose_ports
+from cdc.local.process_identity import Identity, identify, send, wait_gone
 from cdc.local.stack import SERVERS, Stack
 
 NAME: Final = "demo"

@@ -121,7 +121,7 @@ class _Bars(Progress):
 
 
 class Downloads:
-    """Fulfils `cdc.local.server.Progress`: bars on a terminal, lines elsewhere."""
+    """Fulfils `cdc.local.local_server.Progress`: bars on a terminal, lines elsewhere."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -159,7 +159,7 @@ class Downloads:
 
 
 class Reading:
-    """Fulfils `cdc.verify.compare.Progress`: one line on a terminal that says how far the comparison is."""
+    """Fulfils `cdc.verify.log_check.Progress`: one line on a terminal that says how far the comparison is."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -178,7 +178,7 @@ class Reading:
         self._live.stop()
 
     def verifying(self, table: str, doing: str, done: int, total: int) -> None:
-        """See `cdc.verify.compare.Progress`."""
+        """See `cdc.verify.log_check.Progress`."""
         now_s = time.monotonic()
         if not self._screen.live or now_s - self._shown_s < 1 / _FPS:
             return

@@ -18,18 +18,18 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.appliers import target_of
 from cdc.client import Waiter, written_lsn
 from cdc.clock import SystemClock
 from cdc.config.settings import Config
-from cdc.config.sinks import applied_of
+from cdc.config.sink_kinds import applied_of
 from cdc.demo.place import NAME, Place
 from cdc.demo.program import Program
 from cdc.errors import LocalError, SinkBehind
 from cdc.lsn import Lsn
 from cdc.verify.findings import TableFindings
-from cdc.verify.latest import Sample
-from cdc.verify.stores import verify_store
+from cdc.verify.key_states import Sample
+from cdc.verify.store_check import verify_store
+from sinks.compose import target_of
 
 SINKS: Final = ("search", "cache")
 VIEW_SINKS: Final = ("documents", "answers")

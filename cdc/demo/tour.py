@@ -28,9 +28,9 @@ from cdc.demo.verdict import StoresVerdict, Verdict
 from cdc.demo.watch import Watch
 from cdc.errors import LocalError
 from cdc.lsn import Lsn
-from cdc.model.names import data_topic
+from cdc.model.topic_names import data_topic
 from cdc.replication.connect import translate
-from cdc.verify.compare import fold_and_compare
+from cdc.verify.log_check import fold_and_compare
 
 _DOWN_S: Final = 1.0  # how long capture stays killed
 _POLL_S: Final = 0.1

@@ -13,8 +13,8 @@ from rich.text import Text
 from cdc.demo.bank import TOTALS
 from cdc.demo.lake import LakeVerdict
 from cdc.verify.findings import TableFindings
-from cdc.verify.judge import Kind
-from cdc.verify.report import Report
+from cdc.verify.key_verdict import Kind
+from cdc.verify.verify_report import Report
 
 BAG_NOTE: Final = "* no key: compared as a bag of rows, topic not compacted"
 _PANEL_WIDTH: Final = 76

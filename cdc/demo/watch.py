@@ -17,11 +17,11 @@ import psycopg
 from cdc.config.settings import Config
 from cdc.demo.capture import Capture
 from cdc.errors import TailraceError
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
-from cdc.model.names import cuts_topic
-from cdc.model.progress import Cut
-from cdc.progress.records import decode
+from cdc.model.progress_record import Cut
+from cdc.model.topic_names import cuts_topic
+from cdc.progress.record_format import decode
 
 _SAMPLE_S: Final = 0.25
 _RATE_S: Final = 3.0  # rates are of the last so many seconds

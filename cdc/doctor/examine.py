@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 
 from cdc.config.settings import Config
-from cdc.doctor.broker import check_broker, wanted_topics
-from cdc.doctor.facts import SourceFacts
+from cdc.doctor.broker_checks import check_broker, wanted_topics
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.gather import APPLICATION_NAME, gather
-from cdc.doctor.outbox import check_outbox
-from cdc.doctor.sinks import examine_sinks
-from cdc.doctor.source import check_source
-from cdc.doctor.start import with_verdict
-from cdc.doctor.tables import check_tables
-from cdc.doctor.transport import check_transport
+from cdc.doctor.outbox_checks import check_outbox
+from cdc.doctor.sink_checks import examine_sinks
+from cdc.doctor.source_checks import check_source
+from cdc.doctor.source_facts import SourceFacts
+from cdc.doctor.start_checks import with_verdict
+from cdc.doctor.table_checks import check_tables
+from cdc.doctor.transport_checks import check_transport
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.registry import ConfluentRegistry
-from cdc.startup.facts import describe_internal, foresee
+from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.startup.judgement import Verdict
+from cdc.startup.start_facts import describe_internal, foresee
 
 BROKER_TIMEOUT_S = 10.0
 

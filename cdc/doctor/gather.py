@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cdc.config.outboxcheck import literal_pattern
+from cdc.config.outbox_check import literal_pattern
 from cdc.config.settings import Config
-from cdc.doctor.facts import OutboxFacts, RoleFacts, SourceFacts, TableRights
+from cdc.doctor.source_facts import OutboxFacts, RoleFacts, SourceFacts, TableRights
 from cdc.replication.blockers import blockers
-from cdc.replication.catalog import reading, source_identity, tables_matching, wal_settings
+from cdc.replication.catalog_queries import reading, source_identity, tables_matching, wal_settings
 from cdc.replication.connect import Connection, connect
 from cdc.replication.pressure import failover_facts
 from cdc.replication.publication import publication_facts
 from cdc.replication.slot import slot_facts
-from cdc.replication.table import SourceTable
-from cdc.startup.facts import replication_error
+from cdc.replication.table_shape import SourceTable
+from cdc.startup.start_facts import replication_error
 
 APPLICATION_NAME: Final = "cdc doctor"
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.config.settings import Config
-from cdc.doctor.facts import SourceFacts
 from cdc.doctor.finding import Finding, Level
-from cdc.doctor.sqltext import ident, literal, name_of
-from cdc.replication.generated import publishing
+from cdc.doctor.source_facts import SourceFacts
+from cdc.doctor.sql_text import ident, literal, name_of
+from cdc.replication.generated_columns import publishing
 from cdc.replication.publication import create_statement, to_add, unfit
-from cdc.replication.table import SourceTable
+from cdc.replication.table_shape import SourceTable
 
 
 def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding] = (), *, repair: str = "") -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cdc.encode.avro import AvroTranscoder
-from cdc.encode.debeziumrecords import DebeziumTranscoder
-from cdc.encode.flat import FlatTranscoder
-from cdc.encode.rowrecords import RowRecords, TranscodeOptions
-from cdc.encode.schema import TableSchema
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.avro_transcoder import AvroTranscoder
+from cdc.encode.debezium_records import DebeziumTranscoder
+from cdc.encode.flat_transcoder import FlatTranscoder
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import TableSchema
+from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.model.event import TopicBuffer
-from cdc.model.hole import Holes
+from cdc.model.incomplete_record import Holes
 
 _Make = Callable[[TableSchema, TopicBuffer, TranscodeOptions, Holes | None], RowRecords]
 

@@ -21,12 +21,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from cdc.encode.arrays import array_encoder
-from cdc.encode.builtin import ARRAYS, SCALARS, SEMICOLON_ARRAYS
-from cdc.encode.debezium import Modes, form_of, hstore_form
+from cdc.encode.builtin_types import ARRAYS, SCALARS, SEMICOLON_ARRAYS
+from cdc.encode.debezium_values import Modes, form_of, hstore_form
 from cdc.encode.hstore import hstore_object
 from cdc.encode.temporal import day_micros, epoch_days, epoch_micros, interval_parts
 from cdc.errors import DecodeError
-from cdc.model.types import TypeFacts
+from cdc.model.type_facts import TypeFacts
 
 Encode: TypeAlias = Callable[[bytes], bytes] | None
 """Text to JSON; None when the text already is JSON."""

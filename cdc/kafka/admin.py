@@ -1,6 +1,6 @@
 """Describes and creates topics, and says what the cluster is; one request for any number of topics.
 
-Knows what Kafka says, not what it should say: that is `cdc.publish.topics`.
+Knows what Kafka says, not what it should say: that is `cdc.publish.topic_setup`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerRefused, TailraceError
-from cdc.kafka import options
-from cdc.kafka.errors import MISSING, T, attempt, construct, guarded, of, translate, unreachable
-from cdc.kafka.events import ClientEvents
-from cdc.kafka.facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
+from cdc.kafka import client_options
+from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.cluster_facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
+from cdc.kafka.error_mapping import MISSING, T, attempt, construct, guarded, of, translate, unreachable
 
 BROKER_CONFIGS: Final = frozenset({"message.max.bytes", "transaction.max.timeout.ms", "min.insync.replicas"})
 # Kafka refuses a request that makes more than 10,000 records in its metadata log (`MAX_RECORDS_PER_USER_OP` of its
@@ -42,7 +42,7 @@ class TopicAdmin:
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
         config: dict[str, Any] = {
-            **options.admin_options(kafka, client_id=client_id),
+            **client_options.admin_options(kafka, client_id=client_id),
             "error_cb": self._events.on_error,
             "logger": self._events,
         }

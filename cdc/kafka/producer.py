@@ -16,15 +16,17 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import OutcomeUnknown, TailraceError
-from cdc.kafka import options
-from cdc.kafka.errors import T, attempt, construct, guarded, of, translate, unreachable
-from cdc.kafka.events import ClientEvents
+from cdc.kafka import client_options
+from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.error_mapping import T, attempt, construct, guarded, of, translate, unreachable
 from cdc.model.event import Record
 
 ROOM_WAIT_S: Final = 0.05  # one wait for room in the queue; a batch of 1 MB leaves in about 10 ms
 RETRY_WAIT_S: Final = 0.1  # between attempts to resume a commit that failed at once
 CAUSE_WAIT_S: Final = 5.0  # for the reason of a failure: known already, but told by a thread that may be busy
-ROOM_TIMEOUT_S: Final = options.TRANSACTION_TIMEOUT_MS / 1000  # nothing left for so long: the transaction is dead
+ROOM_TIMEOUT_S: Final = (
+    client_options.TRANSACTION_TIMEOUT_MS / 1000
+)  # nothing left for so long: the transaction is dead
 
 _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
@@ -66,7 +68,7 @@ class TransactionalProducer:
         self._failed: tuple[str, KafkaError] | None = None
         self._slow: str | None = None
         config: dict[str, object] = {
-            **options.producer_options(
+            **client_options.producer_options(
                 kafka, transactional_id, message_bytes_max=message_bytes_max, transaction_s=transaction_s
             ),
             "error_cb": self._events.on_error,
@@ -197,7 +199,11 @@ class TransactionalProducer:
 
     def _group_metadata(self, group: str) -> object:
         """What names a group without a member; only a consumer gives it out, and it stays the same."""
-        own = {**options.consumer_options(self._kafka, client_id=self._id), "group.id": group, "logger": self._events}
+        own = {
+            **client_options.consumer_options(self._kafka, client_id=self._id),
+            "group.id": group,
+            "logger": self._events,
+        }
         member = construct(lambda: Consumer(own), self._kafka.options)
         try:
             self._groups[group] = member.consumer_group_metadata()

@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from cdc.config.settings import Kafka
 from cdc.errors import InvariantError, TailraceError
-from cdc.kafka import options
-from cdc.kafka.consumer import LogReader
-from cdc.kafka.errors import attempt, construct, guarded, translate, unreachable
-from cdc.kafka.events import ClientEvents
+from cdc.kafka import client_options
+from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.error_mapping import attempt, construct, guarded, translate, unreachable
+from cdc.kafka.log_reader import LogReader
 
 SEND_TIMEOUT_S: Final = 15.0
 
@@ -25,7 +25,7 @@ def send(kafka: Kafka, topic: str, key: bytes, value: bytes, *, timeout_s: float
         reader.partitions([topic], timeout_s=timeout_s)
     events = ClientEvents()
     config: dict[str, object] = {
-        **options.sender_options(kafka, timeout_s=timeout_s),
+        **client_options.sender_options(kafka, timeout_s=timeout_s),
         "error_cb": events.on_error,
         "logger": events,
     }

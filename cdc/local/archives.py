@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from cdc.artifacts.storage import copy_file
+from cdc.artifacts.cache_folder import copy_file
 
 if TYPE_CHECKING:
     from pathlib import Path

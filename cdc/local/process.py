@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from cdc.artifacts.storage import write_file
+from cdc.artifacts.cache_folder import write_file
 from cdc.errors import LocalError, LocalStopped
-from cdc.local.identity import Identity, alive, descendants, identify, kill_tree, rss_bytes, send, wait_gone
+from cdc.local.local_server import Condition, Description
 from cdc.local.ports import choose_ports, is_free
-from cdc.local.server import Condition, Description
-from cdc.local.state import State, parse_state, render_state
+from cdc.local.process_identity import Identity, alive, descendants, identify, kill_tree, rss_bytes, send, wait_gone
+from cdc.local.stack_state import State, parse_state, render_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -250,7 +250,7 @@ class ServerProcess:
             )
         identity = identify(child.pid) or Identity(child.pid, "")
         # The server is meant to outlive us: without this, Popen would warn of a process left behind.
-        # `cdc.local.identity` collects its status if it ends before we do.
+        # `cdc.local.process_identity` collects its status if it ends before we do.
         child.returncode = 0
         self._write(State(identity, dict(ports), dict(settings), self.version, time.time()))
 

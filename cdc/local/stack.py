@@ -5,7 +5,7 @@
         stack.postgres.kill()      # as a crash does
         stack.postgres.start()     # same port, same data
 
-A new server is one file that fulfils `cdc.local.server.Server` and one line in `_KINDS`.
+A new server is one file that fulfils `cdc.local.local_server.Server` and one line in `_KINDS`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cdc.artifacts.cache_folder import locked
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
-from cdc.artifacts.storage import locked
 from cdc.errors import LocalError
-from cdc.local.kafka import Kafka
-from cdc.local.opensearch import OpenSearch
-from cdc.local.postgres import Postgres
-from cdc.local.registry import Registry
-from cdc.local.server import Description, Server, ServerOptions, StopMode
-from cdc.local.valkey import Valkey
+from cdc.local.kafka_server import Kafka
+from cdc.local.local_server import Description, Server, ServerOptions, StopMode
+from cdc.local.opensearch_server import OpenSearch
+from cdc.local.postgres_server import Postgres
+from cdc.local.registry_server import Registry
+from cdc.local.valkey_server import Valkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from cdc.artifacts.progress import Progress
+    from cdc.artifacts.download_progress import Progress
 
 _S = TypeVar("_S")
 

@@ -15,16 +15,24 @@ import msgspec
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, StreamPosition
-from cdc.model.names import cuts_topic, progress_topic, schema_topic
-from cdc.model.outbox import OutboxRecord
-from cdc.model.progress import Cut, Identity, Progress, SchemaRecord, TopicForm
-from cdc.model.signals import SignalsRecord
-from cdc.model.snapshot import SnapshotRecord
-from cdc.progress.records import decode, identity_key, outbox_key, progress_key, sentinel_key, signals_key, snapshot_key
+from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord, TopicForm
+from cdc.model.signal_record import SignalsRecord
+from cdc.model.snapshot_record import SnapshotRecord
+from cdc.model.topic_names import cuts_topic, progress_topic, schema_topic
+from cdc.progress.record_format import (
+    decode,
+    identity_key,
+    outbox_key,
+    progress_key,
+    sentinel_key,
+    signals_key,
+    snapshot_key,
+)
 
 Partition: TypeAlias = tuple[str, int]
 LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
-"""(topic, partition, offset, timestamp in ms, key, value, headers), as `cdc.kafka.facts` has it."""
+"""(topic, partition, offset, timestamp in ms, key, value, headers), as `cdc.kafka.cluster_facts` has it."""
 
 _Place: TypeAlias = tuple[int, int, int, int, int]
 _NOWHERE: Final[_Place] = (0, 0, 0, 0, 0)
@@ -33,7 +41,7 @@ _TAIL: Final = 4096
 
 
 class TopicReader(Protocol):
-    """What restoring needs of a Kafka reader; `cdc.kafka.consumer.LogReader` is one."""
+    """What restoring needs of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
 
     def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
         """Offset and value of the newest committed record of each key, up to the topic's end now."""

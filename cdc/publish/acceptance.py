@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cdc.config.settings import Config
-from cdc.kafka.options import patience_s
+from cdc.kafka.client_options import patience_s
 from cdc.kafka.producer import TransactionalProducer
 from cdc.model.event import Record
-from cdc.model.names import progress_topic
-from cdc.model.tablefacts import Accepted
-from cdc.progress.records import accepted_key, encode
+from cdc.model.table_facts import Accepted
+from cdc.model.topic_names import progress_topic
+from cdc.progress.record_format import accepted_key, encode
 from cdc.publish.publisher import INIT_TIMEOUT_S
 from cdc.publish.topic_rules import CONTROL_BYTES_MAX
 

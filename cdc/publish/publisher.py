@@ -30,12 +30,12 @@ from cdc.clock import Clock
 from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
-from cdc.model.names import cuts_topic, progress_topic, schema_topic
-from cdc.model.outbox import OutboxRecord
-from cdc.model.progress import Cut, Identity, Progress, SchemaKey, SchemaRecord
-from cdc.model.snapshot import NO_NOTES, Notes
-from cdc.model.tablefacts import CatalogScope, TableRecord
-from cdc.progress.records import (
+from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.progress_record import Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.model.snapshot_record import NO_NOTES, Notes
+from cdc.model.table_facts import CatalogScope, TableRecord
+from cdc.model.topic_names import cuts_topic, progress_topic, schema_topic
+from cdc.progress.record_format import (
     catalog_key,
     encode,
     identity_key,

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Final
 
 from cdc.config.settings import Kafka, Outbox
-from cdc.kafka.facts import TopicFacts, TopicSpec
-from cdc.model.names import cuts_topic, progress_topic, schema_topic, signals_topic
+from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
+from cdc.model.topic_names import cuts_topic, progress_topic, schema_topic, signals_topic
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS

@@ -1,6 +1,6 @@
 """Finds settings of existing topics that weaken what the log promises: durability, tombstones, erasure. Pure.
 
-A start continues with them and reports them in log, status, doctor and metrics. `cdc.publish.topics` refuses the
+A start continues with them and reports them in log, status, doctor and metrics. `cdc.publish.topic_setup` refuses the
 settings that a start cannot accept.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cdc.config.settings import Kafka
-from cdc.kafka.facts import TopicFacts
-from cdc.model.weaksetting import WeakSetting
+from cdc.kafka.cluster_facts import TopicFacts
+from cdc.model.weak_setting import WeakSetting
 from cdc.publish.topic_rules import Problem, TopicWant, check, check_replication
 
 INTERNAL_TOPICS: Final = ("__transaction_state", "__consumer_offsets")

@@ -12,7 +12,7 @@ from typing import Final
 
 from psycopg import sql
 
-from cdc.replication.catalog import reading
+from cdc.replication.catalog_queries import reading
 from cdc.replication.connect import Connection
 
 _SHOWN: Final = 5

@@ -1,7 +1,7 @@
 """Opens connections to PostgreSQL: one way for SQL and replication, so that both see the same bytes.
 
 Owns the connection string and the session settings. Knows nothing of slots, publications or tables. What goes wrong
-is translated by `cdc.replication.sqlstate`.
+is translated by `cdc.replication.error_mapping`.
 
 https://www.postgresql.org/docs/18/libpq-connect.html
 """
@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.config.secret import Secret
 from cdc.errors import OUT_OF_FILES, ConfigError, MachineExhausted, TailraceError
-from cdc.replication.sqlstate import translate, translate_sqlstate
+from cdc.replication.error_mapping import translate, translate_sqlstate
 
 __all__ = [
     "REPLICATION_SESSION",

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from psycopg import sql
 
 from cdc.errors import SourceRefused
-from cdc.model.leftout import LeftOut
+from cdc.model.left_out import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.replication.publication import PublicationFacts, add_statement
-from cdc.replication.table import SourceTable
+from cdc.replication.table_shape import SourceTable
 
 
 @dataclass(frozen=True, slots=True)

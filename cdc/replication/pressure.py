@@ -9,9 +9,9 @@ from typing import Final
 
 from cdc.lsn import Lsn
 from cdc.model.failover import FAILOVER_SINCE, FailoverFacts, StandbySlot
-from cdc.model.walreading import OpenTransaction, WalReading
+from cdc.model.wal_reading import OpenTransaction, WalReading
 from cdc.replication.blockers import blockers
-from cdc.replication.catalog import current_wal, reading, wal_settings
+from cdc.replication.catalog_queries import current_wal, reading, wal_settings
 from cdc.replication.connect import Connection
 from cdc.replication.slot import SlotFacts, slot_facts
 

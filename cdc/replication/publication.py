@@ -1,8 +1,8 @@
 """The publication: which tables PostgreSQL puts into the stream, and as what.
 
 Made and extended here when the configuration allows it, never narrowed: a change of a publication takes effect in the
-middle of the stream. `cdc.replication.generated` decides about generated columns. The statements are pure text, so
-that a DBA can run them.
+middle of the stream. `cdc.replication.generated_columns` decides about generated columns. The statements are pure text,
+so that a DBA can run them.
 
 https://www.postgresql.org/docs/18/sql-createpublication.html
 """
@@ -17,10 +17,10 @@ import psycopg
 from psycopg import sql
 
 from cdc.errors import SourceRefused
-from cdc.replication.catalog import reading
+from cdc.replication.catalog_queries import reading
 from cdc.replication.connect import Connection
-from cdc.replication.sqlstate import translate
-from cdc.replication.table import SourceTable
+from cdc.replication.error_mapping import translate
+from cdc.replication.table_shape import SourceTable
 
 _NAMED_MAX: Final = 5  # tables a message names; doctor names all
 _PUBLISHED: Final = "insert, update, delete, truncate"

@@ -16,7 +16,7 @@ from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.errors import InvariantError, TailraceError
 from cdc.lsn import Lsn
-from cdc.replication.catalog import current_wal
+from cdc.replication.catalog_queries import current_wal
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
 from cdc.telemetry import log
 

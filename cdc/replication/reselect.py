@@ -17,8 +17,8 @@ from typing import Final
 
 from cdc.clock import Clock
 from cdc.contracts import ReselectObserver
-from cdc.model.hole import Hole, Holes
-from cdc.replication.keyread import Answer, Ask, NotYet
+from cdc.model.incomplete_record import Hole, Holes
+from cdc.replication.key_read import Answer, Ask, NotYet
 from cdc.telemetry import log
 
 _PAUSE_FIRST_S: Final = 0.005  # between the commit record and its visibility there are microseconds
@@ -29,7 +29,7 @@ _HURRIED_S: Final = 0.05  # after a batch that had to go on without
 
 
 Read = Callable[[Sequence[Ask], frozenset[int]], Sequence[Answer]]
-"""`cdc.replication.keyread.read_by_key` on a connection."""
+"""`cdc.replication.key_read.read_by_key` on a connection."""
 
 
 Owe = Callable[[Sequence[Hole]], bool]

@@ -21,9 +21,9 @@ from cdc.clock import Clock, SystemClock
 from cdc.errors import SlotBlocked, SlotHeld, SourceRefused, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.replication.blockers import Blocker, blockers
-from cdc.replication.catalog import reading
+from cdc.replication.catalog_queries import reading
 from cdc.replication.connect import Connection
-from cdc.replication.sqlstate import translate
+from cdc.replication.error_mapping import translate
 
 PLUGIN: Final = "pgoutput"
 _LOOK_S: Final = 0.2  # how late a stop may be noticed

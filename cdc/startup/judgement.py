@@ -1,7 +1,7 @@
 """Would a start of capture run, wait or stop? One pure judgement: facts in, verdict out.
 
 `cdc.startup.protocol` raises the verdict's error before it changes anything; `cdc status` and `cdc doctor` show the
-same verdict. `cdc.startup.facts` gathers the facts. The rules are in `cdc.startup.rules`.
+same verdict. `cdc.startup.start_facts` gathers the facts. The rules are in `cdc.startup.start_rules`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Final, TypeAlias
 
 from cdc.config.settings import Config, Kafka
 from cdc.errors import SourceRefused, TailraceError
-from cdc.kafka.facts import BrokerFacts, TopicFacts
+from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
-from cdc.model.leftout import LeftOut
-from cdc.model.state import State
+from cdc.model.left_out import LeftOut
+from cdc.model.run_state import State
 from cdc.model.timeline import Switch
-from cdc.model.weaksetting import WeakSetting
+from cdc.model.weak_setting import WeakSetting
 from cdc.progress.restore import Restored
 from cdc.publish.topic_rules import TopicKind, TopicWant
-from cdc.publish.topics import refuse_missing, refuse_unfit_topics
+from cdc.publish.topic_setup import refuse_missing, refuse_unfit_topics
 from cdc.publish.weak_topics import weak_settings
-from cdc.replication.catalog import SourceIdentity
+from cdc.replication.catalog_queries import SourceIdentity
 from cdc.replication.publication import (
     PublicationFacts,
     create_statement,
@@ -30,8 +30,8 @@ from cdc.replication.publication import (
     refuse_unfit,
 )
 from cdc.replication.slot import SlotFacts, held
-from cdc.replication.table import SourceTable
-from cdc.startup import rules
+from cdc.replication.table_shape import SourceTable
+from cdc.startup import start_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def judge(config: Config, facts: StartFacts) -> Verdict:
 
 
 def _server(config: Config, facts: StartFacts) -> TailraceError | None:
-    return rules.server_unfit(config, facts.identity, facts.settings)
+    return start_rules.server_unfit(config, facts.identity, facts.settings)
 
 
 def _replication(_: Config, facts: StartFacts) -> TailraceError | None:
@@ -149,15 +149,15 @@ def _replication(_: Config, facts: StartFacts) -> TailraceError | None:
 
 def _tables(_: Config, facts: StartFacts) -> TailraceError | None:
     """One table never refuses a start; that none is left does."""
-    return rules.nothing_to_capture(facts.published, facts.left_out, script=facts.publication is None)
+    return start_rules.nothing_to_capture(facts.published, facts.left_out, script=facts.publication is None)
 
 
 def _keys(config: Config, facts: StartFacts) -> TailraceError | None:
-    return rules.keys_unknown(config, facts.tables)
+    return start_rules.keys_unknown(config, facts.tables)
 
 
 def _lost_slot_alone(_: Config, facts: StartFacts) -> TailraceError | None:
-    return rules.slot_lost(facts.slot, facts.slot.confirmed_flush_lsn, lambda: facts.wal_end)
+    return start_rules.slot_lost(facts.slot, facts.slot.confirmed_flush_lsn, lambda: facts.wal_end)
 
 
 def _damage(_: Config, facts: StartFacts) -> TailraceError | None:
@@ -165,32 +165,36 @@ def _damage(_: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _orphans(config: Config, facts: StartFacts) -> TailraceError | None:
-    return None if _restored(facts).progress is not None else rules.orphans(config.name, _log(facts).filled)
+    return None if _restored(facts).progress is not None else start_rules.orphans(config.name, _log(facts).filled)
 
 
 def _other_source(_: Config, facts: StartFacts) -> TailraceError | None:
     restored = _restored(facts)
     if restored.identity is None:
         return None
-    return rules.other_source(restored.identity, facts.identity, facts.history, restored.known_to or Lsn(0))
+    return start_rules.other_source(restored.identity, facts.identity, facts.history, restored.known_to or Lsn(0))
 
 
 def _unpublished(config: Config, facts: StartFacts) -> TailraceError | None:
     lacking = [one for one in facts.left_out if one.reason == "not_published"]
     selected = [(table.table, table.oid) for table in facts.published]
     selected += [(one.table, one.oid) for one in lacking]
-    return rules.unpublished(config.publication, facts.publication, _restored(facts), selected, lambda: facts.wal_end)
+    return start_rules.unpublished(
+        config.publication, facts.publication, _restored(facts), selected, lambda: facts.wal_end
+    )
 
 
 def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
     """It must be created, and may not be; or it leaves out kinds of changes."""
     name, found, wanted = config.publication, facts.publication, facts.published
     version_num = facts.identity.server_version_num
-    uncreated = rules.error_of(lambda: refuse_uncreated(found, name, wanted, version_num, create=config.source.create))
+    uncreated = start_rules.error_of(
+        lambda: refuse_uncreated(found, name, wanted, version_num, create=config.source.create)
+    )
     if uncreated is not None:
         return uncreated
     if found is not None:
-        unfit = rules.error_of(lambda: refuse_unfit(found, wanted))
+        unfit = start_rules.error_of(lambda: refuse_unfit(found, wanted))
         if unfit is not None:
             return unfit
     if found is not None or not facts.creating_refused:
@@ -206,7 +210,7 @@ def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
 def _brokers(config: Config, facts: StartFacts) -> TailraceError | None:
     log = _log(facts)
     creates = any(log.topics.get(want.spec.topic) is None for want in log.wants)
-    return rules.brokers_unfit(config.kafka, log.brokers, creates=creates)
+    return start_rules.brokers_unfit(config.kafka, log.brokers, creates=creates)
 
 
 def _topics(config: Config, facts: StartFacts) -> TailraceError | None:
@@ -231,9 +235,9 @@ def _topics_error(config: Config, log: LogFacts, wants: Sequence[TopicWant]) -> 
     partitions, ids = (identity.partitions, identity.topic_ids) if identity is not None else ({}, {})
     there = {name: found for name, found in log.topics.items() if found is not None}
     recorded, create = {*partitions, *ids}, kafka.create_topics
-    return rules.error_of(
+    return start_rules.error_of(
         lambda: refuse_missing(wants, log.topics, kafka=kafka, create=create, recorded=recorded)
-    ) or rules.error_of(
+    ) or start_rules.error_of(
         lambda: refuse_unfit_topics(wants, there, kafka=kafka, recorded_partitions=partitions, recorded_topic_ids=ids)
     )
 
@@ -241,9 +245,9 @@ def _topics_error(config: Config, log: LogFacts, wants: Sequence[TopicWant]) -> 
 def _slot(config: Config, facts: StartFacts) -> TailraceError | None:
     restored = _restored(facts)
     return (
-        rules.slot_lost(facts.slot, restored.known_to, lambda: facts.wal_end)
-        or rules.slot_unfit(config, facts.slot, facts.identity.database, restored, lambda: facts.wal_end)
-        or rules.no_free_slot(facts.slot, facts.settings, facts.slots_used)
+        start_rules.slot_lost(facts.slot, restored.known_to, lambda: facts.wal_end)
+        or start_rules.slot_unfit(config, facts.slot, facts.identity.database, restored, lambda: facts.wal_end)
+        or start_rules.no_free_slot(facts.slot, facts.settings, facts.slots_used)
     )
 
 
@@ -251,7 +255,7 @@ def _position(_: Config, facts: StartFacts) -> TailraceError | None:
     restored = _restored(facts)
     if restored.identity is None or restored.position is None:
         return None
-    return rules.wal_behind(restored.position, facts.wal_end) or rules.slot_elsewhere(
+    return start_rules.wal_behind(restored.position, facts.wal_end) or start_rules.slot_elsewhere(
         restored.identity, facts.slot, restored.position
     )
 

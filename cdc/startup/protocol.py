@@ -1,4 +1,4 @@
-"""The start of capture, step by step (DESIGN section 5); the numbers stand in `start` and in `cdc.startup.claim` too.
+"""The start of capture, step by step; the same numbers are in `start` and in `cdc.startup.claim_log`.
 
 0. judge what PostgreSQL and Kafka show (`cdc.startup.judgement`): what forbids the start is raised here;
 1. read progress, without fencing anybody;
@@ -21,57 +21,57 @@ from functools import partial
 from typing import Final
 
 from cdc.capture.assembler import Assembler, Caps
-from cdc.capture.ddl import DdlWatch
-from cdc.capture.sidetopics import SideTopics
+from cdc.capture.ddl_watch import DdlWatch
+from cdc.capture.pipeline import Parts, Pipeline
+from cdc.capture.side_topics import SideTopics
+from cdc.capture.table_planner import TablePlanner
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.encode.siderecords import SideRecords
+from cdc.encode.side_records import SideRecords
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceGap
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.consumer import LogReader
-from cdc.kafka.registry import ConfluentRegistry
+from cdc.kafka.log_reader import LogReader
+from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
-from cdc.model.hole import Holes
-from cdc.model.names import message_topic, schema_topic, transaction_topic
-from cdc.model.progress import SchemaRecord
-from cdc.model.snapshot import Notes
-from cdc.model.types import TypeFacts
+from cdc.model.incomplete_record import Holes
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.snapshot_record import Notes
+from cdc.model.topic_names import message_topic, schema_topic, transaction_topic
+from cdc.model.type_facts import TypeFacts
 from cdc.patterns import matches
-from cdc.pipeline import Parts, Pipeline
 from cdc.progress.restore import recorded_forms, recorded_outbox, recorded_signals, recorded_snapshots
-from cdc.publish.livekeys import SpooledKeys
+from cdc.publish.live_keys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.weak_topics import counted
-from cdc.replication import catalog
+from cdc.replication import catalog_queries
+from cdc.replication.catalog_watch import CatalogWatch, Watched
 from cdc.replication.connect import Connection, connect, deadline, sever
-from cdc.replication.generated import left_out
-from cdc.replication.keyread import read_by_key
+from cdc.replication.generated_columns import left_out
+from cdc.replication.key_read import read_by_key
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.reselect import Reselector
-from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, slot_facts
-from cdc.replication.watch import CatalogWatch, Watched
-from cdc.startup.audit import following
-from cdc.startup.claim import Claim, Neighbours, claim_log
-from cdc.startup.ddl import catalog_of, ddl_watch
-from cdc.startup.facts import describe_internal, gather
-from cdc.startup.heartbeat import heartbeats
-from cdc.startup.identity import IdentityRecord
-from cdc.startup.joins import EitherEvent, Joins
+from cdc.replication.stream import ReplicationSession
+from cdc.startup.audit_setup import following
+from cdc.startup.claim_log import Claim, Neighbours, claim_log
+from cdc.startup.ddl_setup import catalog_of, ddl_watch
+from cdc.startup.heartbeat_setup import heartbeats
+from cdc.startup.identity_record import IdentityRecord
 from cdc.startup.judgement import judge
-from cdc.startup.keyless import Copier, KeylessTables, transaction_s, untouched
-from cdc.startup.outbox import OutboxStage, pruning, to_copy
-from cdc.startup.outboxcopy import copied
-from cdc.startup.server import PostgresServer
-from cdc.startup.snapshots import Snapshots
-from cdc.startup.source import Source, look_at_source, refuse, refuse_nothing_to_capture
-from cdc.startup.topics import Accounts, side_topics
-from cdc.startup.writer import publisher_of
-from cdc.tables import TablePlanner
+from cdc.startup.keyless_copy import Copier, KeylessTables, transaction_s, untouched
+from cdc.startup.outbox_copy import copied
+from cdc.startup.outbox_setup import OutboxStage, pruning, to_copy
+from cdc.startup.slot_setup import PostgresServer
+from cdc.startup.snapshot_setup import Snapshots
+from cdc.startup.source_identity import Source, look_at_source, refuse, refuse_nothing_to_capture
+from cdc.startup.start_facts import describe_internal, gather
+from cdc.startup.table_joins import EitherEvent, Joins
+from cdc.startup.topic_check import Accounts, side_topics
+from cdc.startup.writer_claim import publisher_of
 from cdc.telemetry import log
-from cdc.telemetry.status import Status
-from snapshot.desk import Desk
+from cdc.telemetry.capture_status import Status
+from snapshot.handover import Desk
 
 _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
 _AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
@@ -121,26 +121,26 @@ class RunningCapture:
 
 
 class _Catalog:
-    """`cdc.tables.Catalog` on an open connection. What is not answered in time ends it."""
+    """`cdc.capture.table_planner.Catalog` on an open connection. What is not answered in time ends it."""
 
     def __init__(self, sql: Connection) -> None:
         self._sql = sql
 
     def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
         with deadline(self._sql, _ANSWER_S):
-            return catalog.key_columns(self._sql, oid, wanted)
+            return catalog_queries.key_columns(self._sql, oid, wanted)
 
     def ancestors(self, oid: int) -> list[str]:
         with deadline(self._sql, _ANSWER_S):
-            return catalog.ancestors(self._sql, oid)
+            return catalog_queries.ancestors(self._sql, oid)
 
     def generated_columns(self, oid: int) -> list[str]:
         with deadline(self._sql, _ANSWER_S):
-            return catalog.generated_columns(self._sql, oid)
+            return catalog_queries.generated_columns(self._sql, oid)
 
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
         with deadline(self._sql, _ANSWER_S):
-            return catalog.types(self._sql, oids)
+            return catalog_queries.types(self._sql, oids)
 
 
 def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture:
@@ -175,7 +175,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         status.topics.topics_checked([one.document for one in weak], counted(weak))
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
         accounts = Accounts(config, admin, reader, publisher.ledger, restored)
-        seen_to = catalog.current_wal(sql)
+        seen_to = catalog_queries.current_wal(sql)
         accounts.begin([*claim.data, schema_topic(config.name)])
         planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
         identity, schemas = _introduced(source, claim, planner)

@@ -22,26 +22,26 @@ from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.errors import OutcomeUnknown, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition
-from cdc.model.names import cuts_topic, data_topic, schema_topic, signals_topic
-from cdc.model.outbox import OutboxRecord
-from cdc.model.progress import Identity
-from cdc.model.snapshot import Notes, SnapshotRecord
-from cdc.progress.catalog import recorded_catalog
+from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.progress_record import Identity
+from cdc.model.snapshot_record import Notes, SnapshotRecord
+from cdc.model.topic_names import cuts_topic, data_topic, schema_topic, signals_topic
+from cdc.progress.recorded_catalog import recorded_catalog
 from cdc.progress.restore import Restored, recorded_outbox, recorded_position, recorded_snapshots
 from cdc.publish.ledger import Ledger
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import ensure_publication
-from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import SlotFacts, Watch, create_slot, drop_slot, held, slot_facts
-from cdc.replication.table import SourceTable
-from cdc.startup import rules
-from cdc.startup.source import identity_now, leave_out_refused, look_at_source, refuse
-from cdc.startup.topics import Accounts, control_topics, data_topics, filled_topics
-from cdc.startup.writer import publisher_of, read_behind_sentinel
+from cdc.replication.stream import ReplicationSession
+from cdc.replication.table_shape import SourceTable
+from cdc.startup import start_rules
+from cdc.startup.source_identity import identity_now, leave_out_refused, look_at_source, refuse
+from cdc.startup.topic_check import Accounts, control_topics, data_topics, filled_topics
+from cdc.startup.writer_claim import publisher_of, read_behind_sentinel
 
 _BROKER_ANSWER_S: Final = 5.0
 _NAMED: Final = {
@@ -215,7 +215,7 @@ def _restored(config: Config, reader: LogReader, admin: TopicAdmin) -> Restored:
     except TopicMismatch:
         restored = None
     if restored is None or restored.progress is None:
-        refuse(rules.orphans(config.name, _filled(config, reader, admin)))
+        refuse(start_rules.orphans(config.name, _filled(config, reader, admin)))
         raise UsageError(
             f"nothing was captured as {config.name!r} yet, so there is nothing to repair",
             hint="the first start makes the slot",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from cdc.model.walalarm import LEVELS
+from cdc.model.wal_alarm import LEVELS
 from cdc.telemetry.exposition import UNKNOWN, ProcessMetrics, rendered, unknown_gauge
 
 _COMMIT_BUCKETS = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 5, 10, 30)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc.verify.judge import Kind
-from cdc.verify.report import EXAMPLES_MAX
+from cdc.verify.key_verdict import Kind
+from cdc.verify.verify_report import EXAMPLES_MAX
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Messages of the pgoutput plugin, protocol version 1, streaming and two-phase off.
 
 Implements https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html. Pure and total: any bytes
-give a message or a DecodeError. This is the exact decoder; `cdc.encode.transcoder` reads row messages faster and
+give a message or a DecodeError. This is the exact decoder; `cdc.encode.json_transcoder` reads row messages faster and
 comes back here whenever something looks odd, so that there is one place that says what is wrong.
 """
 

@@ -23,10 +23,10 @@ from cdc.config.secret import Secret
 from cdc.config.section import section_of
 from cdc.config.settings import Config, Search, Section, Warehouse
 from cdc.errors import TailraceError
-from cdc.model.state import State
-from cdc.telemetry.appliedmetrics import AppliedMetrics
+from cdc.model.run_state import State
 from cdc.telemetry.metrics import Metrics, SinkMetrics
-from cdc.telemetry.supervised import SupervisedMetrics
+from cdc.telemetry.runner_metrics import AppliedMetrics
+from cdc.telemetry.supervised_sinks import SupervisedMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
 SINKS: Final = (Warehouse, Search)

@@ -17,11 +17,11 @@ import click
 import msgspec
 
 from cdc.cli.main import cli
-from cdc.config.debezium import CHOICES, MODES
+from cdc.config.debezium_names import CHOICES, MODES
 from cdc.config.settings import Encode
-from cdc.encode.builtin import SCALARS
+from cdc.encode.builtin_types import SCALARS
 from cdc.encode.values import EncodeOptions, resolve
-from cdc.model.types import TypeFacts
+from cdc.model.type_facts import TypeFacts
 
 FOLDER: Final = Path(__file__).resolve().parent
 _NOTICE: Final = "<!-- Written by docs/reference/generate_cli.py from {source}; edit that and run it again. -->"
@@ -145,7 +145,7 @@ snapshots and where a value is read again. The options are Debezium's, with its 
 {modes}
 
 - Compared with what Debezium 3.7.0 wrote itself, for each type of its own tests and each of these options
-  (`tests/unit/test_debezium_values.py`; `make debezium-values` captures it again).
+  (`tests/unit/cdc/test_debezium_values.py`; `make debezium-values` captures it again).
 - `source` also has `ts_ns`, `xmin` (null, as without `xmin.fetch.interval`), `origin` and `origin_lsn` (null); an event
   also has `ts_us` and `ts_ns`. The fields of Tailrace's position stay. Times of an event are those of the commit, and
   `source.snapshot` is `incremental` for every row that was read from a table.
@@ -209,7 +209,7 @@ def types_page() -> str:
     by_encoding["text"] = [(_HSTORE, "hstore")]
     rows = [_row(encoding, types, default) for encoding, types in sorted(by_encoding.items())]
     return _TYPES_PAGE.format(
-        notice=_NOTICE.format(source="cdc/encode/values.py and cdc/config/debezium.py"),
+        notice=_NOTICE.format(source="cdc/encode/values.py and cdc/config/debezium_names.py"),
         rows="\n".join(rows),
         choices="\n".join(_choices()),
         debezium="\n".join(_debezium()),

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from outbox.partitions import create_default
 from outbox.revisions import settings_of
+from outbox.table_partitions import create_default
 
 revision = "0001"
 down_revision = None

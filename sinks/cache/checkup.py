@@ -7,10 +7,10 @@ from typing import Final
 
 from cdc.config.settings import Cache, Config
 from cdc.errors import SinkUnfit
-from sinks.cache.naming import mark
+from sinks.cache.row_names import mark
+from sinks.cache.server_connection import Store
 from sinks.cache.start import target
-from sinks.cache.store import Store
-from sinks.checkup import Sign
+from sinks.store_findings import Sign
 
 _DRYRUN: Final = "+acl|dryrun +acl|whoami"
 

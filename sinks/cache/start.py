@@ -1,9 +1,9 @@
-"""Puts the target of a cache together, for `cdc.app`."""
+"""Puts the target of a cache together, for `cdc.run.app`."""
 
 from __future__ import annotations
 
 from cdc.config.settings import Cache, Config
-from sinks.cache.store import Store
+from sinks.cache.server_connection import Store
 from sinks.cache.target import CacheTarget
 
 

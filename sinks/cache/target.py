@@ -20,15 +20,15 @@ import msgspec
 from cdc.config.settings import Cache
 from cdc.errors import SinkStale, SinkUnfit, SinkUnreachable
 from cdc.patterns import chosen
-from sinks.cache import rows, scripts
-from sinks.cache.faults import cluster
-from sinks.cache.naming import DEFAULT, Names, check_apart, mark, value_of
-from sinks.cache.store import Call, Store
+from sinks.cache import cached_rows, scripts
+from sinks.cache.cache_errors import cluster
+from sinks.cache.row_names import DEFAULT, Names, check_apart, mark, value_of
+from sinks.cache.server_connection import Call, Store
 from sinks.contract import Change, Content, Excuse, Held, Outcome, Place, Topic, Verdict
-from sinks.fold import merged
+from sinks.runner.key_fold import merged
 
 if TYPE_CHECKING:
-    from cdc.model.progress import SchemaRecord
+    from cdc.model.progress_record import SchemaRecord
 
 CHUNK_KEYS: Final = 128
 """Keys in one run of a script, for which nobody else is served: 128 rows take half a millisecond."""
@@ -41,7 +41,7 @@ _DONE, _OVERTAKEN = Outcome(Verdict.DONE), Outcome(Verdict.OVERTAKEN)
 _FULL: Final = Outcome(Verdict.LATER, "OOM", "the store is full (maxmemory)")
 _BUSY: Final = Outcome(Verdict.LATER, "", "another worker writes the same row")
 _READS: Final = {"hash": "HGETALL", "invalidate": "EXISTS"}
-_FLAGS: Final = {"value": rows.ROW, "hash": rows.ROW, "invalidate": rows.UNSTORED}
+_FLAGS: Final = {"value": cached_rows.ROW, "hash": cached_rows.ROW, "invalidate": cached_rows.UNSTORED}
 
 
 class _Table(NamedTuple):
@@ -127,7 +127,11 @@ class CacheTarget:
         arguments: list[bytes | str] = [str(self._store.life)]
         for place, offset in positions.items():
             before = self._kept.get(place)
-            arguments += [_place_text(place), b"" if before is None else rows.digits(before), rows.digits(offset)]
+            arguments += [
+                _place_text(place),
+                b"" if before is None else cached_rows.digits(before),
+                cached_rows.digits(offset),
+            ]
         (answer,) = self._store.run("note positions", [Call(scripts.KEEP, [self._positions_key], arguments)])
         if answer == b"L":
             raise SinkUnreachable(
@@ -155,9 +159,9 @@ class CacheTarget:
         if self._settings.mode == "invalidate":
             return {}
         if self._settings.mode == "hash":
-            fields = rows.fields_of(change.row)
+            fields = cached_rows.fields_of(change.row)
             return dict(zip(fields[::2], fields[1::2], strict=True))
-        return rows.content_of_value(change.row)
+        return cached_rows.content_of_value(change.row)
 
     def held(self, topic: str) -> Iterator[Held]:
         """See `Target`. Of a row that was evicted, or is past its time to live, there may be a mark."""
@@ -169,7 +173,7 @@ class CacheTarget:
             return  # rows there are the application's
         for names in self._scan(head):
             marks = self._store.command("read marks", "MGET", *map(mark, names))
-            strange = [name for name, there in zip(names, marks, strict=True) if rows.parsed_mark(there) is None]
+            strange = [name for name, there in zip(names, marks, strict=True) if cached_rows.parsed_mark(there) is None]
             yield from (one for one in self._held(strange) if one is not None and one.key is None)
 
     def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
@@ -212,8 +216,8 @@ class CacheTarget:
             for one in part:
                 keys += [one.name, mark(one.name)]
                 ours = one.key is not None
-                stays = rows.mark_text(one.version, rows.GONE, tag, one.key or b"") if ours else ""
-                arguments += [rows.digits(one.version) if ours else b"", stays]
+                stays = cached_rows.mark_text(one.version, cached_rows.GONE, tag, one.key or b"") if ours else ""
+                arguments += [cached_rows.digits(one.version) if ours else b"", stays]
             calls.append(Call(scripts.REMOVE, keys, arguments))
         self._store.run("remove rows", calls)
 
@@ -225,7 +229,7 @@ class CacheTarget:
             Call(
                 scripts.FORGET,
                 [key for one in part for key in (one.name, mark(one.name))],
-                [rows.digits(one.version) for one in part],
+                [cached_rows.digits(one.version) for one in part],
             )
             for part in _slices(there, CHUNK_KEYS)
         ]
@@ -265,7 +269,7 @@ class CacheTarget:
 
     def _table(self, topic: Topic) -> _Table:
         template = chosen(topic.table, self._settings.keys, DEFAULT)
-        return _Table(topic, Names(topic, self._name, self._sink, template), rows.tag_of(topic.topic_id))
+        return _Table(topic, Names(topic, self._name, self._sink, template), cached_rows.tag_of(topic.topic_id))
 
     def check_server(self) -> None:
         """Raises SinkUnfit for a server that cannot be a cache of ours."""
@@ -327,8 +331,8 @@ class CacheTarget:
             return Call(scripts.VALUES, names, [*times, msgspec.msgpack.encode(packed)])
         for change in changes:
             row = change.row or b""
-            unknown = len(rows.columns_missing(row, change.kept)) if change.kept else 0
-            packed += (self._mark(change), rows.fields_of(row), change.kept, unknown)
+            unknown = len(cached_rows.columns_missing(row, change.kept)) if change.kept else 0
+            packed += (self._mark(change), cached_rows.fields_of(row), change.kept, unknown)
         incomplete = "1" if self._loses_rows else "0"
         return Call(scripts.HASHES, names, [*times, incomplete, msgspec.msgpack.encode(packed)])
 
@@ -342,8 +346,8 @@ class CacheTarget:
         return found
 
     def _mark(self, change: Change) -> str:
-        flag = rows.GONE if change.row is None else _FLAGS[self._settings.mode]
-        return rows.mark_text(change.offset, flag, self._tables[change.topic].tag, change.key)
+        flag = cached_rows.GONE if change.row is None else _FLAGS[self._settings.mode]
+        return cached_rows.mark_text(change.offset, flag, self._tables[change.topic].tag, change.key)
 
     def _outcome(self, change: Change, answer: bytes | None, position: int) -> Outcome:
         if answer is None:
@@ -365,14 +369,14 @@ class CacheTarget:
         keys = [name, mark(name)]
         for _ in range(_SWAPS_MAX):
             text, there = self._store.commands("read a row", [("GET", name), ("GET", keys[1])])
-            seen = rows.parsed_mark(there)
+            seen = cached_rows.parsed_mark(there)
             if seen is not None and seen.tag != table.tag:
                 raise self._stale(change.topic)
             if seen is not None and self._has(seen, text, change.offset):
                 return _OVERTAKEN
             state = (there or b"")[: scripts.STATE]
             value: list[bytes] = [row] if text is None else [_merged(row, change.kept, text)]
-            if text is None and self._loses_rows and rows.columns_missing(row, change.kept):
+            if text is None and self._loses_rows and cached_rows.columns_missing(row, change.kept):
                 value = []  # a row that is not there is a miss; one that lacks a column would be taken for whole
             arguments: list[bytes | str] = [self._row_ms, self._mark_ms, state, self._mark(change), *value]
             (answer,) = self._store.run("write rows", [Call(scripts.SWAP, keys, arguments)])
@@ -382,8 +386,8 @@ class CacheTarget:
                 return _DONE
         return _BUSY
 
-    def _has(self, seen: rows.Mark, text: bytes | None, offset: int) -> bool:
-        same = seen.version == offset and seen.flag == rows.ROW
+    def _has(self, seen: cached_rows.Mark, text: bytes | None, offset: int) -> bool:
+        same = seen.version == offset and seen.flag == cached_rows.ROW
         return seen.version > offset or (same and (text is not None or self._loses_rows))
 
     def _scan(self, begin: str) -> Iterator[list[str]]:
@@ -415,12 +419,14 @@ class CacheTarget:
 def _held_row(name: str, there: bytes | None, stored: bytes | dict[bytes, bytes] | None) -> Held | None:
     content: Content | None = None
     if stored:
-        content = rows.content_of_hash(stored) if isinstance(stored, dict) else rows.content_of_value(stored)
+        content = (
+            cached_rows.content_of_hash(stored) if isinstance(stored, dict) else cached_rows.content_of_value(stored)
+        )
     return _held_content(name, there, content)
 
 
 def _held_content(name: str, there: bytes | None, content: Content | None) -> Held | None:
-    seen = rows.parsed_mark(there)
+    seen = cached_rows.parsed_mark(there)
     if seen is None:
         return None if content is None else Held(None, name, -1, content)
     return Held(seen.key, name, seen.version, content)

@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from cdc.config.settings import Config, Search
-from sinks.checkup import Sign
-from sinks.search.client import Answer, Client
-from sinks.search.naming import every_of
+from sinks.search.index_names import every_of
+from sinks.search.opensearch_client import Answer, Client
 from sinks.search.start import indices_of
+from sinks.store_findings import Sign
 
 _OLDEST: Final = 2
 _ABSENT: Final = frozenset({404})

@@ -15,9 +15,9 @@ from msgspec import structs
 
 from cdc.errors import SinkStale, SinkUnfit
 from sinks.contract import Topic
-from sinks.search import naming
-from sinks.search.client import Answer, Client
+from sinks.search import index_names
 from sinks.search.mapping import Field
+from sinks.search.opensearch_client import Answer, Client
 
 META_VERSION: Final = 1
 FIELDS_MAX: Final = 5_000
@@ -80,11 +80,11 @@ class Indices:
 
     def alias(self, table: str) -> str:
         """What readers search."""
-        return naming.alias_of(self.pipeline, self.sink, table)
+        return index_names.alias_of(self.pipeline, self.sink, table)
 
     def name(self, topic: Topic, generation: int) -> str:
         """What that generation of a topic's index is called."""
-        return naming.index_of(self.alias(topic.table), generation, topic.topic_id)
+        return index_names.index_of(self.alias(topic.table), generation, topic.topic_id)
 
     def live(self, topic: Topic) -> Index | None:
         """The index behind the alias of a topic; None when there is no such alias.
@@ -102,7 +102,7 @@ class Indices:
         found = self._described(alias)
         if not found:
             return None
-        if len(found) > 1 or naming.parse_index(found[0].name) is None:
+        if len(found) > 1 or index_names.parse_index(found[0].name) is None:
             raise SinkUnfit(
                 f"{alias} is not an alias of one index of ours",
                 hint="remove what has that name, or give the sink another name",
@@ -185,7 +185,7 @@ class Indices:
 
     def refresh_all(self) -> None:
         """As `refresh`, of all indices of the sink, whichever there are."""
-        self.client.ask("POST", f"/{naming.every_of(self.pipeline, self.sink)}/_refresh")
+        self.client.ask("POST", f"/{index_names.every_of(self.pipeline, self.sink)}/_refresh")
 
     def block(self, index: str, *, closed: bool) -> None:
         """Forbid writes to an index, or allow them again; on return none is under way any more."""
@@ -249,5 +249,5 @@ def gone(sink: str, index: str) -> SinkStale:
 
 
 def _alias(index: Index) -> str | None:
-    parsed = naming.parse_index(index.name)
+    parsed = index_names.parse_index(index.name)
     return parsed.alias if parsed else None

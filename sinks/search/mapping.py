@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from cdc.errors import DecodeError, SinkUnfit
-from cdc.model.progress import SchemaColumn, SchemaRecord
+from cdc.model.progress_record import SchemaColumn, SchemaRecord
 
 JsonForm: TypeAlias = Literal["string", "object", "flat_object"]
 Field: TypeAlias = Mapping[str, Any]

@@ -12,17 +12,17 @@ from typing import Final
 from cdc.config.settings import Config
 from cdc.errors import BrokerUnreachable, SinkUnfit, SinkUnreachable
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.facts import TopicSpec
-from cdc.kafka.writer import RecordWriter
-from cdc.model.names import matches_topic
-from sinks.search.queries import Match
+from cdc.kafka.cluster_facts import TopicSpec
+from cdc.kafka.durable_writer import RecordWriter
+from cdc.model.topic_names import matches_topic
+from sinks.search.stored_queries import Match
 
 _RETENTION_MS: Final = 7 * 86_400_000
 """As long as data topics remember deletes: who was away for longer asks the index."""
 
 
 class MatchTopic:
-    """See `sinks.search.queries.Publisher`. Makes the topic when something is published to it and it is not there."""
+    """Implements `sinks.search.stored_queries.Publisher`. Creates the topic when the first record is published."""
 
     def __init__(self, config: Config, sink: str) -> None:
         """No connection is made yet."""

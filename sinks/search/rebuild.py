@@ -5,7 +5,7 @@ Both end alike: (1) nothing may write to the live index any more, (2) the other 
 still held changes for the old index meets its block, and goes on with the new one. The old one is kept, and its notes
 with it, so that `roll_back` need only apply what came since.
 
-Whoever does this may be killed at any moment, or stand still for long: see `sinks.search.closing`.
+Whoever does this may be killed at any moment, or stand still for long: see `sinks.search.index_closing`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Final, NamedTuple, Protocol
 
 from cdc.clock import Clock
 from cdc.errors import SinkGap, SinkStale, SinkUnfit, SinkUnreachable
-from cdc.model.progress import SchemaRecord
+from cdc.model.progress_record import SchemaRecord
 from cdc.progress.restore import LogRecord
 from cdc.telemetry import log
 from sinks.contract import Change, Outcome, Place, Topic, Verdict
-from sinks.fold import by_key, change_of
-from sinks.search.closing import closed, reopen, reopen_left
+from sinks.runner.key_fold import by_key, change_of
+from sinks.search.index_closing import closed, reopen, reopen_left
+from sinks.search.index_positions import PlaceBook
 from sinks.search.indices import Index, Indices
-from sinks.search.placebook import PlaceBook
 from sinks.search.target import SearchTarget, Shape
 
 NEAR_RECORDS: Final = 2_000
@@ -40,7 +40,7 @@ _ERRORS_SHOWN: Final = 3
 
 
 class TopicEnds(Protocol):
-    """What is needed of a Kafka reader; `cdc.kafka.consumer.LogReader` is one."""
+    """What is needed of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
 
     def end_offsets(self, topics: Sequence[str]) -> Mapping[Place, tuple[int, int]]:
         """First offset there is, and the one after the last committed record."""

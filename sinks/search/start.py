@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock, SystemClock
-from sinks.search.client import Client
+from sinks.search.index_positions import PlaceBook
 from sinks.search.indices import Indices
 from sinks.search.matches import MatchTopic
-from sinks.search.placebook import PlaceBook
-from sinks.search.queries import Matcher, Publisher, QueryBook
+from sinks.search.opensearch_client import Client
+from sinks.search.stored_queries import Matcher, Publisher, QueryBook
 from sinks.search.target import SearchTarget, Shape
 
 if TYPE_CHECKING:

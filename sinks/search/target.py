@@ -17,18 +17,18 @@ from msgspec import structs
 
 from cdc.errors import DecodeError, InvariantError, SinkStale, SinkUnfit, SinkUnreachable
 from sinks.contract import Change, Content, Held, Outcome, Place, Topic, Verdict
-from sinks.search import bulk, reading
-from sinks.search.answers import Trouble
-from sinks.search.bulk import Write
-from sinks.search.closing import reopen_left
+from sinks.search import bulk_requests, stored_documents
+from sinks.search.bulk_answers import Trouble
+from sinks.search.bulk_requests import Write
+from sinks.search.index_closing import reopen_left
+from sinks.search.index_names import document_id
+from sinks.search.index_positions import PlaceBook
 from sinks.search.indices import Index, Indices, gone
 from sinks.search.mapping import PLAIN, Form, JsonForm, form_of, source_of, values_of, with_kept
-from sinks.search.naming import document_id
-from sinks.search.placebook import PlaceBook
 
 if TYPE_CHECKING:
     from cdc.clock import Clock
-    from cdc.model.progress import SchemaRecord
+    from cdc.model.progress_record import SchemaRecord
     from sinks.search.mapping import Field
 
 NOTE_S: Final = 1.0
@@ -170,12 +170,12 @@ class SearchTarget:
 
     def held(self, topic: str) -> Iterator[Held]:
         """See `Target`."""
-        return reading.held(self._indices.client, self._live[topic], self._topic(topic).key)
+        return stored_documents.held(self._indices.client, self._live[topic], self._topic(topic).key)
 
     def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
         """See `Target`."""
         names = [document_id(key) for key in keys]
-        found = reading.look(self._indices.client, self._live[topic], self._topic(topic).key, names)
+        found = stored_documents.look(self._indices.client, self._live[topic], self._topic(topic).key, names)
         held = [found[name] for name in names]
         return [None if each is None else each._replace(key=key) for each, key in zip(held, keys, strict=True)]
 
@@ -184,7 +184,7 @@ class SearchTarget:
         writes = [
             Write(place, topic, self._live[topic], each.name, each.version, None) for place, each in enumerate(held)
         ]
-        bulk.send(self._indices.client, writes, again=True)
+        bulk_requests.send(self._indices.client, writes, again=True)
 
     def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
         """See `Target`. A document that claims a later version was written by somebody else, which counted it up."""
@@ -192,7 +192,7 @@ class SearchTarget:
         pairs = list(zip(writes, seen, strict=True))
         ahead = [pair for pair in pairs if pair[1] is not None and pair[1].version > pair[0].version]
         plain = [write for write, one in pairs if one is None or one.version <= write.version]
-        outcomes = bulk.send(self._indices.client, plain, again=True)
+        outcomes = bulk_requests.send(self._indices.client, plain, again=True)
         # Of one that is not there: a delete by the API has left its version, which is counted up, too.
         refused = {place for place, outcome in outcomes.items() if outcome == Outcome(Verdict.OVERTAKEN)}
         ahead += [(write, None) for write, one in pairs if one is None and write.place in refused]
@@ -212,14 +212,14 @@ class SearchTarget:
         """
         client = self._indices.client
         there = [write._replace(version=one.version, source=None) for write, one in pairs if one is not None]
-        bulk.send(client, there, again=True)
+        bulk_requests.send(client, there, again=True)
         left = [write for write, _ in pairs]
         try:
             self._indices.put_settings(index, {"gc_deletes": "0ms"})
             for _ in range(FORGET_TRIES):
                 self._clock.wait(threading.Event(), FORGET_S)
                 self._indices.refresh([index])
-                outcomes = bulk.send(client, left)
+                outcomes = bulk_requests.send(client, left)
                 left = [write for write in left if outcomes[write.place] == Outcome(Verdict.OVERTAKEN)]
                 if not left:
                     break
@@ -270,7 +270,7 @@ class SearchTarget:
         held: dict[tuple[str, str], bytes | None] = {}
         for index in {write.into for write in lacking}:
             names = [write.name for write in lacking if write.into == index]
-            sources = reading.sources(self._indices.client, index, names)
+            sources = stored_documents.sources(self._indices.client, index, names)
             held |= {(index, name): sources.get(name) for name in names}
         return [
             write._replace(source=with_kept(write.source, before, changes[write.place].kept))
@@ -304,7 +304,7 @@ class SearchTarget:
                     sink=self._indices.sink,
                 )
 
-        return bulk.send(self._indices.client, writes, check=check)
+        return bulk_requests.send(self._indices.client, writes, check=check)
 
     def _moved(self, write: Write) -> bool:
         """Whether another index has the alias now, which is used from now on, or this one was left closed."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sinks.warehouse.lake import frame_of, read_changes, read_cut, read_history, read_sql, view_at
-    from sinks.warehouse.look import Lake
+    from sinks.warehouse.delta.version_frame import frame_of
+    from sinks.warehouse.read.data_frames import read_changes, read_cut, read_history, read_sql, view_at
+    from sinks.warehouse.read.lake_reader import Lake
 
 __all__ = ["Lake", "frame_of", "read_changes", "read_cut", "read_history", "read_sql", "view_at"]
 
@@ -18,6 +19,6 @@ __all__ = ["Lake", "frame_of", "read_changes", "read_cut", "read_history", "read
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from sinks.warehouse import lake
+    from sinks.warehouse.read import data_frames
 
-    return getattr(lake, name)
+    return getattr(data_frames, name)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from cdc.config.settings import Config, Warehouse
 from cdc.lsn import Lsn
-from sinks.checkup import Sign
-from sinks.warehouse import layout
-from sinks.warehouse.location import Location
-from sinks.warehouse.manifest import ManifestStore, check_owner
-from sinks.warehouse.views import views_of
+from sinks.store_findings import Sign
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import ManifestStore, check_owner
+from sinks.warehouse.views.definition import views_of
 
 
 def checkup(config: Config, settings: Warehouse) -> Iterator[Sign]:

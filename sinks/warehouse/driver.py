@@ -16,80 +16,47 @@ After any error the driver is dead: the caller makes a new one, which finds `pen
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cdc.clock import Clock
-from cdc.config.settings import Warehouse
 from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit, SparkFailed
-from cdc.kafka.consumer import LogReader
 from cdc.lsn import Lsn
-from cdc.model.names import cuts_topic, schema_topic
-from cdc.model.progress import SchemaRecord
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.telemetry import log
-from sinks.tablematch import is_name, keeps_nothing, problem, unmatched, warn_of_settings
-from sinks.warehouse import layout, sides
-from sinks.warehouse.choosing import Choice, choose, names_of, reading
-from sinks.warehouse.columns import LakeTable, form_of, lake_table, unknown_overrides
-from sinks.warehouse.commit import CutCommit
-from sinks.warehouse.committer import Committer
-from sinks.warehouse.cutpieces import Chunk, parts_of
-from sinks.warehouse.cutplan import CutSize, begun_again, bytes_max, failed
-from sinks.warehouse.cutreader import read_marks, read_schemas
-from sinks.warehouse.cutviews import CutViews
-from sinks.warehouse.eventtime import check_event_times, event_time_of
-from sinks.warehouse.fence import Fence
-from sinks.warehouse.fold import Names, TableFold
-from sinks.warehouse.generations import TextStore
-from sinks.warehouse.layout import split_beside
-from sinks.warehouse.location import Location
-from sinks.warehouse.manifest import Manifest, ManifestStore, Pending, TableState
-from sinks.warehouse.markers import awaited_ends
-from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
-from sinks.warehouse.reading import SpanReader
-from sinks.warehouse.restored import check_newest
-from sinks.warehouse.span import START, Mark, Partition, Span, joined, next_span, partition_of
-from sinks.warehouse.sparkfaults import sparked
-from sinks.warehouse.views import View
-from sinks.warehouse.viewtopics import ViewTopics
+from sinks.state.table_match import is_name, keeps_nothing, problem, unmatched, warn_of_settings
+from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
+from sinks.warehouse.cut_views import CutViews
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.layout import split_beside
+from sinks.warehouse.lake.manifest import Manifest, Pending, TableState
+from sinks.warehouse.lake.restored_lake import check_newest
+from sinks.warehouse.lake_observer import published_cut
+from sinks.warehouse.log import table_outputs
+from sinks.warehouse.log.cut_pieces import Chunk, parts_of
+from sinks.warehouse.log.cut_reader import read_marks, read_schemas
+from sinks.warehouse.log.event_time import check_event_times, event_time_of
+from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
+from sinks.warehouse.log.span import START, Mark, Partition, Span, joined, next_span, partition_of
+from sinks.warehouse.log.span_reading import SpanReader
+from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
+from sinks.warehouse.log.table_commit import Names, TableFold
+from sinks.warehouse.log.transaction_markers import awaited_ends
+from sinks.warehouse.parts import LakeParts
+from sinks.warehouse.spark.spark_errors import sparked
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 _INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred bytes each
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
 _PRUNE_EVERY: Final = 64
 _Schemas = Mapping[tuple[str, str], SchemaRecord]
 _ByTopic = Mapping[str, Mapping[str, SchemaRecord]]  # topic -> schema id -> record
-
-
-@dataclass(slots=True, kw_only=True)
-class LakeParts:
-    """What a driver is made of. `closing` closes what was opened for it.
-
-    `keep_spark` makes it leave the Spark session open for the next driver of this process.
-    """
-
-    name: str
-    location: Location
-    settings: Warehouse
-    spark: SparkSession
-    kafka_options: Mapping[str, str] = field(repr=False)
-    reader: LogReader
-    store: ManifestStore
-    committer: Committer
-    fence: Fence
-    views: Sequence[View]
-    clock: Clock
-    texts: TextStore
-    topics: ViewTopics | None = None
-    observer: LakeObserver = field(default_factory=Unobserved)
-    keep_spark: Callable[[], object] = lambda: None
-    closing: ExitStack = field(default_factory=ExitStack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +253,7 @@ class LakeDriver:
         here = {topic: form for topic, form in forms.items() if topic in topics}
         for topic, first_rows in self._reader.rows(part, here):
             rows, table = first_rows, here[topic][-1]
-            if len(known[topic]) > len(here[topic]) and sides.has_strangers(rows, table):
+            if len(known[topic]) > len(here[topic]) and table_outputs.has_strangers(rows, table):
                 seen = self._seen_forms(work.new, known, [topic])
                 rows, table = next(self._reader.rows(part, seen))[1], seen[topic][-1]
                 forms |= seen

@@ -13,34 +13,35 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Progress
 from cdc.clock import Clock
 from cdc.config.settings import Config, Warehouse
-from cdc.config.sinks import lake_of
+from cdc.config.sink_kinds import lake_of
 from cdc.errors import LakeUnready
-from cdc.kafka.consumer import LogReader
-from cdc.model.names import cuts_topic, sink_group
+from cdc.kafka.log_reader import LogReader
+from cdc.model.topic_names import cuts_topic, sink_group
 from cdc.publish.topic_rules import message_bytes_max
 from cdc.telemetry import log
-from sinks.capturestart import waiting_for_capture
-from sinks.warehouse import layout
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.driver import LakeDriver, LakeParts
-from sinks.warehouse.fence import Fence
-from sinks.warehouse.generations import TextStore
-from sinks.warehouse.kafkaoptions import PREFIX, spark_options
-from sinks.warehouse.location import Location
-from sinks.warehouse.look import At, Lake
-from sinks.warehouse.manifest import Manifest, ManifestStore, check_owner
-from sinks.warehouse.observer import LakeObserver, Unobserved, published_cut
-from sinks.warehouse.session import SparkOptions, close_session, open_session
-from sinks.warehouse.sparkstorage import check_connector
-from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
-from sinks.warehouse.viewproof import ViewReport, check_views
-from sinks.warehouse.views import View, views_of
-from sinks.warehouse.viewtopics import ViewTopics
-from sinks.warehouse.warming import warm_up
+from sinks.state.capture_start import waiting_for_capture
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.driver import LakeDriver
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.fence import Fence
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import Manifest, ManifestStore, check_owner
+from sinks.warehouse.lake_observer import LakeObserver, Unobserved, published_cut
+from sinks.warehouse.log.java_kafka_options import PREFIX, spark_options
+from sinks.warehouse.parts import LakeParts
+from sinks.warehouse.read.lake_reader import At, Lake
+from sinks.warehouse.read.view_check import ViewReport, check_views
+from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
+from sinks.warehouse.spark.storage_options import check_connector
+from sinks.warehouse.topics.view_topics import ViewTopics
+from sinks.warehouse.verify.mirror_check import MirrorReport, Verification, verify_mirrors
+from sinks.warehouse.views.definition import View, views_of
+from sinks.warehouse.views.generations import TextStore
+from sinks.warehouse.warm_up import warm_up
 
 _LOCK_FILE: Final = "lock"
 

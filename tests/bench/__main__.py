@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cdc.local.server import ServerOptions
+from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
 from tests.bench.cache import measure_cache
 from tests.bench.debezium import measure_debezium

@@ -22,9 +22,9 @@ from cdc.local.stack import Stack
 from sinks.cache.start import target as target_of
 from sinks.contract import Change, Topic
 from tests.bench.daemon import BenchDaemon, write_config
-from tests.fixtures.caches import cache_settings, client_of
-from tests.fixtures.caches import config as configured
-from tests.fixtures.sinkprocess import SinkProcess
+from tests.fixtures.servers.valkey import cache_settings, client_of
+from tests.fixtures.servers.valkey import config as configured
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 _PIPELINE = 2_000
 _TURNS = 5

@@ -19,11 +19,11 @@ from typing import Any, Final, Self
 
 from psycopg.conninfo import conninfo_to_dict
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import find_java
-from cdc.artifacts.lock import parse_lock, version_of
+from cdc.artifacts.lock_file import parse_lock, version_of
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
 from cdc.local.stack import Stack
 from tests.bench.daemon import free_port
 

@@ -34,7 +34,7 @@ def write_config(stack: Stack, folder: Path, name: str, table: str, *, snapshot:
 
 def safety(config: Path) -> dict[str, object]:
     """What keeps exactly once; raises where a setting would weaken it."""
-    from cdc.kafka.options import producer_options
+    from cdc.kafka.client_options import producer_options
 
     parsed = load(config, {})
     producer = producer_options(parsed.kafka, parsed.transactional_id, message_bytes_max=parsed.capture.row_bytes_max)

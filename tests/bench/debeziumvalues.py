@@ -1,4 +1,4 @@
-"""What Debezium writes for values of every type: captured from its connector, for `tests/unit/test_debezium_values.py`.
+"""Captures what Debezium writes for values of every type, for `tests/unit/cdc/test_debezium_values.py`.
 
 ``make debezium-values`` makes one table a type, lets Debezium's own PostgreSQL connector read it in a snapshot and
 stream the same rows, and writes both values of each row to `tests/golden/debezium.json`, with the server's text of the
@@ -21,14 +21,14 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from cdc.encode.values import unknown_types
-from cdc.local.server import ServerOptions
+from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
-from cdc.model.types import TypeFacts
-from cdc.replication.catalog import types
+from cdc.model.type_facts import TypeFacts
+from cdc.replication.catalog_queries import types
 from cdc.replication.connect import SESSION
 from tests.bench.connect import Connect, version
-from tests.fixtures.debeziumtypes import PREPARE, TYPES
-from tests.fixtures.debeziumvalues import MISSING
+from tests.fixtures.capture.debezium_comparison import MISSING
+from tests.fixtures.capture.debezium_types import PREPARE, TYPES
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "debezium.json"
 OPTION_SETS: Final[Mapping[str, Mapping[str, str]]] = {

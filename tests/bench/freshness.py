@@ -18,21 +18,21 @@ from typing import Any, Final
 
 import psycopg
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
 from cdc.clock import SystemClock
 from cdc.config.load import load
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from cdc.local.stack import Stack
-from cdc.model.names import cuts_topic
-from cdc.model.progress import Cut
-from cdc.progress.records import decode
+from cdc.model.progress_record import Cut
+from cdc.model.topic_names import cuts_topic
+from cdc.progress.record_format import decode
 from sinks.warehouse.driver import LakeDriver
-from sinks.warehouse.span import is_data, partition_of
+from sinks.warehouse.log.span import is_data, partition_of
 from sinks.warehouse.start import start
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
 from tests.bench.lake import CAUGHT_UP_S, await_log, catch_up, jvm_pid, lake_section, wal
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 
 _NAME: Final = "fresh"
 _TABLES: Final = 3

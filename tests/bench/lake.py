@@ -19,19 +19,19 @@ from typing import Any, Final
 
 import psycopg
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
 from cdc.clock import SystemClock
 from cdc.config.load import load
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from cdc.local.stack import Stack
 from cdc.lsn import Lsn
-from cdc.verify.cut import wait_for_cut
-from sinks.warehouse import session
+from cdc.verify.verified_cut import wait_for_cut
 from sinks.warehouse.driver import LakeDriver
+from sinks.warehouse.spark import spark_session
 from sinks.warehouse.start import start
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 
 _NAME: Final = "lakebench"
 _PARTS: Final = ("append", "merge", "close_and_append", "overwrite")
@@ -97,7 +97,7 @@ def lake_section(sink: str, path: Path, more: str = "", *, events_max: int = 500
 
 def jvm_pid() -> int:
     """The process of the session that is open."""
-    opened = session._opened
+    opened = spark_session._opened
     assert opened is not None
     assert opened.jvm is not None
     return opened.jvm.pid

@@ -16,11 +16,11 @@ from typing import Any, Final
 import psycopg
 
 from cdc.local.stack import Stack
-from outbox.contracts import ContractId, Contracts
 from outbox.event import Event, json_text
+from outbox.event_contracts import ContractId, Contracts
 from outbox.writer import Writer
-from tests.fixtures.outboxes import ask, deploy
-from tests.fixtures.servers import fresh_database
+from tests.fixtures.outbox.outbox_databases import ask, deploy
+from tests.fixtures.servers.running_servers import fresh_database
 
 _ACCOUNTS: Final = 100_000
 _CLIENTS: Final = 2

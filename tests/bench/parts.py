@@ -13,17 +13,17 @@ from cdc.capture.assembler import Assembler, Caps
 from cdc.clock import SystemClock
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
-from cdc.encode.rowrecords import TranscodeOptions
-from cdc.encode.schema import table_schema
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import table_schema
+from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.kafka.producer import TransactionalProducer
 from cdc.local.stack import Stack
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
 from cdc.publish.ledger import roll
-from cdc.replication.session import ReplicationSession
-from tests.fixtures.capture import no_side_topics
+from cdc.replication.stream import ReplicationSession
+from tests.fixtures.capture.scripted_capture import no_side_topics
 
 _ROWS = 100_000
 _PARTITIONS = 4

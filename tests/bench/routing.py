@@ -12,7 +12,7 @@ import psycopg
 from cdc.local.stack import Stack
 from cdc.lsn import Lsn
 from tests.bench.daemon import BenchDaemon, write_config
-from tests.fixtures.outboxevents import made
+from tests.fixtures.outbox.outbox_events import made
 
 _TABLE: Final = "outbox.outbox"
 _EVENT: Final = """

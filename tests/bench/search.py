@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from opensearchpy import OpenSearch, helpers
 
-from cdc.local.server import ServerOptions
+from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
 from cdc.progress.restore import LogRecord
 from sinks.contract import Verdict
-from sinks.fold import by_key, change_of
-from tests.fixtures.searching import TABLE, alias, column, opened, schema
-from tests.fixtures.sinklogs import LogBook
+from sinks.runner.key_fold import by_key, change_of
+from tests.fixtures.sinks.search_targets import TABLE, alias, column, opened, schema
+from tests.fixtures.sinks.sink_logs import LogBook
 
 _REQUEST: Final = 2_000
 _ROUNDS: Final = 6

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.fetch import fetch
-from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
-from sinks.warehouse.session import SparkOptions, close_session, open_session
+from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,10 +20,10 @@ import psycopg
 from cdc.client import Waiter, written_lsn
 from cdc.local.stack import Stack
 from tests.bench.daemon import BenchDaemon, write_config
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import command
-from tests.fixtures.searching import ask
-from tests.fixtures.sinkprocess import SinkProcess
+from tests.fixtures.servers.commands import command
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.sinks.search_targets import ask
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 _FILL_S: Final = 3600.0
 _TABLE: Final = "verified"

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.local.server import ServerOptions
+from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
-from sinks.warehouse.manifest import ManifestStore
+from sinks.warehouse.lake.manifest import ManifestStore
 from tests.bench.daemon import BenchDaemon, write_config
-from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 _NAME: Final = "viewfresh"
 _LINES: Final = 4  # of each order

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cdc.clock import SystemClock
-from sinks.warehouse.viewkeeper import ViewKeeper
+from sinks.warehouse.views.keeper import ViewKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sinks.warehouse.commit import CutCommit
-    from sinks.warehouse.location import Location
-    from sinks.warehouse.manifest import Manifest
-    from sinks.warehouse.views import View
+    from sinks.warehouse.lake.cut_commit import CutCommit
+    from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.lake.manifest import Manifest
+    from sinks.warehouse.views.definition import View
 
 
 class Keeping:

@@ -28,16 +28,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
-from sinks.warehouse.commit import CutCommit
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.lake import frame_of
-from sinks.warehouse.location import Location
-from sinks.warehouse.look import Lake
-from sinks.warehouse.manifest import Manifest, ManifestStore, Pending
-from sinks.warehouse.session import SparkOptions, close_session, open_session
-from sinks.warehouse.views import View, parse_view
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
+from sinks.warehouse.views.definition import View, parse_view
 from tests.bench.viewdata import KINDS, Sizes, base, changes
 from tests.bench.viewkeeping import Keeping
 

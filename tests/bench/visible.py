@@ -18,9 +18,9 @@ import psycopg
 from cdc.client import Waiter, written_lsn
 from cdc.local.stack import Stack
 from tests.bench.daemon import BenchDaemon, write_config
-from tests.fixtures.caches import client_of
-from tests.fixtures.searching import ask
-from tests.fixtures.sinkprocess import SinkProcess
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.sinks.search_targets import ask
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 _WARM_UP_S: Final = 3
 _LATE_S: Final = 60.0

@@ -10,8 +10,8 @@ from typing import Final, Protocol, TypeVar
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.consumer import LogReader
-from cdc.kafka.facts import LogRecord, TopicSpec
+from cdc.kafka.cluster_facts import LogRecord, TopicSpec
+from cdc.kafka.log_reader import LogReader
 from cdc.kafka.producer import TransactionalProducer
 from cdc.model.event import Record
 

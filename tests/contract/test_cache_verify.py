@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc.verify.findings import TableFindings
-from cdc.verify.judge import Kind
-from cdc.verify.latest import Sample
-from cdc.verify.sinkcheck import Sides, check_topic
-from sinks.cache.naming import mark
+from cdc.verify.key_states import Sample
+from cdc.verify.key_verdict import Kind
+from cdc.verify.sink_check import Sides, check_topic
+from sinks.cache.row_names import mark
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
 from sinks.contract import Held
-from tests.fixtures import targets
-from tests.fixtures.caches import cache_settings, client_of
-from tests.fixtures.caches import config as configured
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.sinklogs import TABLE, LogBook, changes
-from tests.fixtures.verifyworld import World
+from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.servers.valkey import cache_settings, client_of
+from tests.fixtures.servers.valkey import config as configured
+from tests.fixtures.sinks import target_contract
+from tests.fixtures.sinks.sink_logs import TABLE, LogBook, changes
+from tests.fixtures.sinks.verify_world import World
 
 if TYPE_CHECKING:
-    from cdc.local.valkey import Valkey
+    from cdc.local.valkey_server import Valkey
 
 NUMBERS = itertools.count()
 ZERO = dict.fromkeys(Kind, 0)
@@ -74,7 +74,7 @@ def test_what_the_topic_proves_wrong_is_mended(valkey: Valkey, how: str) -> None
         if how == "version":
             client.setrange(mark(one.name), 0, str(one.version + 900).zfill(19))
 
-    targets.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)
+    target_contract.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)
     target.close()
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc.cli.main import run
-from outbox.contractregistry import ContractRegistry, subject_of
-from outbox.contracts import ContractId, Contracts, file_name
+from outbox.contract_registry import ContractRegistry, subject_of
 from outbox.errors import ContractBroken, ContractInvalid, ContractsUnreachable
 from outbox.event import Event
+from outbox.event_contracts import ContractId, Contracts, file_name
 from outbox.writer import Writer
-from tests.fixtures.registryapi import RegistryApi
+from tests.fixtures.servers.registry_api import RegistryApi
 
 if TYPE_CHECKING:
-    from cdc.local.registry import Registry
+    from cdc.local.registry_server import Registry
     from tests.fixtures.faults.registrydoor import RegistryDoor
 
 SCHEMA: dict[str, Any] = {

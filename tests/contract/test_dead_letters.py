@@ -17,17 +17,17 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from cdc.cli.main import run
 from cdc.config.load import load
 from cdc.config.settings import Config
-from cdc.deadletters import DeadLetterView
 from cdc.errors import RowRefused, SinkUnfit
-from cdc.model.names import dead_letters_topic
-from sinks.letters import BEHIND
+from cdc.model.topic_names import dead_letters_topic
+from sinks.deadletters.dead_letter_record import BEHIND
+from sinks.operate.dead_letter_view import DeadLetterView
 from tests.contract.kafka_clients import WAIT_S, Broker
-from tests.fixtures.beside import beside
-from tests.fixtures.parkingsite import SINK, opened, park_all, refused_log, write_config
-from tests.fixtures.parkingworker import PLACE, ParkingWorker
-from tests.fixtures.sinklogs import LogBook, live
-from tests.fixtures.waiting import until
-from tests.unit.test_dead_letters import PickyTarget
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.parking_site import SINK, opened, park_all, refused_log, write_config
+from tests.fixtures.sinks.parking_worker import PLACE, ParkingWorker
+from tests.fixtures.sinks.sink_logs import LogBook, live
+from tests.unit.sinks.test_dead_letters import PickyTarget
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,7 +126,9 @@ def test_a_wish_waits_for_a_sink_that_is_down(config: Config, path: Path, capsys
 def test_a_worker_that_is_killed_while_it_parks_leaves_nothing_out(config: Config, path: Path) -> None:
     count = 300
     for parked in (40, 150):
-        worker = subprocess.Popen([sys.executable, "-m", "tests.fixtures.parkingsite", str(path), str(count)], cwd=ROOT)
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.fixtures.sinks.parking_site", str(path), str(count)], cwd=ROOT
+        )
         with DeadLetterView(config, SINK) as view:
             until(lambda view=view, parked=parked: len(view.blocked()) >= parked, "some to be parked")  # type: ignore[misc]
         worker.kill()

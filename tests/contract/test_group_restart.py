@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdc.errors import BrokerUnreachable
-from cdc.kafka.group import Committed
-from cdc.kafka.groupoffsets import GroupAdmin, GroupDealing, GroupOffsets
+from cdc.kafka.group_member import Committed
+from cdc.kafka.group_offsets import GroupAdmin, GroupDealing, GroupOffsets
 from tests.contract.kafka_clients import create_topic, settings_of
-from tests.fixtures.beside import beside
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.servers import MakeStack
+    from tests.fixtures.servers.running_servers import MakeStack
 
 GROUP = "restarted"
 

@@ -8,9 +8,9 @@ import pytest
 
 from cdc.errors import BrokerRefused, BrokerUnreachable, TopicMismatch
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.facts import TopicFacts, TopicSpec
+from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
 from cdc.publish.topic_rules import TopicWant, check, control_wants, data_want
-from cdc.publish.topics import ensure_topics
+from cdc.publish.topic_setup import ensure_topics
 from tests.contract.kafka_clients import NOWHERE, WAIT_S, Broker, create_topic, settings_of
 
 ROW_BYTES_MAX = 16 << 20

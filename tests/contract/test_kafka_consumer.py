@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cdc.errors import BrokerUnreachable, TopicMismatch
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from tests.contract.kafka_clients import (
     NOWHERE,
     WAIT_S,

@@ -19,7 +19,7 @@ from tests.contract.kafka_clients import (
     settings_of,
     values,
 )
-from tests.fixtures.servers import MakeStack
+from tests.fixtures.servers.running_servers import MakeStack
 
 
 def test_a_commit_that_outlives_a_restart_is_known_and_its_producer_replaced(make_stack: MakeStack) -> None:

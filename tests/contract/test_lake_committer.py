@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdc.errors import InvariantError, LakeDamaged, SinkUnfit
-from sinks.warehouse.committer import Committer
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.location import Location
-from tests.fixtures.laketables import HOSTILE, UTC, T, batch, content, kv, stored, txn
-from tests.fixtures.objectstore import everywhere
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake.committer import Committer
+from sinks.warehouse.lake.location import Location
+from tests.fixtures.lake.lake_tables import HOSTILE, UTC, T, batch, content, kv, stored, txn
+from tests.fixtures.servers.object_store import everywhere
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 
 from cdc.errors import InvariantError, LakeDamaged
-from sinks.warehouse import layout
-from sinks.warehouse.commit import CutCommit
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.location import Location
-from sinks.warehouse.manifest import ManifestStore
-from tests.fixtures.lakefiles import pending
-from tests.fixtures.objectstore import everywhere
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import ManifestStore
+from tests.fixtures.lake.lake_files import pending
+from tests.fixtures.servers.object_store import everywhere
 
 if TYPE_CHECKING:
-    from sinks.warehouse.manifest import Manifest
+    from sinks.warehouse.lake.manifest import Manifest
 
 ORDERS: Final = layout.mirror("public", "orders")
 USERS: Final = layout.mirror("public", "users")

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sinks.warehouse.committer import Committer
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.location import Location
-from tests.fixtures.laketables import HOSTILE, H, closing, history, stored, txn, versions_rows
-from tests.fixtures.objectstore import everywhere
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake.committer import Committer
+from sinks.warehouse.lake.location import Location
+from tests.fixtures.lake.lake_tables import HOSTILE, H, closing, history, stored, txn, versions_rows
+from tests.fixtures.servers.object_store import everywhere
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from msgspec import structs
 from cdc.cli.main import run
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE, LakeDamaged, SinkBehind, UsageError
 from cdc.lsn import Lsn
-from sinks.warehouse.look import Lake, condition, parse_at, read
-from sinks.warehouse.manifest import Unbuilt, ViewState
-from sinks.warehouse.rowhistory import history_of
-from tests.fixtures.lakes import SmallLake
+from sinks.warehouse.lake.manifest import Unbuilt, ViewState
+from sinks.warehouse.read.lake_reader import Lake, condition, parse_at, read
+from sinks.warehouse.read.row_history import history_of
+from tests.fixtures.lake.small_lakes import SmallLake
 
 ARCHIVE = "archive/shop.public.orders"
 Call = Callable[..., tuple[int, str, str]]
@@ -437,7 +437,8 @@ def test_events_of_an_outbox_have_no_rows_to_follow(tmp_path: Path) -> None:
 
 def test_looking_imports_no_spark() -> None:
     program = (
-        "import sys; from sinks.warehouse import Lake, read_cut; import cdc.cli.views, sinks.warehouse.rowhistory; "
+        "import sys; from sinks.warehouse import Lake, read_cut; "
+        "import cdc.cli.views_command, sinks.warehouse.read.row_history; "
         "assert 'pyspark' not in sys.modules"
     )
 

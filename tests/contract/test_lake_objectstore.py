@@ -7,16 +7,16 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from cdc.errors import LakeDamaged, LakeUnready, SinkBehind, UsageError
-from sinks.warehouse import layout
-from sinks.warehouse.deltaonce import commit_properties
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.location import Location
-from sinks.warehouse.look import Lake, read, view_look
-from sinks.warehouse.manifest import ManifestStore, disk_of
-from tests.fixtures.lakefiles import SteppedDisk, manifest, pending
-from tests.fixtures.lakes import SmallLake
-from tests.fixtures.laketables import T, batch, content, kv, txn
-from tests.fixtures.objectstore import ObjectStore, way_to
+from sinks.warehouse.delta.commit_once import commit_properties
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import ManifestStore, disk_of
+from sinks.warehouse.read.lake_reader import Lake, read, view_look
+from tests.fixtures.lake.lake_files import SteppedDisk, manifest, pending
+from tests.fixtures.lake.lake_tables import T, batch, content, kv, txn
+from tests.fixtures.lake.small_lakes import SmallLake
+from tests.fixtures.servers.object_store import ObjectStore, way_to
 
 FEW_TRIES = {"max_retries": "1", "retry_timeout": "2s"}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import LakeDamaged, LakeUnready
-from sinks.warehouse.committer import Committer
-from sinks.warehouse.deltars import DeltaRs
-from tests.fixtures.laketables import T, batch, content, kv, txn
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake.committer import Committer
+from tests.fixtures.lake.lake_tables import T, batch, content, kv, txn
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_full_disk_is_waited_for_and_the_statement_is_then_made_once(tmp_path: P
 import os, resource
 import pyarrow as pa
 from cdc.errors import LakeUnready
-from sinks.warehouse.committer import Txn
-from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.lake.committer import Txn
+from sinks.warehouse.delta.deltars import DeltaRs
 
 lake = DeltaRs({str(tmp_path / "lake")!r})
 rows = pa.table({{"k": list(range(100)), "v": [os.urandom(1000) for _ in range(100)]}})

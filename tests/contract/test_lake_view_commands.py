@@ -12,12 +12,12 @@ from msgspec import structs
 
 from cdc.cli.main import run
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
-from sinks.warehouse import layout
-from sinks.warehouse.generations import REPLACED, TextStore
-from sinks.warehouse.location import Location
-from sinks.warehouse.look import Lake
-from sinks.warehouse.manifest import ViewState
-from tests.fixtures.lakes import SmallLake
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import ViewState
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.views.generations import REPLACED, TextStore
+from tests.fixtures.lake.small_lakes import SmallLake
 
 Call = Callable[..., tuple[int, str, str]]
 

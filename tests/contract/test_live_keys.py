@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.errors import SpoolFailed
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from cdc.publish.ledger import Ledger
-from cdc.publish.livekeys import SpooledKeys, StaleKeys
+from cdc.publish.live_keys import SpooledKeys, StaleKeys
 from tests.contract.kafka_clients import Broker, create_topic, producing, publish, settings_of
-from tests.fixtures.murmur2 import java_partition
+from tests.fixtures.capture.murmur2 import java_partition
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,15 +15,15 @@ import pytest
 
 from cdc.cli.main import run
 from cdc.config.secret import Secret
-from cdc.local.pgprograms import OLDER_MAJORS
+from cdc.local.postgres_programs import OLDER_MAJORS
 from cdc.replication.connect import connect
 from outbox.errors import MigrationRefused
 from outbox.event import Event
 from outbox.migrate import Migrator
-from outbox.names import Names
 from outbox.revisions import Settings, revisions
-from tests.fixtures.servers import MAJOR, Database, MakeStack, fresh_database
-from tests.fixtures.waiting import until
+from outbox.table_names import Names
+from tests.fixtures.servers.running_servers import MAJOR, Database, MakeStack, fresh_database
+from tests.fixtures.servers.waiting import until
 
 ALL = [one.id for one in revisions()]
 

@@ -11,11 +11,11 @@ import pytest
 
 from cdc.cli.main import run
 from outbox.consumer import Consumer, Patience
-from outbox.deadletters import DeadLetters
+from outbox.dead_letters import DeadLetters
 from outbox.delivery import Delivery
 from outbox.errors import ConsumerStopped, EventRejected
-from tests.fixtures.outboxes import MemorySource, ask, deploy
-from tests.fixtures.servers import Database
+from tests.fixtures.outbox.outbox_databases import MemorySource, ask, deploy
+from tests.fixtures.servers.running_servers import Database
 
 
 class Effects:

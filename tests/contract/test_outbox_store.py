@@ -13,13 +13,13 @@ from outbox.aggregate import Aggregate, Happened
 from outbox.delivery import Delivery
 from outbox.errors import CommandRefused, ConcurrencyConflict, EventMissing, EventRejected, PayloadTooLarge
 from outbox.event import Event
-from outbox.readmodel import rebuild, rebuild_from_store
-from outbox.store import EventStore
+from outbox.event_store import EventStore
+from outbox.read_model import rebuild, rebuild_from_store
 from outbox.upcast import Upcasters
 from outbox.writer import Writer
-from tests.fixtures.outboxes import MemorySource, ask, deploy
-from tests.fixtures.servers import Database
-from tests.fixtures.waiting import until
+from tests.fixtures.outbox.outbox_databases import MemorySource, ask, deploy
+from tests.fixtures.servers.running_servers import Database
+from tests.fixtures.servers.waiting import until
 from tests.tidy.test_docs import blocks
 from tests.tidy.tree import ROOT
 

@@ -26,7 +26,7 @@ from outbox.migrate import Migrator
 from outbox.revisions import Settings
 from outbox.session import SessionWriter
 from outbox.writer import Writer
-from tests.fixtures.servers import Database
+from tests.fixtures.servers.running_servers import Database
 
 
 def an_event(number: int = 1, **fields: Any) -> Event:

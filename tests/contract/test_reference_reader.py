@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, publish, rows
-from tests.fixtures import topiclog
-from tests.fixtures.topiclog import read_log
+from tests.fixtures.capture import topic_log
+from tests.fixtures.capture.topic_log import read_log
 
 
 def test_reader_waits_for_a_transaction_to_end_and_says_when_it_does_not(
@@ -22,7 +22,7 @@ def test_reader_waits_for_a_transaction_to_end_and_says_when_it_does_not(
         going_on.flush(WAIT_S)
 
         with monkeypatch.context() as impatient:
-            impatient.setattr(topiclog, "_SILENT_S", 1.0)
+            impatient.setattr(topic_log, "_SILENT_S", 1.0)
             assert [record.key for record in read_log(kafka.bootstrap, topic_prefix).data] == [b"k1", b"k2"]
             with pytest.raises(TimeoutError, match=r"no end seen of .* within 1 s"):
                 read_log(kafka.bootstrap, topic_prefix, all_ended=True)

@@ -11,15 +11,15 @@ import pytest
 from cdc.config.secret import Secret
 from cdc.config.settings import Registry as Settings
 from cdc.errors import ConfigError, RegistryRefused, RegistryUnreachable
-from cdc.kafka.registry import ConfluentRegistry
-from cdc.model.progress import AvroSchemas
+from cdc.kafka.schema_registry import ConfluentRegistry
+from cdc.model.progress_record import AvroSchemas
 from tests.fixtures.faults.secured import WRONG_PASSWORD
-from tests.fixtures.registryapi import RegistryApi
+from tests.fixtures.servers.registry_api import RegistryApi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cdc.local.registry import Registry
+    from cdc.local.registry_server import Registry
     from tests.fixtures.faults.registrydoor import RegistryDoor
 
 

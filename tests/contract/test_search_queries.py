@@ -9,15 +9,15 @@ import pytest
 
 from cdc.errors import SinkUnfit, SinkUnreachable, UsageError
 from sinks.contract import Change, Verdict
-from sinks.search.queries import LOOK_S, Match, Matcher, QueryBook
 from sinks.search.rebuild import Workshop, rebuild
+from sinks.search.stored_queries import LOOK_S, Match, Matcher, QueryBook
 from sinks.search.target import SearchTarget
 from tests.contract.test_search_rebuild import workshop
-from tests.fixtures.growinglog import GrowingLog
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import TABLE, column, opened, schema
-from tests.fixtures.sinklogs import LogBook, changes
+from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.sinks.growing_log import GrowingLog
+from tests.fixtures.sinks.search_targets import TABLE, column, opened, schema
+from tests.fixtures.sinks.sink_logs import LogBook, changes
 
 RED = {"term": {"v": "red"}}
 

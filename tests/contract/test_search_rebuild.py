@@ -12,14 +12,24 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.errors import SinkStale, SinkUnfit, SinkUnreachable
 from sinks.contract import Verdict
-from sinks.search.placebook import PlaceBook
+from sinks.search.index_positions import PlaceBook
 from sinks.search.rebuild import Swapped, Workshop, rebuild, roll_back
 from sinks.search.start import indices_of, shape_of
-from tests.fixtures.growinglog import GrowingLog
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import PIPELINE, TABLE, alias, ask, column, configured, documents, opened, schema
-from tests.fixtures.sinkdrain import drain
-from tests.fixtures.sinklogs import changes, live
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.sinks.growing_log import GrowingLog
+from tests.fixtures.sinks.search_targets import (
+    PIPELINE,
+    TABLE,
+    alias,
+    ask,
+    column,
+    configured,
+    documents,
+    opened,
+    schema,
+)
+from tests.fixtures.sinks.sink_drain import drain
+from tests.fixtures.sinks.sink_logs import changes, live
 
 STABLE = 100
 """Keys that are always there."""

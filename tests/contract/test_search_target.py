@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from cdc.errors import SinkStale, SinkUnfit
 from sinks.contract import Change, Target, Topic, Verdict
 from sinks.search.target import SearchTarget
-from tests.fixtures import targets
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import TABLE, alias, ask, column, documents, opened, schema
-from tests.fixtures.sinklogs import LogBook, changes, live
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.sinks import target_contract
+from tests.fixtures.sinks.search_targets import TABLE, alias, ask, column, documents, opened, schema
+from tests.fixtures.sinks.sink_logs import LogBook, changes, live
 
 EXAMPLES = 8
 
@@ -34,9 +34,9 @@ def change(offset: int, row: bytes | None, *, key: bytes = b'{"id":"1"}', schema
 @pytest.mark.parametrize(
     "check",
     [
-        targets.older_record_never_wins,
-        targets.delete_of_what_never_was_is_done,
-        targets.what_was_looked_at_is_removed_and_nothing_newer,
+        target_contract.older_record_never_wins,
+        target_contract.delete_of_what_never_was_is_done,
+        target_contract.what_was_looked_at_is_removed_and_nothing_newer,
     ],
 )
 def test_store_is_guarded(target: SearchTarget, check: Callable[[Target, Topic], None]) -> None:
@@ -55,7 +55,7 @@ def test_index_converges_whatever_was_repeated_or_reordered(
         topic = TABLE._replace(table=f"public.t{uuid.uuid4().hex[:8]}", topic=f"shop.public.{uuid.uuid4().hex[:8]}")
         store.open([topic])
         store.prepare(schema(topic=topic, schema_id=SHARED))
-        targets.converges(data, store, topic, partial=partial)
+        target_contract.converges(data, store, topic, partial=partial)
         ask(opensearch.url, "DELETE", f"/{alias(sink_name, topic.table)}-g*")
 
     holds()

@@ -8,18 +8,18 @@ from urllib.parse import quote
 
 import pytest
 
-from cdc.verify.judge import Kind
-from cdc.verify.latest import Sample
-from cdc.verify.sinkcheck import Sides, check_topic
+from cdc.verify.key_states import Sample
+from cdc.verify.key_verdict import Kind
+from cdc.verify.sink_check import Sides, check_topic
 from sinks.contract import Held, Verdict
 from sinks.search.target import SearchTarget
-from tests.fixtures import targets
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import TABLE, alias, ask, documents, opened
-from tests.fixtures.sinklogs import LogBook, changes
-from tests.fixtures.verifyworld import World
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks import target_contract
+from tests.fixtures.sinks.search_targets import TABLE, alias, ask, documents, opened
+from tests.fixtures.sinks.sink_logs import LogBook, changes
+from tests.fixtures.sinks.verify_world import World
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_what_the_topic_proves_wrong_is_mended(
         same = f"&version={one.version}&version_type=external_gte" if "same" in how else ""
         written(opensearch.url, alias(sink_name), one.name, {"id": "1", "v": "edited"}, same)
 
-    targets.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)
+    target_contract.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)
 
     path = f"/{alias(sink_name)}/_settings/index.gc_deletes?flat_settings=true"
     (found,) = ask(opensearch.url, "GET", path).values()

@@ -10,14 +10,14 @@ import pytest
 
 from cdc.errors import ProducerFenced, SinkGap, SinkStale, SinkUnreachable, TopicMismatch
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.group import Committed
-from cdc.kafka.groupoffsets import GroupAdmin
+from cdc.kafka.group_member import Committed
+from cdc.kafka.group_offsets import GroupAdmin
 from sinks.contract import Change, Outcome, Place, Verdict
-from sinks.memory import MemoryTarget
-from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinklogs import live
-from tests.fixtures.sinkrig import MemoryLetters, SinkRig, key_bytes
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.servers.running_servers import KafkaServer
+from tests.fixtures.servers.waiting import holds_for, until
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_logs import live
+from tests.fixtures.sinks.sink_rig import MemoryLetters, SinkRig, key_bytes
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_refused_key_is_parked_with_all_that_follows_until_it_is_tried_again(rig
 
 
 def test_memory_is_bounded_by_pausing_and_all_is_applied(rig: SinkRig) -> None:
-    from sinks.lanes import Bounds
+    from sinks.runner.key_queues import Bounds
 
     rig.fill(6000, keys=3000)
     target = Slow(-1)

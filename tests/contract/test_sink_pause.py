@@ -11,17 +11,17 @@ from cdc.clock import SystemClock
 from cdc.config.load import parse
 from cdc.config.settings import Config
 from cdc.errors import SinkBehind, SinkBusy
-from cdc.model.names import sink_group
-from cdc.sinkclaim import claimed
-from cdc.sinkpause import pause_sink, resume_sink
-from cdc.sinkview import SinkViewer
-from sinks.control import Control
-from sinks.memory import MemoryTarget
-from sinks.statetopic import StateTopic
-from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinklogs import live
-from tests.fixtures.sinkrig import SinkRig, Worker
-from tests.fixtures.waiting import holds_for, until
+from cdc.model.topic_names import sink_group
+from sinks.operate.sink_view import SinkViewer
+from sinks.state.exclusive import claimed
+from sinks.state.pause import pause_sink, resume_sink
+from sinks.state.pause_records import Control
+from sinks.state.state_topic import StateTopic
+from tests.fixtures.servers.running_servers import KafkaServer
+from tests.fixtures.servers.waiting import holds_for, until
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_logs import live
+from tests.fixtures.sinks.sink_rig import SinkRig, Worker
 
 CONFIG = """
 name = "{name}"

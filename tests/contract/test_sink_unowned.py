@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from cdc.kafka.groupoffsets import GroupDealing
-from sinks.memory import MemoryTarget
-from tests.fixtures.dyingmember import dying_member
-from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinklogs import live
-from tests.fixtures.sinkrig import SinkRig, Worker
-from tests.fixtures.waiting import holds_for, until
+from cdc.kafka.group_offsets import GroupDealing
+from tests.fixtures.servers.running_servers import KafkaServer
+from tests.fixtures.servers.waiting import holds_for, until
+from tests.fixtures.sinks.dying_member import dying_member
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_logs import live
+from tests.fixtures.sinks.sink_rig import SinkRig, Worker
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_partition_that_a_killed_worker_left_to_nobody_is_read_again(rig: SinkRi
 
 
 def test_broker_by_itself_leaves_such_a_partition_unread(rig: SinkRig) -> None:
-    """What the look is there for; when this fails, brokers have learnt it and `sinks.unowned` can go."""
+    """If this fails, brokers do it themselves and `sinks.runner.orphaned_partitions` can be removed."""
     with half_dealt(rig, MemoryTarget(), looks=False) as (first, second):
         until(lambda: len(first.places) == 1, "it has what was left to it")
         holds_for(lambda: len(first.places) == 1 and not second.places, "the other one is nobody's", seconds=8.0)

@@ -14,26 +14,26 @@ from msgspec import structs
 
 from cdc.config.secret import Secret
 from cdc.config.settings import Cache, Search
-from cdc.doctor.sinks import examine_sinks
+from cdc.doctor.sink_checks import examine_sinks
 from cdc.errors import SinkError, SinkUnfit
 from sinks.cache.checkup import checkup as cache_checkup
 from sinks.cache.start import target as target_of
-from sinks.checkup import Sign
 from sinks.contract import Verdict
 from sinks.search.checkup import checkup as search_checkup
-from tests.fixtures.caches import MakeValkey, cache_settings, client_of, sentinel
-from tests.fixtures.caches import config as configured
+from sinks.store_findings import Sign
 from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.faults.secured import certificates
-from tests.fixtures.fronts import tls_relay
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import TABLE, ask, documents, opened
-from tests.fixtures.searching import configured as configured_search
-from tests.fixtures.sinklogs import LogBook, changes
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.servers.tls_fronts import tls_relay
+from tests.fixtures.servers.valkey import MakeValkey, cache_settings, client_of, sentinel
+from tests.fixtures.servers.valkey import config as configured
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.search_targets import TABLE, ask, documents, opened
+from tests.fixtures.sinks.search_targets import configured as configured_search
+from tests.fixtures.sinks.sink_logs import LogBook, changes
 
 if TYPE_CHECKING:
-    from cdc.local.valkey import Valkey
+    from cdc.local.valkey_server import Valkey
 
 PASSWORD = "geheim-7"
 

@@ -18,22 +18,22 @@ from hypothesis import strategies as st
 
 from cdc.config.secret import Secret
 from cdc.errors import ConfigError, SinkStale, SinkUnfit, SinkUnreachable
-from cdc.local.valkey import Valkey
+from cdc.local.valkey_server import Valkey
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
 from sinks.contract import Change, Held, Target, Topic, Verdict
-from tests.fixtures import targets
-from tests.fixtures.caches import MakeValkey, cache_settings, client_of
-from tests.fixtures.caches import config as configured
 from tests.fixtures.faults.secured import free_ports
-from tests.fixtures.sinklogs import TABLE, LogBook, changes, live
+from tests.fixtures.servers.valkey import MakeValkey, cache_settings, client_of
+from tests.fixtures.servers.valkey import config as configured
+from tests.fixtures.sinks import target_contract
+from tests.fixtures.sinks.sink_logs import TABLE, LogBook, changes, live
 
 NUMBERS = itertools.count()
 DOCUMENT = Path(__file__).parents[2] / "docs/howto/cache.md"
 CHECKS: Sequence[Callable[[Target, Topic], None]] = (
-    targets.older_record_never_wins,
-    targets.delete_of_what_never_was_is_done,
-    targets.what_was_looked_at_is_removed_and_nothing_newer,
+    target_contract.older_record_never_wins,
+    target_contract.delete_of_what_never_was_is_done,
+    target_contract.what_was_looked_at_is_removed_and_nothing_newer,
 )
 
 
@@ -81,7 +81,7 @@ def test_cache_converges_whatever_was_repeated_reordered_or_lacked_values(
     @given(st.data())
     def converge(data: st.DataObject) -> None:
         target = opened(valkey, mode=mode)
-        targets.converges(data, target, TABLE, partial=partial)
+        target_contract.converges(data, target, TABLE, partial=partial)
         target.close()
 
     converge()
@@ -432,7 +432,7 @@ def test_server_that_is_away_a_replica_or_not_redis_is_named(make_valkey: MakeVa
 def test_server_that_hangs_is_unreachable_and_goes_on_where_it_was(
     make_valkey: MakeValkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.cache.store.ANSWER_S", 0.5)
+    monkeypatch.setattr("sinks.cache.server_connection.ANSWER_S", 0.5)
     server, book = make_valkey(), LogBook()
     target = opened(server)
     book.put(1, {"id": 1})

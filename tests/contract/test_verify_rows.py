@@ -9,12 +9,12 @@ import pytest
 from cdc.config.load import parse
 from cdc.config.secret import Secret
 from cdc.replication.connect import connect
-from cdc.verify import keyedrows
-from cdc.verify.keyedrows import KeyedRows
-from cdc.verify.source import SourceRows
+from cdc.verify import source_rows
+from cdc.verify.source_rows import KeyedRows
+from cdc.verify.source_tables import SourceRows
 
 if TYPE_CHECKING:
-    from tests.fixtures.servers import Database
+    from tests.fixtures.servers.running_servers import Database
 
 CONFIG: Final = """
 name = "shop"
@@ -32,7 +32,7 @@ def test_pages_have_every_row_once_in_the_order_of_the_key(
     database: Database, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     """Also where its values are in another order as text."""
-    monkeypatch.setattr(keyedrows, "PAGE_ROWS", PAGE)
+    monkeypatch.setattr(source_rows, "PAGE_ROWS", PAGE)
     with connect(Secret(database.dsn), application_name="test") as connection:
         connection.execute(
             f"""create table public.t (id int, part numeric, "day" date, primary key ({key}));

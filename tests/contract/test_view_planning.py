@@ -11,9 +11,9 @@ from msgspec import structs
 
 from cdc.cli.main import run
 from cdc.errors import EXIT_OK, EXIT_USAGE
-from sinks.warehouse.manifest import PlanRecord
-from sinks.warehouse.planner.choose import Run
-from tests.fixtures.lakes import SmallLake
+from sinks.warehouse.lake.manifest import PlanRecord
+from sinks.warehouse.lake.plan_run import Run
+from tests.fixtures.lake.small_lakes import SmallLake
 
 ORDERS, CUSTOMERS = "mirror/public.orders", "mirror/public.customers"
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from cdc.cli.main import run
-from cdc.cli.viewchart import picture_of
+from cdc.cli.view_chart_command import picture_of
 from cdc.errors import EXIT_OK, EXIT_USAGE, UsageError
-from tests.fixtures.lakes import SmallLake
+from tests.fixtures.lake.small_lakes import SmallLake
 
 Call = Callable[..., tuple[int, str]]
 _PNG = b"\x89PNG\r\n\x1a\n"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.fixtures.commands import Ran, cdc
+from tests.fixtures.capture.repair_scenes import repaired
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete
 from tests.fixtures.faults.workload import SCHEMA, writing
-from tests.fixtures.repairs import repaired
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import INITIAL, complete
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.commands import Ran, cdc
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 FOLLOWED: Final[Sections] = {"audit": {"enabled": True, "interval_s": 0.2}, "capture": {"catalog_check_s": 0.2}}
 SMALL: Final[Sections] = {**FOLLOWED, "capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fixtures.capture.topic_log import read_log
 from tests.fixtures.faults.secured import PASSWORD, WRONG_PASSWORD, SecuredBroker, free_ports
 from tests.fixtures.faults.tally import LONG_ONLY
-from tests.fixtures.topiclog import read_log
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
     from cdc.lsn import Lsn
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 # librdkafka tries several times before it gives a connection up.
 _NAMED_S = 90.0

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from cdc.model.sinkreport import WORKING
-from tests.fixtures.beside import beside
-from tests.fixtures.daemon import CaptureSite, Sections, capture_site
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.supervised import Supervised, supervised
-from tests.fixtures.waiting import until
+from cdc.model.sink_report import WORKING
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.daemon import CaptureSite, Sections, capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.supervised_run import Supervised, supervised
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.caches import MakeValkey
-    from tests.fixtures.search import OpenSearchServer
-    from tests.fixtures.servers import KafkaServer, MakeStack, Servers
+    from tests.fixtures.servers.opensearch import OpenSearchServer
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack, Servers
+    from tests.fixtures.servers.valkey import MakeValkey
 
 CYCLES: Final = int(os.environ.get("TAILRACE_BROKER_CYCLES", "0"))  # 0: three
 SEED: Final = int(os.environ.get("TAILRACE_BROKER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

@@ -13,14 +13,14 @@ import redis
 
 from cdc.config.secret import Secret
 from cdc.errors import SinkUnreachable
-from cdc.local.valkey import Valkey
+from cdc.local.valkey_server import Valkey
 from cdc.progress.restore import LogRecord
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
 from sinks.contract import Verdict
-from tests.fixtures.caches import MakeValkey, cache_settings, client_of, config, sentinel
-from tests.fixtures.sinklogs import TABLE, TOPIC, LogBook, changes, live
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.valkey import MakeValkey, cache_settings, client_of, config, sentinel
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.sink_logs import TABLE, TOPIC, LogBook, changes, live
 
 PLACE = (TOPIC, 0)
 PIECE = 20

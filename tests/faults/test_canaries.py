@@ -13,12 +13,12 @@ from urllib.error import URLError
 
 import pytest
 
-from tests.fixtures.commands import cdc
+from tests.fixtures.capture.topic_log import read_raw
 from tests.fixtures.faults.secured import PASSWORD, SecuredBroker, free_ports
-from tests.fixtures.topiclog import read_raw
+from tests.fixtures.servers.commands import cdc
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 SOURCE: Final = "canary-source-91d3"
 REGISTRY: Final = "canary-registry-4c7a"

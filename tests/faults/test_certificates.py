@@ -10,10 +10,10 @@ import pytest
 
 from tests.faults.test_source_access import CANARY, as_role, assert_refused, passwords_asked
 from tests.fixtures.faults.issuing import Authority
-from tests.fixtures.fronts import handshakes, tls_front
+from tests.fixtures.servers.tls_fronts import handshakes, tls_front
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 WRONG: Final = ("another authority", "another host", "expired")
 _BROKER_S: Final = 60.0

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.faults.test_kill import acknowledged_early
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.wallclock import WallClock
 from tests.fixtures.faults.workload import KEYS, ONE_ROW_EACH, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 HOUR_S: Final = 3600
 

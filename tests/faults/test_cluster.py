@@ -6,18 +6,18 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.test_kill import acknowledged_early
-from tests.fixtures.daemon import capture_site
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.tally import LONG_ONLY, tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.fixtures.faults.cluster import Cluster
-    from tests.fixtures.servers import Database
+    from tests.fixtures.servers.running_servers import Database
 
 pytestmark = LONG_ONLY
 ROUNDS: Final = int(os.environ.get("TAILRACE_CLUSTER_ROUNDS", "2"))

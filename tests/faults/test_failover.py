@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from cdc.lsn import Lsn
-from tests.fixtures.commands import cdc
-from tests.fixtures.daemon import capture_site
+from tests.fixtures.capture.referee import Oracle, history_faults
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import Oracle, history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.servers import needs_major
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import needs_major
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.pair import MakePair, Pair
-    from tests.fixtures.servers import KafkaServer
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.running_servers import KafkaServer
+    from tests.fixtures.servers.standby_pair import MakePair, Pair
 
 WANTED: Sections = {
     "source": {"failover": True, "wal_check_s": 0.2},

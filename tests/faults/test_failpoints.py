@@ -10,14 +10,14 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.test_kill import acknowledged_early
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.failpoints import NAMES
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
+from tests.fixtures.servers.seed import seed
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 COUNT: Final = int(os.environ.get("TAILRACE_FAILPOINTS", "6"))
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}

@@ -11,15 +11,15 @@ import psycopg
 import pytest
 
 from cdc.lsn import Lsn
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.servers import needs_major
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import needs_major
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 # RELIABILITY A7: within one poll interval, which is at most 10 s.
 _NOTICED_S: Final = 10.0

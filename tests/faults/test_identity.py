@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures.daemon import CaptureSite, capture_site
+from tests.fixtures.servers.daemon import CaptureSite, capture_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.servers import KafkaServer, MakeStack, PostgresServer
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack, PostgresServer
 
 
 @pytest.fixture

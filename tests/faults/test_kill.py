@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.lsn import Lsn
-from tests.fixtures.asevents import NO_ID, from_avro, from_flat
+from tests.fixtures.capture.as_events import NO_ID, from_avro, from_flat
+from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.capture.topic_log import read_raw
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.registryapi import RegistryApi
-from tests.fixtures.seed import seed
-from tests.fixtures.topiclog import read_raw
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.registry_api import RegistryApi
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.oracle import Oracle
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.referee import Oracle
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 KILLS: Final = int(os.environ.get("TAILRACE_KILLS", "8"))
 TERMS: Final = int(os.environ.get("TAILRACE_TERMS", "4"))

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final
 from deltalake import DeltaTable
 
 from cdc.errors import LakeDamaged
-from sinks.warehouse import layout
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.manifest import ManifestStore
-from tests.fixtures.lakecuts import ARCHIVE, HISTORY, MIRROR, VIEW, Bank, faults
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.manifest import ManifestStore
+from tests.fixtures.lake.lake_cuts import ARCHIVE, HISTORY, MIRROR, VIEW, Bank, faults
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sinks.warehouse.manifest import Manifest
+    from sinks.warehouse.lake.manifest import Manifest
 
 KILLS: Final = int(os.environ.get("TAILRACE_KILLS", "20"))
 ROOT: Final = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ class Writer:
 
 @contextmanager
 def writing(lake: Path, die_before: str = "") -> Iterator[Writer]:
-    arguments = [sys.executable, "-m", "tests.fixtures.lake_writer", str(lake), die_before]
+    arguments = [sys.executable, "-m", "tests.fixtures.lake.lake_writer", str(lake), die_before]
     with subprocess.Popen(arguments, cwd=ROOT, stdout=PIPE, stderr=PIPE, text=True) as process:
         try:
             assert process.stdout is not None

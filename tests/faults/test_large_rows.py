@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.faults.tally import tally
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _MB: Final = 1_000_000
 LARGEST_MB: Final = int(os.environ.get("TAILRACE_LARGEST_ROW_MB", "60"))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.links import IMPATIENT, trap_text
 from tests.fixtures.faults.proxy import END_TXN, PRODUCE
 from tests.fixtures.faults.tally import LONG_ONLY
-from tests.fixtures.oracle import history_faults
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.capture.referee import Oracle
     from tests.fixtures.faults.proxy import Proxy, Trap
-    from tests.fixtures.oracle import Oracle
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 # A line so slow that a transaction of several requests is open for seconds.
 _LATENCY_S: Final = 0.15

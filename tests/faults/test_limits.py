@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.limits import memory_limit, open_files, small_disk
 from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 # RELIABILITY E3. A cgroup counts what is cached of files too, which the kernel takes back before it kills.
 LIMIT_BYTES: Final = 150 << 20

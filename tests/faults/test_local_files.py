@@ -12,11 +12,11 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 KEYS: Final = 3000
 # What somebody who keeps state in files might call them, and what SQLite calls a spool.

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from tests.fixtures.faults.proxy import Proxy
-from tests.fixtures.waiting import until
-from tests.fixtures.web import ask, metric
+from tests.fixtures.servers.http_probe import ask, metric
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 _GAUGES = ("cdc_lag_seconds", "cdc_slot_lost_in_seconds", "cdc_slot_safe_wal_bytes", "cdc_source_check_age_seconds")
 

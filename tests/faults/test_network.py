@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.links import IMPATIENT, trap_text
 from tests.fixtures.faults.proxy import END_TXN, PRODUCE, Fate, Proxy
 from tests.fixtures.faults.workload import KEYS, ONE_ROW_EACH, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 @pytest.fixture

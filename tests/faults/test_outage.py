@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.servers import WAL_SENDER_TIMEOUT_S
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
+from tests.fixtures.servers.seed import seed
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import Servers
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import Servers
 
 AWAY_S: Final = float(os.environ.get("TAILRACE_AWAY_S", "8"))
 # Read-ahead, producer's queue and batch fill up once; from then on nothing may grow (RELIABILITY C1, L3).

@@ -20,18 +20,18 @@ from confluent_kafka.admin import AdminClient
 
 from cdc.config.settings import Kafka
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.facts import TopicSpec
-from cdc.kafka.writer import RecordWriter
+from cdc.kafka.cluster_facts import TopicSpec
+from cdc.kafka.durable_writer import RecordWriter
 from outbox.consumer import Consumer
 from outbox.delivery import Delivery
 from outbox.event import Event
-from outbox.kafkasource import KafkaSource
-from tests.fixtures.outboxes import ask, deploy, header_list
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from outbox.kafka_source import KafkaSource
+from tests.fixtures.outbox.outbox_databases import ask, deploy, header_list
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.servers import Database, KafkaServer
+    from tests.fixtures.servers.running_servers import Database, KafkaServer
 
 EVENTS: Final = int(os.environ.get("TAILRACE_CONSUMER_EVENTS", "600"))
 KEYS: Final = 20

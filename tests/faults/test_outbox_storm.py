@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.faults.tally import tally
-from tests.fixtures.outboxevents import made
-from tests.fixtures.outboxservice import SCHEMA
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.outbox.outbox_events import made
+from tests.fixtures.outbox.outbox_service import SCHEMA
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.topiclog import LogRecord, TopicLog
+    from tests.fixtures.capture.topic_log import LogRecord, TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 STORM_S: Final = float(os.environ.get("TAILRACE_STORM_S", "12"))
 _LONG_S: Final = 60.0
@@ -74,7 +74,7 @@ def test_topics_have_exactly_the_committed_events_in_order_after_a_storm(capture
 @contextmanager
 def working(dsn: str, number: int) -> Iterator[None]:
     """A service that writes meanwhile, and is killed."""
-    service = subprocess.Popen([sys.executable, "-m", "tests.fixtures.outboxservice", dsn, str(number)])
+    service = subprocess.Popen([sys.executable, "-m", "tests.fixtures.outbox.outbox_service", dsn, str(number)])
     try:
         yield
     finally:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.pgbouncer import pgbouncer
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.pgbouncer import pgbouncer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import PostgresServer
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import PostgresServer
 
 
 @pytest.mark.parametrize("mode", ["session", "transaction"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cdc.lsn import Lsn
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_frame_that_never_decodes_stops_capture_and_nothing_past_it_is_acknowledged(capture: CaptureSite) -> None:

@@ -8,15 +8,15 @@ import psycopg
 import pytest
 
 from cdc.lsn import Lsn
-from tests.fixtures.daemon import CaptureSite, capture_site
-from tests.fixtures.repairs import repaired
-from tests.fixtures.snapshots import INITIAL, complete
+from tests.fixtures.capture.repair_scenes import repaired
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete
+from tests.fixtures.servers.daemon import CaptureSite, capture_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.servers import KafkaServer, PostgresServer
+    from tests.fixtures.servers.running_servers import KafkaServer, PostgresServer
 
 # Not UTF-8, and as wide as the word that must not be seen: chr(200) alone would be hard to tell from any other.
 POISON: Final = b"caf\xe9-canary-7d20"

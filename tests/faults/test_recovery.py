@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.tally import LONG_ONLY, tally
-from tests.fixtures.oracle import history_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import Servers
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import Servers
 
 TIMES: Final = int(os.environ.get("TAILRACE_RECOVERIES", "10"))
 _READABLE_S: Final = 120.0

@@ -9,13 +9,13 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.topiclog import LogRecord, TopicLog
+from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.capture.topic_log import LogRecord, TopicLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 KEYS: Final = {"public.t": ["id"]}
 

@@ -12,19 +12,19 @@ import pytest
 
 from cdc.lsn import Lsn
 from tests.faults.test_identity import restore
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.repairs import assert_repaired, captured, repaired, swept
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import INITIAL, RACED, SMALL_CHUNKS, complete, racing
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.repair_scenes import assert_repaired, captured, repaired, swept
+from tests.fixtures.capture.snapshot_waits import INITIAL, RACED, SMALL_CHUNKS, complete, racing
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.servers import KafkaServer, MakeStack
-    from tests.fixtures.topiclog import LogRecord
+    from tests.fixtures.capture.topic_log import LogRecord
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 _PART: Final = 50
 _BACK: Final = 9005  # nobody else writes to it

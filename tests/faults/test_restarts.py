@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.servers import WAL_SENDER_TIMEOUT_S, frozen
 from tests.fixtures.faults.workload import KEYS, ONE_ROW_EACH, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.transactionstate import PREPARE_ABORT, transaction_states
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.transaction_state import PREPARE_ABORT, transaction_states
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import Servers
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import Servers
 
 OUTAGE_S: Final = float(os.environ.get("TAILRACE_OUTAGE_S", "6"))
 # 140 MB of records; of those the producer's queue (32 MB) and a batch (12 MB) may be in memory.

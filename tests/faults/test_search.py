@@ -11,11 +11,11 @@ import pytest
 from cdc.errors import SinkUnfit, SinkUnreachable
 from sinks.contract import Verdict
 from tests.fixtures.faults.searchproxy import search_proxy
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import TABLE, alias, ask, column, documents, opened, schema
-from tests.fixtures.sinkdrain import drain
-from tests.fixtures.sinklogs import LogBook, changes, live
+from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.sinks.search_targets import TABLE, alias, ask, column, documents, opened, schema
+from tests.fixtures.sinks.sink_drain import drain
+from tests.fixtures.sinks.sink_logs import LogBook, changes, live
 
 _DELETES_FORGOTTEN_S = 60.0
 

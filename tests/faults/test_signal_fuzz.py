@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.fixtures.signalfuzz import fuzzed
-from tests.fixtures.signals import answered, signal
-from tests.fixtures.snapshots import INITIAL, complete, differences
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.signal_fuzz import fuzzed
+from tests.fixtures.capture.signal_records import answered, signal
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete, differences
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 _COUNT: Final = int(os.environ.get("TAILRACE_SIGNAL_FUZZ", "300"))
 _SEED: Final = int(os.environ.get("TAILRACE_SIGNAL_SEED", "19"))

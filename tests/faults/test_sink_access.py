@@ -17,27 +17,27 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from cdc.appliers import start_applied
 from cdc.clock import SystemClock
 from cdc.config.load import parse
-from cdc.doctor.sinks import examine_sinks
+from cdc.doctor.sink_checks import examine_sinks
 from cdc.errors import BrokerRefused
 from cdc.kafka.admin import TopicAdmin
-from cdc.model.names import dead_letters_topic, sink_group
+from cdc.model.topic_names import dead_letters_topic, sink_group
 from cdc.publish.topic_rules import dead_letters_want
-from sinks.observer import Unobserved
-from sinks.statetopic import ensure_state_topic
-from tests.fixtures.caches import client_of
+from sinks.compose import start_applied
+from sinks.runner.runner_observer import Unobserved
+from sinks.state.state_topic import ensure_state_topic
 from tests.fixtures.faults.secured import SecuredBroker
-from tests.fixtures.sinkrig import HEAD, SinkRig
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.sink_rig import HEAD, SinkRig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cdc.config.settings import Config
     from cdc.doctor.finding import Finding
-    from cdc.local.valkey import Valkey
+    from cdc.local.valkey_server import Valkey
 
 CONFIG = (
     HEAD

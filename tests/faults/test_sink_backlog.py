@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.filetarget import FileTarget
-from tests.fixtures.sinkrig import SinkRig
-from tests.fixtures.sinkworker import worker_processes
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.file_target import FileTarget
+from tests.fixtures.sinks.sink_rig import SinkRig
+from tests.fixtures.sinks.sink_worker import worker_processes
 
 if TYPE_CHECKING:
     from sinks.contract import Place
-    from tests.fixtures.servers import KafkaServer
+    from tests.fixtures.servers.running_servers import KafkaServer
 
 EVENTS: Final = int(os.environ.get("TAILRACE_BACKLOG", "200000"))
 KEYS: Final = 50_000

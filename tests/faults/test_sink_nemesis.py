@@ -25,20 +25,20 @@ import psycopg
 import pytest
 
 from cdc.errors import EXIT_OPERATOR, EXIT_USAGE
-from tests.fixtures.beside import beside
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import cdc
-from tests.fixtures.daemon import CaptureSite, capture_site
-from tests.fixtures.searching import ask
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.daemon import CaptureSite, capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.search_targets import ask
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 if TYPE_CHECKING:
-    from cdc.local.valkey import Valkey
-    from tests.fixtures.caches import MakeValkey
-    from tests.fixtures.search import OpenSearchServer
-    from tests.fixtures.servers import MakeStack, Servers
+    from cdc.local.valkey_server import Valkey
+    from tests.fixtures.servers.opensearch import OpenSearchServer
+    from tests.fixtures.servers.running_servers import MakeStack, Servers
+    from tests.fixtures.servers.valkey import MakeValkey
 
 SECONDS: Final = float(os.environ.get("TAILRACE_NEMESIS_S", "0"))  # 0: each fault once
 SEED: Final = int(os.environ.get("TAILRACE_NEMESIS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures.beside import beside
-from tests.fixtures.filetarget import FileTarget
-from tests.fixtures.sinkrig import SinkRig, key_bytes
-from tests.fixtures.sinkworker import WorkerProcess, worker_processes
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.file_target import FileTarget
+from tests.fixtures.sinks.sink_rig import SinkRig, key_bytes
+from tests.fixtures.sinks.sink_worker import WorkerProcess, worker_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.servers import KafkaServer
+    from tests.fixtures.servers.running_servers import KafkaServer
 
 SHORT = {"session__timeout__ms": "6000", "heartbeat__interval__ms": "500"}  # the shortest that brokers take
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.fixtures.frames import SourceTransaction, waiting_transactions
-from tests.fixtures.oracle import history_faults
+from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.capture.slot_frames import SourceTransaction, waiting_transactions
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.oracle import Oracle
+    from tests.fixtures.capture.referee import Oracle
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 KEYS: Final = {"public.t": ["id"]}
 # Every source transaction is a Kafka transaction of its own.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.links import IMPATIENT, trap_text
 from tests.fixtures.faults.proxy import END_TXN
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
     from tests.fixtures.faults.proxy import Proxy
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_slow_and_half_open_lines_to_kafka_lose_and_double_nothing(linked: tuple[CaptureSite, Proxy]) -> None:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.waiting import until
 from tests.integration.test_snapshot_keyless import COPIED, FILLED, ROWS, same, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 
 def test_copy_killed_at_every_step_is_in_the_topic_once(capture: CaptureSite) -> None:

@@ -8,13 +8,13 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import RACED, ROWS, SMALL_CHUNKS, complete, differences, racing
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.snapshot_waits import RACED, ROWS, SMALL_CHUNKS, complete, differences, racing
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import Servers
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import Servers
 
 _KILLS: Final = int(os.environ.get("TAILRACE_SNAPSHOT_KILLS", "3"))
 _SLOW: Final = "slow_chunks:15"

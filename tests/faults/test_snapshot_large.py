@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 from cdc.config.load import load
-from cdc.verify.compare import fold_and_compare
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import complete
+from cdc.verify.log_check import fold_and_compare
+from tests.fixtures.capture.snapshot_waits import complete
+from tests.fixtures.servers.seed import seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 _ROWS: Final = int(os.environ.get("TAILRACE_SNAPSHOT_ROWS", "40000"))
 _KILLS: Final = int(os.environ.get("TAILRACE_SNAPSHOT_KILLS", "2"))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from tests.faults.test_snapshot_kill import read_count
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import INITIAL, RACED, complete, differences, racing
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.snapshot_waits import INITIAL, RACED, complete, differences, racing
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 LOCKED: Final[Sections] = {"snapshot": {"mode": "initial", "chunk_bytes": 65_536, "workers": 2}}
 _OURS: Final = "relation in ('t'::regclass, 'u'::regclass)"

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import RACED, SMALL_CHUNKS, complete, differences, racing
+from tests.fixtures.capture.snapshot_waits import RACED, SMALL_CHUNKS, complete, differences, racing
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.seed import seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 
 @pytest.fixture

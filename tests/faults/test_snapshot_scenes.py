@@ -11,16 +11,16 @@ import psycopg
 import pytest
 
 from tests.faults.test_snapshot_keyless import hanging, lonely
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.snapshots import INITIAL, complete, differences
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete, differences
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 __all__ = ["lonely"]
 

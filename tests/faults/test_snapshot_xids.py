@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import psycopg
 import pytest
 
-from cdc.local.postgres import Postgres
+from cdc.local.postgres_server import Postgres
 from cdc.local.process import Launch
 from tests.faults.test_snapshot_kill import read_count
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import RACED, SMALL_CHUNKS, complete, differences, racing
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.snapshot_waits import RACED, SMALL_CHUNKS, complete, differences, racing
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 _SEGMENT_XIDS: Final = 1 << 20  # of a file in pg_xact: 32 pages of 8 KB, 2 bits each
 _SEGMENT_BYTES: Final = 1 << 18

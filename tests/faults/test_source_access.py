@@ -9,16 +9,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.fixtures.daemon import capture_site
 from tests.fixtures.faults.secured import free_ports
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 CANARY: Final = "canary-51c4-password"
 

@@ -13,21 +13,21 @@ import pytest
 
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-from cdc.local.server import ServerOptions
+from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
-from tests.fixtures.daemon import capture_site
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.servers import _in_containers, _run_name, postgres_major
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import _in_containers, _run_name, postgres_major
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cdc.local.postgres import Postgres
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import KafkaServer
+    from cdc.local.postgres_server import Postgres
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import KafkaServer
 
 _DISK: Final = "192m"
 _SETTINGS: Final = {"min_wal_size": "32MB", "max_wal_size": "64MB", "wal_sender_timeout": "3s"}

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 KEYS: Final = {"public.t": ["id"]}
 _WATCHED_S: Final = 6.0

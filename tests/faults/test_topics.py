@@ -15,12 +15,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _STOPS_S: Final = 120.0
 

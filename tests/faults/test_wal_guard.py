@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc.lsn import Lsn
 from tests.faults.test_gap import assert_gap, run_once
-from tests.fixtures.commands import cdc
-from tests.fixtures.daemon import capture_site
 from tests.fixtures.faults.secured import free_ports
-from tests.fixtures.servers import needs_major
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import needs_major
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.servers import KafkaServer, MakeStack, Settings
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack, Settings
 
 _LIMIT_MB: Final = 128
 _STEP_BYTES: Final = 4 << 20

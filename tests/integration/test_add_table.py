@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import psycopg
 
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 _SCHEDULES: Final = int(os.environ.get("TAILRACE_SCHEDULES", "40"))
 _AT_ONCE: Final = 10  # tables, each with two sessions

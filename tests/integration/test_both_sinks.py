@@ -8,27 +8,27 @@ from urllib.parse import quote
 
 import pytest
 
-from cdc.appliers import target_of
 from cdc.client import Waiter
 from cdc.config.load import load
-from cdc.config.sinks import applied_of
+from cdc.config.sink_kinds import applied_of
 from cdc.kafka.admin import TopicAdmin
 from cdc.lsn import Lsn
-from sinks.cache.naming import mark
+from sinks.cache.row_names import mark
+from sinks.compose import target_of
 from sinks.contract import Change, Topic
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import cdc
-from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.sinksite import writing
-from tests.fixtures.supervised import supervised
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.supervised_run import supervised
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.sinks.sink_beside_capture import writing
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc.local.valkey import Valkey
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import ask, documents
+    from cdc.local.valkey_server import Valkey
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.sinks.search_targets import ask, documents
 
 HOUR_S: Final = 3600
 # Keys 1 to 100 are nobody's; above, rows come, change and go.

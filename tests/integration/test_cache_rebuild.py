@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cdc.appliers import start_applied
 from cdc.clock import SystemClock
 from cdc.config.load import load
 from cdc.errors import SinkStale
-from cdc.kafka.group import Committed
-from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.model.names import sink_group
-from sinks.cache.naming import mark
-from sinks.marks import metadata
-from sinks.observer import Unobserved
-from tests.fixtures.beside import beside
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import cdc
-from tests.fixtures.sinkrig import HEAD, SinkRig
-from tests.fixtures.waiting import until
+from cdc.kafka.group_member import Committed
+from cdc.kafka.group_offsets import GroupAdmin
+from cdc.model.topic_names import sink_group
+from sinks.cache.row_names import mark
+from sinks.compose import start_applied
+from sinks.runner.runner_observer import Unobserved
+from sinks.state.offset_metadata import metadata
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.sink_rig import HEAD, SinkRig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cdc.config.settings import Config
-    from cdc.local.valkey import Valkey
-    from tests.fixtures.servers import KafkaServer
+    from cdc.local.valkey_server import Valkey
+    from tests.fixtures.servers.running_servers import KafkaServer
 
 CONFIG = (
     HEAD

@@ -9,24 +9,34 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures import avroread
-from tests.fixtures.commands import cdc
-from tests.fixtures.daemon import capture_site
+from tests.fixtures.capture import avro_reader
+from tests.fixtures.capture.signal_records import answered, signal
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete
+from tests.fixtures.capture.type_forms import ALL, made_domains
+from tests.fixtures.capture.type_forms import columns as form_columns
+from tests.fixtures.capture.type_tables import (
+    MAKE_OWN,
+    OWN,
+    Columns,
+    arrays,
+    create,
+    exact,
+    fill,
+    said_by_server,
+    scalars,
+)
 from tests.fixtures.faults.secured import PASSWORD, USER, WRONG_PASSWORD
-from tests.fixtures.registryapi import RegistryApi
-from tests.fixtures.signals import answered, signal
-from tests.fixtures.snapshots import INITIAL, complete
-from tests.fixtures.typeforms import ALL, made_domains
-from tests.fixtures.typeforms import columns as form_columns
-from tests.fixtures.typetables import MAKE_OWN, OWN, Columns, arrays, create, exact, fill, said_by_server, scalars
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.registry_api import RegistryApi
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc.local.registry import Registry
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from cdc.local.registry_server import Registry
+    from tests.fixtures.capture.topic_log import LogRecord, TopicLog
     from tests.fixtures.faults.registrydoor import RegistryDoor
-    from tests.fixtures.topiclog import LogRecord, TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 
 def avro(registry: Registry, **encode: str) -> Sections:
@@ -126,7 +136,7 @@ def test_each_topic_has_its_subjects_and_one_id_for_its_keys(capture: CaptureSit
     api, topic = RegistryApi(registry.url), capture.topic("t")
     assert api.subjects(f"{capture.name}.") == [f"{topic}-key", f"{topic}-value"]
     assert (api.versions(f"{topic}-key"), api.versions(f"{topic}-value")) == ([1], [1, 2, 3])
-    assert len({avroread.schema_id(record.key or b"") for record in records}) == 1
+    assert len({avro_reader.schema_id(record.key or b"") for record in records}) == 1
     rows = [shown_row(record, api) for record in records]
     assert sorted(row["id"] for row in rows) == [1, 2, 3_000_000_000]
     assert [row for row in rows if row["id"] == 2] == [{"id": 2, "v": 2, "w": "w"}]
@@ -231,8 +241,8 @@ def test_tail_says_that_it_reads_json(capture: CaptureSite, registry: Registry) 
 def shown_row(record: LogRecord, api: RegistryApi) -> dict[str, Any]:
     """The new row of an event, each value as the JSON form has it, numbers by value."""
     assert record.value is not None
-    schema = api.schema(avroread.schema_id(record.value))
-    after = avroread.decoded(record.value, schema)["after"]
+    schema = api.schema(avro_reader.schema_id(record.value))
+    after = avro_reader.decoded(record.value, schema)["after"]
     fields = json.loads(schema)["fields"][0]["type"][1]["fields"]
     return {
         field.get("postgresql_name", field["name"]): _in_json(after[field["name"]], field["encoding"])
@@ -248,7 +258,7 @@ def _in_json(value: Any, encoding: str) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, str) and (encoding.startswith("array<") or encoding == "json_value"):
         return exact(value)
-    return avroread.in_json(value, lambda number: Decimal(repr(number)))
+    return avro_reader.in_json(value, lambda number: Decimal(repr(number)))
 
 
 def _comparable(capture: CaptureSite, log: TopicLog, api: RegistryApi | None) -> list[tuple[str, str, Any, Any, Any]]:
@@ -261,10 +271,10 @@ def _comparable(capture: CaptureSite, log: TopicLog, api: RegistryApi | None) ->
             document, key = record.document, record.key_document
             key = None if key is None else list(key.values())
         else:
-            document = avroread.envelope(record.value, api.schema(avroread.schema_id(record.value)))
+            document = avro_reader.envelope(record.value, api.schema(avro_reader.schema_id(record.value)))
             key = None
             if record.key is not None:
-                key = list(avroread.decoded(record.key, api.schema(avroread.schema_id(record.key))).values())
+                key = list(avro_reader.decoded(record.key, api.schema(avro_reader.schema_id(record.key))).values())
         source = document["source"]
         position = source["commit_lsn"], source["ordinal"]
         for name in ("name", "schema_id"):

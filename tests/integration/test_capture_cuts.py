@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.fixtures.daemon import CaptureSite, capture_site
+from tests.fixtures.capture.rolling_hash import rolled
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.rolling import rolled
-from tests.fixtures.seed import seed
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.transactionstate import PREPARE_COMMIT, transaction_states
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import CaptureSite, capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.transaction_state import PREPARE_COMMIT, transaction_states
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.servers import KafkaServer, PostgresServer
-    from tests.fixtures.topiclog import LogRecord, TopicLog
+    from tests.fixtures.capture.topic_log import LogRecord, TopicLog
+    from tests.fixtures.servers.running_servers import KafkaServer, PostgresServer
 
 WRITTEN: Final = 120  # transactions of the workload
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 from tests.integration.test_capture_schema import schema_faults
 from tests.integration.test_ddl_policy import accept
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 Row = dict[str, Any]
 

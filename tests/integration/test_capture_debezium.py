@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.fixtures.debeziumtypes import PREPARE, TYPES
-from tests.fixtures.debeziumvalues import LOST, MISSING, same_value
-from tests.fixtures.snapshots import complete
+from tests.fixtures.capture.debezium_comparison import LOST, MISSING, same_value
+from tests.fixtures.capture.debezium_types import PREPARE, TYPES
+from tests.fixtures.capture.snapshot_waits import complete
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden" / "debezium.json"
 

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.fixtures.typetables import MAKE_OWN, OWN, Columns, arrays, create, exact, fill, said_by_server, scalars
+from tests.fixtures.capture.type_tables import (
+    MAKE_OWN,
+    OWN,
+    Columns,
+    arrays,
+    create,
+    exact,
+    fill,
+    said_by_server,
+    scalars,
+)
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.topiclog import LogRecord, TopicLog
+    from tests.fixtures.capture.topic_log import LogRecord, TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite
 
 FLAT: Final = {"encode": {"format": "flat"}}
 

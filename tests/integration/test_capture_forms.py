@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from psycopg import sql
 
-from tests.fixtures.typeforms import ALL, URL, columns, made_domains
-from tests.fixtures.typetables import create, exact, fill, set_up
+from tests.fixtures.capture.type_forms import ALL, URL, columns, made_domains
+from tests.fixtures.capture.type_tables import create, exact, fill, set_up
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.typetables import Columns, Session
+    from tests.fixtures.capture.type_tables import Columns, Session
+    from tests.fixtures.servers.daemon import CaptureSite
 
 # Not `extract(epoch from x)`: within 30 years of its end it has 16 digits only.
 _MICROS: Final = (

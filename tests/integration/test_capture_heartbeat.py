@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.fixtures import web
-from tests.fixtures.waiting import until
-from tests.fixtures.web import ask
+from tests.fixtures.servers import http_probe
+from tests.fixtures.servers.http_probe import ask
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 _INTERVAL: Final = {"catalog_check_s": 0.2, "heartbeat_interval_s": 1}
 _MESSAGE: Final = "select pg_logical_emit_message(true, 'heartbeat', '')"
@@ -26,7 +26,7 @@ def beats(capture: CaptureSite) -> list[dict[str, Any]]:
 
 def metric(daemon: Daemon, name: str) -> float:
     page = ask("127.0.0.1", daemon.events("http_listening")[0]["port"], "/metrics")[2].decode()
-    return web.metric(page, name)
+    return http_probe.metric(page, name)
 
 
 def test_idle_capture_says_again_and_again_how_far_it_is(capture: CaptureSite) -> None:

@@ -6,10 +6,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_foreign_wal_is_released_with_at_most_a_progress_record_a_second(capture: CaptureSite) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from tests.fixtures.typesamples import SAMPLES
-from tests.fixtures.typetables import MAKE_OWN, OWN, available, create, exact, said_by_server, scalars, set_up
+from tests.fixtures.capture.type_samples import SAMPLES
+from tests.fixtures.capture.type_tables import MAKE_OWN, OWN, available, create, exact, said_by_server, scalars, set_up
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.typetables import Columns, Session
+    from tests.fixtures.capture.type_tables import Columns, Session
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _ONE_PARTITION: Final[dict[str, Any]] = {"kafka": {"partitions": 1}}
 _KEY_LENGTH_MAX: Final = 200  # a page of an index takes 2.7 KB

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _LIMIT = 100_000
 

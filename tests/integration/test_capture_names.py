@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from psycopg import sql
 
-from cdc.model.names import data_topic
+from cdc.model.topic_names import data_topic
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 NAMES: Final = (
     'quo"te',

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.servers import needs_major
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.running_servers import needs_major
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 
 def made_by_hand(capture: CaptureSite, what: str) -> Sections:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from tests.fixtures import web
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.snapshots import INITIAL, complete
-from tests.fixtures.waiting import until
-from tests.fixtures.web import ask
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete
+from tests.fixtures.servers import http_probe
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.http_probe import ask
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon
-    from tests.fixtures.servers import KafkaServer, MakeStack
-    from tests.fixtures.topiclog import LogRecord
+    from tests.fixtures.capture.topic_log import LogRecord
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 # Long, and stored as it is: otherwise it would be compressed and stay in the row.
 _TABLE: Final = (
@@ -38,7 +38,7 @@ def body(letter: str) -> str:
 def metric(daemon: Daemon, name: str) -> float:
     port = daemon.events("http_listening")[0]["port"]
     page = ask("127.0.0.1", port, "/metrics")[2].decode()
-    return web.metric(page, name)
+    return http_probe.metric(page, name)
 
 
 def read_later(event: LogRecord) -> list[str]:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.topiclog import LogRecord
+    from tests.fixtures.capture.topic_log import LogRecord
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_inserts_updates_and_deletes_are_published_in_order(capture: CaptureSite) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 
 def test_every_table_has_its_schema_record_at_the_start(capture: CaptureSite) -> None:

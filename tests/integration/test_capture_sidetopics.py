@@ -6,8 +6,8 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_transactions_are_told_with_the_number_of_their_events(capture: CaptureSite) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.servers import needs_major
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.servers.running_servers import needs_major
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 KEYS: Final = {"public.t": ["id"]}
 LARGE_ROWS: Final = int(os.environ.get("TAILRACE_LARGE_ROWS", "250000"))

@@ -6,12 +6,12 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.fixtures.waiting import until
-from tests.fixtures.workers import Worker
+from tests.fixtures.servers.group_workers import Worker
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.topiclog import LogRecord, TopicLog
+    from tests.fixtures.capture.topic_log import LogRecord, TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite
 
 KEYS: Final = int(os.environ.get("TAILRACE_TRUNCATE_KEYS", "60000"))
 RSS_BYTES: Final = 120 << 20

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from cdc.encode.builtin import ARRAYS, SCALARS, SEMICOLON_ARRAYS
-from tests.fixtures.typesamples import NOT_STORABLE, SAMPLES
-from tests.fixtures.typetables import MAKE_OWN, OWN, Columns, arrays, create, exact, fill, said_by_server, scalars
+from cdc.encode.builtin_types import ARRAYS, SCALARS, SEMICOLON_ARRAYS
+from tests.fixtures.capture.type_samples import NOT_STORABLE, SAMPLES
+from tests.fixtures.capture.type_tables import (
+    MAKE_OWN,
+    OWN,
+    Columns,
+    arrays,
+    create,
+    exact,
+    fill,
+    said_by_server,
+    scalars,
+)
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import PostgresServer
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import PostgresServer
 
 
 def test_builtin_types_are_those_of_the_server(postgres: PostgresServer) -> None:

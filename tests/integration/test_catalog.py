@@ -13,12 +13,19 @@ from cdc.config.secret import Secret
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
-from cdc.replication.catalog import current_wal, key_columns, source_identity, tables_matching, types, wal_settings
+from cdc.replication.catalog_queries import (
+    current_wal,
+    key_columns,
+    source_identity,
+    tables_matching,
+    types,
+    wal_settings,
+)
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import Ensured, ensure_publication, publication_facts
-from cdc.replication.table import SourceTable
-from tests.fixtures.servers import Database, PostgresServer
-from tests.fixtures.sources import HOSTILE
+from cdc.replication.table_shape import SourceTable
+from tests.fixtures.capture.source_builders import HOSTILE
+from tests.fixtures.servers.running_servers import Database, PostgresServer
 
 MANY = 200
 

@@ -10,11 +10,11 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.config.secret import Secret
 from cdc.errors import SourceGap
-from cdc.replication.watch import CatalogWatch, Watched
-from tests.fixtures.waiting import until
+from cdc.replication.catalog_watch import CatalogWatch, Watched
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.servers import Database
+    from tests.fixtures.servers.running_servers import Database
 
 _TABLES: Final = 250
 _SLOT: Final = "watched"

@@ -7,15 +7,15 @@ import signal as os_signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from tests.fixtures.commands import cdc, command
-from tests.fixtures.signals import read_again, until_record
-from tests.fixtures.snapshots import SMALL_CHUNKS, complete, differences
+from tests.fixtures.capture.signal_records import read_again, until_record
+from tests.fixtures.capture.snapshot_waits import SMALL_CHUNKS, complete, differences
+from tests.fixtures.servers.commands import cdc, command
 from tests.integration.test_cli_status import free_address
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 ROWS = 300
 

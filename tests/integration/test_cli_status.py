@@ -10,12 +10,12 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from tests.fixtures.commands import cdc, command
+from tests.fixtures.servers.commands import cdc, command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 NOWHERE = "127.0.0.1:1"
 

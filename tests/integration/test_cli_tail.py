@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc.lsn import Lsn
-from tests.fixtures.commands import cdc, command
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.commands import cdc, command
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import KafkaServer, PostgresServer
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import KafkaServer, PostgresServer
 
 TABLES = (
     "create table orders (id int primary key, total numeric(10,2), note text)",

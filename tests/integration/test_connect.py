@@ -15,14 +15,14 @@ from cdc.config.secret import Secret
 from cdc.config.settings import Config
 from cdc.doctor.finding import Level
 from cdc.doctor.gather import gather
-from cdc.doctor.source import check_source
+from cdc.doctor.source_checks import check_source
 from cdc.errors import SourceRefused, SourceUnreachable, TailraceError
 from cdc.replication.connect import connect
-from cdc.replication.session import ReplicationSession
-from tests.fixtures.fronts import pooler, tls_front
-from tests.fixtures.servers import Database, MakeStack, PostgresServer
-from tests.fixtures.sources import config
-from tests.fixtures.waiting import until
+from cdc.replication.stream import ReplicationSession
+from tests.fixtures.capture.source_builders import config
+from tests.fixtures.servers.running_servers import Database, MakeStack, PostgresServer
+from tests.fixtures.servers.tls_fronts import pooler, tls_front
+from tests.fixtures.servers.waiting import until
 
 PASSWORD = "s3cret"
 
@@ -140,7 +140,7 @@ def settings(dsn: str) -> Config:
 
 
 def _ask(connection: psycopg.Connection) -> None:
-    from cdc.replication.catalog import current_wal
+    from cdc.replication.catalog_queries import current_wal
 
     current_wal(connection)
 

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.wire.copytext import texts
+from cdc.wire.copy_text import texts
 from cdc.wire.pgoutput import Insert, decode
-from tests.fixtures.oracle import Oracle
-from tests.fixtures.typetables import MAKE_OWN, OWN, Columns, arrays, create, fill, scalars, set_up
+from tests.fixtures.capture.referee import Oracle
+from tests.fixtures.capture.type_tables import MAKE_OWN, OWN, Columns, arrays, create, fill, scalars, set_up
 
 if TYPE_CHECKING:
-    from tests.fixtures.servers import Database
+    from tests.fixtures.servers.running_servers import Database
 
 Texts: TypeAlias = list[bytes | None]
 _SLOT: Final = "copy_text"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.fixtures import web
-from tests.fixtures.commands import cdc
-from tests.fixtures.waiting import until
-from tests.fixtures.web import ask
+from tests.fixtures.servers import http_probe
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.http_probe import ask
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 _QUICK: Final[Sections] = {"capture": {"catalog_check_s": 0.1}}
 _STOP: Final[Sections] = {**_QUICK, "ddl": {"policy": "stop"}}
@@ -45,7 +45,7 @@ def accept(capture: CaptureSite, *tables: str) -> list[dict[str, str]]:
 
 def metric(daemon: Daemon, name: str, **labels: str) -> float:
     page = ask("127.0.0.1", daemon.events("http_listening")[0]["port"], "/metrics")[2].decode()
-    return web.metric(page, name, **labels)
+    return http_probe.metric(page, name, **labels)
 
 
 def test_finding_is_logged_counted_and_shown_until_it_is_accepted(capture: CaptureSite) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.unit.test_docker import ROOT, copied
+from tests.unit.cdc.test_docker import ROOT, copied
 
 
 def test_wheel_built_from_what_is_copied_runs_the_command(tmp_path: Path) -> None:

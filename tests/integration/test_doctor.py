@@ -16,15 +16,15 @@ from psycopg.conninfo import make_conninfo
 from cdc.cli.main import run
 from cdc.config.load import load
 from cdc.config.secret import Secret
-from cdc.doctor.tomltext import toml_string
+from cdc.doctor.toml_text import toml_string
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE
-from cdc.local.registry import Registry
-from cdc.replication.catalog import tables_matching
+from cdc.local.registry_server import Registry
+from cdc.replication.catalog_queries import tables_matching
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import publication_facts
 from cdc.replication.slot import slot_facts
-from tests.fixtures.servers import Database, KafkaServer, MakeStack, PostgresServer, fresh_database
-from tests.fixtures.sources import HOSTILE
+from tests.fixtures.capture.source_builders import HOSTILE
+from tests.fixtures.servers.running_servers import Database, KafkaServer, MakeStack, PostgresServer, fresh_database
 
 TABLES = """
 create table public.customers (id int primary key, name text);
@@ -280,7 +280,7 @@ def test_existing_topic_with_other_settings_is_an_error(
     pipeline: Pipeline, source: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from cdc.kafka.admin import TopicAdmin
-    from cdc.kafka.facts import TopicSpec
+    from cdc.kafka.cluster_facts import TopicSpec
 
     source.execute("create table public.t (id int primary key)")
     topic = f"{pipeline.name}.public.t"

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cdc.config.load import load
-from cdc.local.pgprograms import OLDER_MAJORS
-from cdc.verify.compare import fold_and_compare
-from tests.fixtures.daemon import capture_site
-from tests.fixtures.servers import MAJOR, fresh_database
-from tests.fixtures.snapshots import complete
-from tests.fixtures.waiting import until
+from cdc.local.postgres_programs import OLDER_MAJORS
+from cdc.verify.log_check import fold_and_compare
+from tests.fixtures.capture.snapshot_waits import complete
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import MAJOR, fresh_database
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.servers import KafkaServer, MakeStack
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 SETTINGS: Final[Sections] = {"snapshot": {"mode": "initial"}, "source": {"keyless": ["public.clicks"]}}
 TABLES: Final = (

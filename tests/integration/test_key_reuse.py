@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import cdc
-from tests.fixtures.searching import ask
-from tests.fixtures.supervised import supervised
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.supervised_run import supervised
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.sinks.search_targets import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cdc.local.valkey import Valkey
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.search import OpenSearchServer
-    from tests.fixtures.supervised import Supervised
+    from cdc.local.valkey_server import Valkey
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.opensearch import OpenSearchServer
+    from tests.fixtures.servers.supervised_run import Supervised
 
 TABLE: Final = (
     "create table t (id int primary key, body text, n int)",

@@ -13,9 +13,9 @@ from cdc.config.secret import Secret
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.replication.connect import Connection, connect, sever
-from cdc.replication.keyread import Answer, Ask, NotYet, read_by_key
-from tests.fixtures.servers import Database
-from tests.fixtures.waiting import until
+from cdc.replication.key_read import Answer, Ask, NotYet, read_by_key
+from tests.fixtures.servers.running_servers import Database
+from tests.fixtures.servers.waiting import until
 
 
 @pytest.fixture

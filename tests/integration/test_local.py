@@ -22,25 +22,25 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.fetch import fetch
-from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
 from cdc.config.secret import Secret
 from cdc.config.settings import Registry as Settings
 from cdc.errors import LocalError
-from cdc.kafka.registry import ConfluentRegistry
-from cdc.local.identity import Identity, alive, descendants, identify, wait_gone
-from cdc.local.postgres import Postgres
-from cdc.local.server import ServerOptions
+from cdc.kafka.schema_registry import ConfluentRegistry
+from cdc.local.local_server import ServerOptions
+from cdc.local.postgres_server import Postgres
+from cdc.local.process_identity import Identity, alive, descendants, identify, wait_gone
 from cdc.local.stack import Stack, made
-from cdc.model.progress import AvroSchemas
+from cdc.model.progress_record import AvroSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 FAST: Final = {"postgres": ServerOptions(fast_start=True), "kafka": ServerOptions(fast_start=True)}
-CLI: Final = "from cdc.cli.local import group; group(prog_name='cdc local')"
+CLI: Final = "from cdc.cli.local_command import group; group(prog_name='cdc local')"
 COMMAND_S: Final = 240
 _LISTEN: Final = "0A"  # in /proc/net/tcp
 

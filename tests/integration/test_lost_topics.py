@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.repairs import assert_repaired, captured, recreate, repaired
-from tests.fixtures.snapshots import INITIAL, complete
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.repair_scenes import assert_repaired, captured, recreate, repaired
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 _TABLES: Final = (
     "create table t (id int primary key, n int, v text)",

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.config.load import load
-from cdc.local.pgprograms import OLDER_MAJORS
-from cdc.verify.compare import fold_and_compare
-from tests.fixtures.daemon import capture_site
+from cdc.local.postgres_programs import OLDER_MAJORS
+from cdc.verify.log_check import fold_and_compare
+from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
-from tests.fixtures.oracle import history_faults
-from tests.fixtures.seed import seed
-from tests.fixtures.servers import MAJOR, fresh_database
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.running_servers import MAJOR, fresh_database
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.servers import KafkaServer, MakeStack
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
 _TRANSACTIONS: Final = 150
 

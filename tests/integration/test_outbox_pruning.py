@@ -11,16 +11,16 @@ import psycopg
 from msgspec import convert
 
 from cdc.clock import SystemClock
-from cdc.config.outbox import Outbox
+from cdc.config.outbox_settings import Outbox
 from cdc.config.secret import Secret
 from cdc.lsn import Lsn
 from cdc.replication.connect import connect
 from outbox.pruner import Pruner
-from tests.fixtures.outboxevents import event, made, numbers
-from tests.fixtures.waiting import until
+from tests.fixtures.outbox.outbox_events import event, made, numbers
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 _NOW: Final[Sections] = {"outbox": {"prune": "delete", "keep_s": 0, "prune_interval_s": 0.1}}
 

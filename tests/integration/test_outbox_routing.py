@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.outboxevents import OUTBOX, event, events_of, id_of, made, number_of, numbers, refused
-from tests.fixtures.repairs import repaired
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.repair_scenes import repaired
+from tests.fixtures.outbox.outbox_events import OUTBOX, event, events_of, id_of, made, number_of, numbers, refused
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 _MESSAGE: Final = (
     '{{"id": "00000000-0000-7000-8000-{number:012d}", "aggregate_type": "order", "aggregate_id": "1",'

@@ -9,19 +9,19 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.fixtures import duckreader
-from tests.fixtures.javaclients import JavaClients
-from tests.fixtures.readerwork import COMPOSITE, DEFAULT, FULL, expected, last_offsets, write
-from tests.fixtures.seed import seed
-from tests.fixtures.topiclog import read_log
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.topic_log import read_log
+from tests.fixtures.servers.java_clients import JavaClients
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks import duckdb_reader
+from tests.fixtures.sinks.reader_workload import COMPOSITE, DEFAULT, FULL, expected, last_offsets, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.readerwork import Readable
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.sinks.reader_workload import Readable
 
 # Compaction takes closed segments, and a segment closes when a record comes after this time.
 _AT_ONCE: Final = {
@@ -47,7 +47,7 @@ def test_duckdb_folds_what_javas_client_reads_to_the_rows_of_the_table(
 ) -> None:
     records = java.dump(readable.topic(table), readable.last(table))
 
-    assert duckreader.items(records, tmp_path) == readable.rows[table]
+    assert duckdb_reader.items(records, tmp_path) == readable.rows[table]
     assert any(record.payload is None for record in records)
 
 
@@ -82,7 +82,7 @@ def test_topic_read_from_the_start_after_compaction_is_the_whole_table(capture: 
     log = capture.log()
     records = JavaClients(capture.bootstrap).dump(topic, last_offsets(log, topic))
     assert len(records) < written_count(log, topic)
-    assert duckreader.items(records, tmp_path) == expected(capture, DEFAULT)
+    assert duckdb_reader.items(records, tmp_path) == expected(capture, DEFAULT)
 
 
 def repeated(site: CaptureSite, topic: str, ends: dict[int, int]) -> set[bytes]:

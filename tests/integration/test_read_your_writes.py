@@ -13,13 +13,13 @@ import pytest
 
 from cdc.client import Waiter, written_lsn
 from cdc.errors import SinkBehind, UsageError
-from cdc.local.valkey import Valkey
+from cdc.local.valkey_server import Valkey
 from cdc.lsn import Lsn
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import cdc
-from tests.fixtures.daemon import CaptureSite
-from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.web import ask
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.daemon import CaptureSite
+from tests.fixtures.servers.http_probe import ask
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 TABLE = "create table customers (id int primary key, name text)"
 

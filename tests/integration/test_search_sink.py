@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from cdc.appliers import start_applied
 from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkStale, TailraceError
-from cdc.kafka.consumer import LogReader
-from cdc.kafka.group import Committed
-from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.model.names import sink_group
-from cdc.searchindex import Swapping, rebuild_indices, roll_back_indices
-from sinks.marks import metadata
-from sinks.observer import Unobserved
-from tests.fixtures.beside import beside
-from tests.fixtures.commands import cdc, command
+from cdc.kafka.group_member import Committed
+from cdc.kafka.group_offsets import GroupAdmin
+from cdc.kafka.log_reader import LogReader
+from cdc.model.topic_names import sink_group
+from sinks.compose import start_applied
+from sinks.runner.runner_observer import Unobserved
+from sinks.search.rebuild_job import Swapping, rebuild_indices, roll_back_indices
+from sinks.state.offset_metadata import metadata
 from tests.fixtures.faults.searchproxy import search_proxy
-from tests.fixtures.search import OpenSearchServer
-from tests.fixtures.searching import ask, documents
-from tests.fixtures.servers import KafkaServer
-from tests.fixtures.sinkrig import HEAD, SinkRig
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.commands import cdc, command
+from tests.fixtures.servers.opensearch import OpenSearchServer
+from tests.fixtures.servers.running_servers import KafkaServer
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.search_targets import ask, documents
+from tests.fixtures.sinks.sink_rig import HEAD, SinkRig
 
 CONFIG = (
     HEAD

@@ -16,22 +16,22 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from cdc.client import Waiter
 from cdc.config.load import load
-from cdc.kafka.consumer import LogReader
-from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.model.names import sink_group
-from tests.fixtures.caches import client_of
-from tests.fixtures.commands import cdc
-from tests.fixtures.searching import documents
-from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.waiting import until
+from cdc.kafka.group_offsets import GroupAdmin
+from cdc.kafka.log_reader import LogReader
+from cdc.model.topic_names import sink_group
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.valkey import client_of
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.search_targets import documents
+from tests.fixtures.sinks.sink_process import SinkProcess
 from tests.integration.test_both_sinks import command, sections
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc.local.valkey import Valkey
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.search import OpenSearchServer
+    from cdc.local.valkey_server import Valkey
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.opensearch import OpenSearchServer
 
 
 def lose_everything(config_path: Path, topic: str) -> None:

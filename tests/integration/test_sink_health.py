@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc.client import Waiter
-from tests.fixtures.commands import cdc
-from tests.fixtures.sinkprocess import SinkProcess
-from tests.fixtures.supervised import Supervised, is_gone, supervised
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.supervised_run import Supervised, is_gone, supervised
+from tests.fixtures.servers.waiting import holds_for, until
+from tests.fixtures.sinks.sink_process import SinkProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.caches import MakeValkey
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.valkey import MakeValkey
 
 _DEAD_WITHIN_S = 120.0  # a report counts for 45 s
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from cdc.appliers import Replay, replayed, start_applied
 from cdc.clock import SystemClock
 from cdc.config.load import load
+from cdc.cutindex.log_start import AtLsn
 from cdc.errors import TailraceError, UsageError
-from cdc.reading import AtLsn
-from cdc.sinkheartbeat import heartbeats
-from cdc.sinkview import SinkViewer
-from sinks.memory import MemoryTarget
-from tests.fixtures.commands import cdc
-from tests.fixtures.sinklogs import live
-from tests.fixtures.sinkrig import Told
-from tests.fixtures.waiting import until
+from sinks.compose import Replay, replayed, start_applied
+from sinks.operate.sink_view import SinkViewer
+from sinks.state.report_sender import heartbeats
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_logs import live
+from tests.fixtures.sinks.sink_rig import Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cdc.config.settings import Config
     from cdc.lsn import Lsn
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 SECTIONS: Final[dict[str, dict[str, Any]]] = {
     "snapshot": {"mode": "initial"},

@@ -16,12 +16,12 @@ from cdc.config.secret import Secret
 from cdc.errors import SlotBlocked, SlotHeld, SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.replication.blockers import Blocker, blockers
-from cdc.replication.catalog import current_wal
+from cdc.replication.catalog_queries import current_wal
 from cdc.replication.connect import Connection, connect
-from cdc.replication.session import ReplicationSession
 from cdc.replication.slot import Watch, create_slot, drop_slot, list_slots, slot_facts
-from tests.fixtures.servers import Database, MakeStack, fresh_database
-from tests.fixtures.waiting import until
+from cdc.replication.stream import ReplicationSession
+from tests.fixtures.servers.running_servers import Database, MakeStack, fresh_database
+from tests.fixtures.servers.waiting import until
 
 WAIT_S = 60.0  # tests beside this one have transactions open too
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures import avroread
-from tests.fixtures.registryapi import RegistryApi
-from tests.fixtures.repairs import assert_repaired, captured, recreate, repaired, swept
-from tests.fixtures.snapshots import INITIAL, complete
+from tests.fixtures.capture import avro_reader
+from tests.fixtures.capture.repair_scenes import assert_repaired, captured, recreate, repaired, swept
+from tests.fixtures.capture.snapshot_waits import INITIAL, complete
+from tests.fixtures.servers.registry_api import RegistryApi
 from tests.integration.test_capture_flat import folded, ids_are_unique_and_in_order, rows
 
 if TYPE_CHECKING:
-    from cdc.local.registry import Registry
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from cdc.local.registry_server import Registry
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 _TABLE: Final = (
     "create table t (id int primary key, v text)",
@@ -95,7 +95,7 @@ def test_events_in_avro_are_repaired(capture: CaptureSite, registry: Registry) -
         assert record.key is not None
         event = None
         if record.value is not None:
-            event = avroread.decoded(record.value, api.schema(avroread.schema_id(record.value)))
+            event = avro_reader.decoded(record.value, api.schema(avro_reader.schema_id(record.value)))
             deleted += [event["before"]["id"]] if event["op"] == "d" else []
         found[record.key] = event and event["after"]
     live = {row["id"]: row for row in found.values() if row is not None}

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.fixtures.seed import seed
-from tests.fixtures.snapshots import INITIAL, RACED, SMALL_CHUNKS, complete, differences, racing
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.capture.snapshot_waits import INITIAL, RACED, SMALL_CHUNKS, complete, differences, racing
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_rows_from_before_capture_are_in_the_log(capture: CaptureSite) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.fixtures.beside import beside
-from tests.fixtures.snapshots import INITIAL, SMALL_CHUNKS, complete, differences
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.snapshot_waits import INITIAL, SMALL_CHUNKS, complete, differences
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 _ROWS: Final = 400
 _MADE: Final = "create table {} (id int primary key, n int not null, pad text not null)"

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from tests.fixtures.beside import beside
-from tests.fixtures.signals import answered, signal, snapshot_record
-from tests.fixtures.snapshots import complete
-from tests.fixtures.waiting import holds_for, until
+from tests.fixtures.capture.signal_records import answered, signal, snapshot_record
+from tests.fixtures.capture.snapshot_waits import complete
+from tests.fixtures.servers.background_thread import beside
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.topiclog import TopicLog
+    from tests.fixtures.capture.topic_log import TopicLog
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 COPIED: Final[Sections] = {"snapshot": {"mode": "initial"}, "source": {"keyless": ["public.*"]}}
 ROWS: Final = 6000

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures.signals import answered, answers, read_again, signal, snapshot_record, until_record
-from tests.fixtures.snapshots import INITIAL, SMALL_CHUNKS, complete, differences
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.signal_records import answered, answers, read_again, signal, snapshot_record, until_record
+from tests.fixtures.capture.snapshot_waits import INITIAL, SMALL_CHUNKS, complete, differences
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 ROWS = 400
 TABLE = (

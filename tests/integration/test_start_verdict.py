@@ -14,15 +14,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.cli.main import run
-from tests.fixtures.daemon import CaptureSite, Sections, capture_site
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.waiting import until
+from tests.fixtures.servers.daemon import CaptureSite, Sections, capture_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.fixtures.servers import KafkaServer, MakeStack, PostgresServer
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack, PostgresServer
 
 _LSN: Final = re.compile(r"\b[0-9A-F]+/[0-9A-F]+\b")
 _PID: Final = re.compile(r"\b\d+\b")

@@ -9,18 +9,18 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cdc.model.leftout import REASONS
-from tests.fixtures.commands import cdc
-from tests.fixtures.outboxevents import OUTBOX, event, made, numbers
-from tests.fixtures.snapshots import INITIAL
-from tests.fixtures.waiting import until
+from cdc.model.left_out import REASONS
+from tests.fixtures.capture.snapshot_waits import INITIAL
+from tests.fixtures.outbox.outbox_events import OUTBOX, event, made, numbers
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.waiting import until
 from tests.integration.test_ddl_policy import metric
 from tests.integration.test_table_swap import differs, until_equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 _QUICK: Final[Sections] = {**INITIAL, "capture": {"catalog_check_s": 0.2}}
 _MADE: Final = "create table {} (id int primary key, v text not null)"

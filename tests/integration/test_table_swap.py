@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.fixtures.snapshots import INITIAL
-from tests.fixtures.waiting import until
+from tests.fixtures.capture.snapshot_waits import INITIAL
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 _QUICK: Final[Sections] = {**INITIAL, "capture": {"catalog_check_s": 0.2}}
 _ONLY_BLUE: Final[Sections] = {**_QUICK, "source": {"tables": ["public.blue"]}}

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.config.secret import Secret
-from cdc.model.ddl import Look, findings, rewrite_statement
+from cdc.model.ddl_finding import Look, findings, rewrite_statement
+from cdc.replication.catalog_facts import CatalogReader
 from cdc.replication.connect import connect
 from cdc.replication.publication import GENERATED_SINCE
-from cdc.replication.tablefacts import CatalogReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cdc.model.tablefacts import DdlFinding, TableFacts
+    from cdc.model.table_facts import DdlFinding, TableFacts
     from cdc.replication.connect import Connection
-    from tests.fixtures.servers import Database
+    from tests.fixtures.servers.running_servers import Database
 
 Found = set[tuple[str, str]]
 """(table without its schema, kind)."""

@@ -11,17 +11,17 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from cdc.config.load import load, parse
 from cdc.errors import CutNotReached, UsageError
 from cdc.lsn import Lsn
-from cdc.verify.compare import fold_and_compare
-from tests.fixtures.typeforms import ALL, URL, columns, made_domains
-from tests.fixtures.typetables import create, fill
+from cdc.verify.log_check import fold_and_compare
+from tests.fixtures.capture.type_forms import ALL, URL, columns, made_domains
+from tests.fixtures.capture.type_tables import create, fill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
     from cdc.config.settings import Config
-    from cdc.verify.report import Report, TableReport
-    from tests.fixtures.daemon import CaptureSite
+    from cdc.verify.verify_report import Report, TableReport
+    from tests.fixtures.servers.daemon import CaptureSite
 
 ONE_PARTITION: Final[dict[str, Any]] = {"kafka": {"partitions": 1}}
 

@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from cdc import appliers
-from cdc.appliers import start_applied
 from cdc.cli.main import run
 from cdc.clock import SystemClock
 from cdc.errors import SinkStale
-from cdc.kafka.group import Committed
-from cdc.kafka.groupoffsets import GroupAdmin
-from cdc.model.names import sink_group
-from cdc.verify.judge import Kind
-from cdc.verify.latest import Sample
-from cdc.verify.stores import verify_store
-from cdc.verify.topics import verify_source
-from sinks.marks import mark_of, metadata
-from sinks.memory import MemoryTarget
-from sinks.observer import Unobserved
-from tests.fixtures.sinksite import SECTIONS, SINK, config_of, sinking, stored, writing
-from tests.fixtures.waiting import until
+from cdc.kafka.group_member import Committed
+from cdc.kafka.group_offsets import GroupAdmin
+from cdc.model.topic_names import sink_group
+from cdc.verify.key_states import Sample
+from cdc.verify.key_verdict import Kind
+from cdc.verify.store_check import verify_store
+from cdc.verify.topic_comparison import verify_source
+from sinks import compose
+from sinks.compose import start_applied
+from sinks.runner.runner_observer import Unobserved
+from sinks.state.offset_metadata import mark_of, metadata
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_beside_capture import SECTIONS, SINK, config_of, sinking, stored, writing
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
     from cdc.verify.findings import TableFindings
     from sinks.contract import Target
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 TABLE: Final = "create table t (id int, part text, v int, body text, primary key (id, part))"
 FILL: Final = "insert into t select n, 'p' || n % 3, n, 'body' from generate_series(1, 300) n"
@@ -147,7 +147,7 @@ def test_command_says_what_it_compared_and_ends_with_1_when_something_differs(
     capture.sql(FILL)
     config, target, topic = config_of(capture), MemoryTarget(), capture.topic("t")
     path = capture.folder / "cdc-0.toml"
-    monkeypatch.setattr(appliers, "target_of", lambda *_: target)
+    monkeypatch.setattr(compose, "target_of", lambda *_: target)
 
     def told(*arguments: str) -> tuple[int, dict[str, Any]]:
         capsys.readouterr()  # what the runner has logged

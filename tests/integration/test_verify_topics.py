@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.clock import SystemClock
-from cdc.verify.judge import Kind
-from cdc.verify.latest import Sample
-from cdc.verify.topics import verify_source
-from tests.fixtures.commands import cdc
-from tests.fixtures.sinksite import config_of, writing
-from tests.fixtures.typeforms import ALL, URL, columns, made_domains
-from tests.fixtures.typetables import MAKE_OWN, OWN, arrays, create, fill, scalars
-from tests.fixtures.waiting import until
+from cdc.verify.key_states import Sample
+from cdc.verify.key_verdict import Kind
+from cdc.verify.topic_comparison import verify_source
+from tests.fixtures.capture.type_forms import ALL, URL, columns, made_domains
+from tests.fixtures.capture.type_tables import MAKE_OWN, OWN, arrays, create, fill, scalars
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.sink_beside_capture import config_of, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc.local.registry import Registry
+    from cdc.local.registry_server import Registry
     from cdc.verify.findings import TableFindings
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 LOAD: Final = (
     "insert into t values (1000 + :n, 'new', :n, repeat('n', 3000))",

@@ -12,12 +12,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.waiting import until
-from tests.fixtures.web import metric
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.http_probe import metric
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _LAG = "max.compaction.lag.ms"
 

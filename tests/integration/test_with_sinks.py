@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.supervised import is_gone, supervised
-from tests.fixtures.waiting import until
-from tests.fixtures.web import ask
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.http_probe import ask
+from tests.fixtures.servers.supervised_run import is_gone, supervised
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 def test_sink_that_needs_an_operator_goes_on_by_itself_when_it_is_repaired(capture: CaptureSite) -> None:

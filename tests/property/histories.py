@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cdc.lsn import Lsn
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Truncate, Update
-from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import pgoutput as server
 
 LEFT_OUT = 3
 """Oid of the table that is published but not captured."""

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from cdc.encode.schema import TableSchema, table_schema
+from cdc.encode.relation_schema import TableSchema, table_schema
 from cdc.encode.values import EncodeOptions
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Tuple, Unchanged, Update
-from tests.fixtures.array_text import array_text
+from tests.fixtures.capture.array_text import array_text
 from tests.property.messages import names, texts
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"

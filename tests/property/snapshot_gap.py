@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from cdc.model.snapshot import SnapshotRecord
+from cdc.model.snapshot_record import SnapshotRecord
 from cdc.progress.restore import LogRecord, Partition
-from cdc.publish.livekeys import StaleKeys
+from cdc.publish.live_keys import StaleKeys
 from snapshot.chunk import Chunk, Spec
+from snapshot.log_contract import Place
 from snapshot.merger import Merger
-from snapshot.place import Place
 from snapshot.sweep import Bounds, Sweep
-from snapshot.sweeps import Sweeps
+from snapshot.sweep_set import Sweeps
 from snapshot.window import Touch, Verdict
 from tests.property.obligations import ONLY_GONE_DELETED, SNAPSHOT_ENDS, demand
 from tests.property.snapshot_history import TABLE, Event, History, Kept, fold
@@ -43,7 +43,7 @@ class Topic:
 
 
 class Swept(History):
-    """With somebody who reads the topic for sweeps, as `snapshot.sweeper` does."""
+    """With somebody who reads the topic for sweeps, as `snapshot.sweep_reader` does."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Swept(History):
         self._pages = self._open_pages = self._found = None
 
     def _beside(self) -> None:
-        """One step of `snapshot.sweeper`, and now and then a commit, without which it does not begin."""
+        """One step of `snapshot.sweep_reader`, and now and then a commit, without which it does not begin."""
         merger = self.merger
         sweep = merger.sweeps.due().get(TABLE)
         if sweep is None:

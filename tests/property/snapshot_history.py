@@ -13,11 +13,11 @@ from typing import Any, Final, TypeAlias
 
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation, ReplicaIdentity
-from cdc.model.snapshot import SnapshotRecord
+from cdc.model.snapshot_record import SnapshotRecord
 from cdc.model.visibility import Snapshot
 from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec
+from snapshot.log_contract import Place
 from snapshot.merger import Merger
-from snapshot.place import Place
 from snapshot.window import Touch, Verdict
 from tests.property.obligations import LOG_IS_TABLE, NO_STALE_ROW, ONLY_GONE_DELETED, SNAPSHOT_ENDS, Violation, demand
 from tests.property.snapshot_server import BLOCKS, KEYS, Op, Row, Server

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cdc.lsn import Lsn
-from cdc.model.snapshot import SnapshotRecord
+from cdc.model.snapshot_record import SnapshotRecord
 from cdc.model.visibility import Snapshot
 from snapshot.chunk import Chunk, Form, Leaf
 from snapshot.merger import Merger

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdc.encode.arrays import array_encoder
 from cdc.encode.values import boolean, number, quoted, string
 from cdc.errors import DecodeError
-from tests.fixtures.array_text import Elements, array_text
+from tests.fixtures.capture.array_text import Elements, array_text
 from tests.property.messages import texts
 
 _strings = array_encoder(string)

@@ -16,7 +16,7 @@ from cdc.capture.assembler import Assembler, Caps
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Delete, Insert, Update, decode
-from tests.fixtures.capture import NotingTranscoder, Row, no_side_topics
+from tests.fixtures.capture.scripted_capture import NotingTranscoder, Row, no_side_topics
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Event, Source, sources
 
 caps = st.builds(Caps, st.integers(1, 7), st.sampled_from([1 << 30, 1500, 3000]))

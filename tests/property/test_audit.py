@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.audit import auditor as auditing
-from cdc.audit.fold import Fold, Kind, rolled
-from cdc.audit.index import Account, Check, CutPlace
-from cdc.audit.place import where_to_go_on
+from cdc.audit.audit_start import where_to_go_on
+from cdc.audit.expected_counts import Account, Check, CutPlace
+from cdc.audit.recomputed_counts import Fold, Kind, rolled
 from cdc.lsn import Lsn
-from tests.fixtures.auditlog import Cleaned, LogWriter, audited, data_partitions, do, harms
+from tests.fixtures.capture.audit_log import Cleaned, LogWriter, audited, data_partitions, do, harms
 
 writes = st.tuples(
     st.sampled_from(["shop.public.a", "shop.public.b"]),

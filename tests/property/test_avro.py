@@ -10,19 +10,19 @@ import fastavro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.encode.avro import AvroTranscoder
-from cdc.encode.avroschema import avro_name, schemas_of
+from cdc.encode.avro_schema import avro_name, schemas_of
+from cdc.encode.avro_transcoder import AvroTranscoder
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.rowrecords import RowRecords, TranscodeOptions
-from cdc.encode.schema import TableSchema
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import TableSchema
+from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.lsn import Lsn
 from cdc.model.event import Record, TopicBuffer, Truncation
-from cdc.model.progress import AvroIds
+from cdc.model.progress_record import AvroIds
 from cdc.wire.pgoutput import Begin
-from tests.fixtures import avroread
-from tests.fixtures import pgoutput as server
-from tests.fixtures.murmur2 import java_partition
+from tests.fixtures.capture import avro_reader
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.capture.murmur2 import java_partition
 from tests.property.envelope_model import Place
 from tests.property.messages import names
 from tests.property.rows import Change, Table, changes, tables
@@ -53,8 +53,8 @@ def test_record_says_what_its_json_form_says(data: st.DataObject) -> None:
             if wanted_value is None or value is None:
                 assert value is wanted_value
                 continue
-            assert avroread.schema_id(value) == IDS.value
-            assert avroread.envelope(value, value_schema) == _with_nulls(json.loads(wanted_value), table)
+            assert avro_reader.schema_id(value) == IDS.value
+            assert avro_reader.envelope(value, value_schema) == _with_nulls(json.loads(wanted_value), table)
 
 
 @given(st.data())
@@ -83,7 +83,7 @@ def test_delete_of_a_truncated_key_has_its_columns(data: st.DataObject) -> None:
 
     event, tombstone = buffer.partitions[0]
     _, schema = schemas_of(table.schema, "shop")
-    row, removed = avroread.envelope(value, schema)["after"], avroread.envelope(event[1] or b"", schema)
+    row, removed = avro_reader.envelope(value, schema)["after"], avro_reader.envelope(event[1] or b"", schema)
     in_key = [table.column_names[index] for index in table.key]
     assert removed["before"] == {name: row[name] if name in in_key else None for name in table.column_names}
     assert (removed["op"], removed["after"], removed["source"]["ordinal"]) == ("d", None, 9)
@@ -97,7 +97,7 @@ def test_schemas_are_ones_that_fastavro_takes_and_keep_the_names(table: Table) -
     for schema in (key, value):
         if schema is not None:
             fastavro.parse_schema(json.loads(schema))
-    assert list(avroread.columns(value).values()) == table.column_names
+    assert list(avro_reader.columns(value).values()) == table.column_names
     row = json.loads(value)["fields"][0]["type"][1]["fields"]
     assert [field["encoding"] for field in row] == [encoding.encoding for encoding in table.schema.encodings]
     assert [field["postgresql_type"] for field in row] == [encoding.name for encoding in table.schema.encodings]
@@ -132,8 +132,8 @@ def _key(key: bytes | None, schema: str | None) -> list[Any] | None:
     assert (key is None) == (schema is None)
     if key is None or schema is None:
         return None
-    assert avroread.schema_id(key) == IDS.key
-    return [avroread.in_json(value) for value in avroread.decoded(key, schema).values()]
+    assert avro_reader.schema_id(key) == IDS.key
+    return [avro_reader.in_json(value) for value in avro_reader.decoded(key, schema).values()]
 
 
 def _with_nulls(wanted: dict[str, Any], table: Table) -> dict[str, Any]:

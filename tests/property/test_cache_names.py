@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import ConfigError, TopicMismatch
-from sinks.cache.naming import DEFAULT, Names, check_apart, mark, value_of
-from sinks.cache.rows import digits, mark_text, parsed_mark
+from sinks.cache.cached_rows import digits, mark_text, parsed_mark
+from sinks.cache.row_names import DEFAULT, Names, check_apart, mark, value_of
 from sinks.contract import Topic
 
 VALUES = st.one_of(st.text(), st.integers(-(2**63), 2**63 - 1))

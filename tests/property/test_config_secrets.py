@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.config.load import parse
 from cdc.config.secret import SECRET_PARAMETERS, Secret
-from cdc.doctor.newconfig import without_password
+from cdc.doctor.new_config import without_password
 from cdc.doctor.script import script
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.contractregistry import contract_of, subject_of
-from outbox.contracts import ContractId
+from outbox.contract_registry import contract_of, subject_of
+from outbox.event_contracts import ContractId
 
 _NAMES = st.text(st.sampled_from("aZ09_-.%/ vé😀\n"), min_size=1, max_size=6) | st.text(
     st.characters(codec="utf-8"), min_size=1, max_size=8

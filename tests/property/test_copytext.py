@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cdc.errors import DecodeError
-from cdc.wire.copytext import texts
-from tests.fixtures.copy_text import copy_line
+from cdc.wire.copy_text import texts
+from tests.fixtures.capture.copy_text import copy_line
 
 _HOSTILE = [
     b"\\",

@@ -25,32 +25,32 @@ from hypothesis.stateful import (
 )
 
 from cdc.capture.assembler import Assembler, Caps
-from cdc.capture.heartbeat import Heartbeats
-from cdc.capture.sidetopics import SideTopics
-from cdc.encode.rowrecords import TranscodeOptions
-from cdc.encode.schema import table_schema
-from cdc.encode.siderecords import SideRecords
-from cdc.encode.transcoder import Transcoder
+from cdc.capture.heartbeats import Heartbeats
+from cdc.capture.pipeline import Parts, Pipeline
+from cdc.capture.side_topics import SideTopics
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import table_schema
+from cdc.encode.row_records import TranscodeOptions
+from cdc.encode.side_records import SideRecords
 from cdc.encode.values import EncodeOptions
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
-from cdc.model.hole import Holes
-from cdc.model.progress import Cut, Progress, SchemaRecord
+from cdc.model.incomplete_record import Holes
+from cdc.model.progress_record import Cut, Progress, SchemaRecord
 from cdc.model.relation import Relation
-from cdc.pipeline import Parts, Pipeline
-from cdc.progress.records import decode
+from cdc.progress.record_format import decode
 from cdc.progress.restore import restore
-from cdc.publish.livekeys import SpooledKeys
+from cdc.publish.live_keys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
-from cdc.replication.keyread import Answer, Ask, NotYet
+from cdc.replication.key_read import Answer, Ask, NotYet
 from cdc.replication.reselect import Reselector
-from tests.fixtures import pgoutput as server
-from tests.fixtures.capture import NotingObserver, ScriptedStream
-from tests.fixtures.executors import Scripted, When
-from tests.fixtures.identities import identity
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.memory_log import MemoryLog, MemoryProducer
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer
+from tests.fixtures.capture.scripted_capture import NotingObserver, ScriptedStream
+from tests.fixtures.servers.executors import Scripted, When
+from tests.fixtures.servers.identities import identity
+from tests.fixtures.servers.manual_clock import ManualClock
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Source, Step, Transaction
 
 _TOPICS = {"shop.public.t1": 2, "shop.public.t2": 3}

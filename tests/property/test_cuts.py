@@ -9,15 +9,15 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.cuts import place_before
+from cdc.cutindex.lookup import place_before
 from cdc.lsn import Lsn
 from cdc.model.event import StreamPosition, TopicBuffer
-from cdc.model.progress import Cut
+from cdc.model.progress_record import Cut
 from cdc.publish.ledger import Partition
 from cdc.publish.publisher import KafkaPublisher
-from tests.fixtures.executors import Scripted
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.memory_log import MemoryLog, MemoryProducer
+from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer
+from tests.fixtures.servers.executors import Scripted
+from tests.fixtures.servers.manual_clock import ManualClock
 
 TOPIC = "shop.public.orders"
 PARTITIONS = 3

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from cdc.config.load import parse
 from cdc.config.secret import Secret
-from cdc.doctor.newconfig import NewConfig, render
+from cdc.doctor.new_config import NewConfig, render
 from cdc.doctor.script import script
-from cdc.doctor.tables import check_tables
-from cdc.doctor.tomltext import table_pattern, toml_string
+from cdc.doctor.table_checks import check_tables
+from cdc.doctor.toml_text import table_pattern, toml_string
 from cdc.patterns import matches
-from tests.fixtures.sources import HOSTILE, config, facts, keyless_table, table
+from tests.fixtures.capture.source_builders import HOSTILE, config, facts, keyless_table, table
 
 names = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
 

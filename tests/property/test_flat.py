@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.flat import FlatTranscoder
-from cdc.encode.rowrecords import TranscodeOptions
+from cdc.encode.flat_transcoder import FlatTranscoder
+from cdc.encode.row_records import TranscodeOptions
 from cdc.lsn import Lsn
 from cdc.model.event import Record, TopicBuffer
 from cdc.wire.pgoutput import UNCHANGED, Begin
-from tests.fixtures import pgoutput as server
-from tests.fixtures.murmur2 import java_partition
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.capture.murmur2 import java_partition
 from tests.property.envelope_model import Place, compact, normal
 from tests.property.rows import Cell, CellOrNot, Change, Table, changes, tables
 from tests.property.test_transcoder import feed

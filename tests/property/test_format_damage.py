@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from cdc.encode.envelope import snapshot_stamp
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.encode.formats import transcoder_for
-from cdc.encode.rowrecords import RowRecords, TranscodeOptions
+from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.errors import DecodeError, RowRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer, Truncation
-from cdc.model.progress import AvroIds
+from cdc.model.progress_record import AvroIds
 from cdc.wire.pgoutput import Begin
-from tests.fixtures import pgoutput as server
-from tests.fixtures.copy_text import copy_line
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.capture.copy_text import copy_line
 from tests.property.envelope_model import Place
 from tests.property.rows import Table, changes, tables
 from tests.property.test_transcoder import feed

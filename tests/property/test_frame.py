@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdc.errors import DecodeError
 from cdc.lsn import Lsn
 from cdc.wire.frame import POSTGRES_EPOCH_US, Keepalive, XLogData, parse, standby_status
-from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import pgoutput as server
 from tests.property.messages import lsns
 
 _u63 = st.integers(0, 2**62)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
 from cdc.model.event import Record, TopicBuffer
-from cdc.model.hole import Holes
+from cdc.model.incomplete_record import Holes
 from cdc.wire.pgoutput import UNCHANGED
-from tests.fixtures import pgoutput as server
-from tests.fixtures.customers import all_records
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.servers.customer_table import all_records
 from tests.property.envelope_model import Place
 from tests.property.rows import Cell, Change, Table, changes, tables
 from tests.property.test_transcoder import OPTIONS, feed, places, transcode

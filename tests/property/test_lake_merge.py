@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.warehouse.committer import Txn
-from sinks.warehouse.deltars import DeltaRs
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake.committer import Txn
 
 MIRROR: Final = "mirror/public.t"
 HISTORY: Final = "history/public.t"

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from cdc.errors import InvariantError
-from sinks.warehouse.keyranges import FileRange
-from sinks.warehouse.replace import replace
-from sinks.warehouse.tablefiles import Target
-from tests.fixtures.deltalog import apply, ordered
+from sinks.warehouse.delta.key_ranges import FileRange
+from sinks.warehouse.delta.replace import replace
+from sinks.warehouse.delta.table_files import Target
+from tests.fixtures.lake.delta_log import apply, ordered
 
 _SCHEMA: Final = pa.schema(
     [

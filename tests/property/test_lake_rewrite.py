@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from sinks.warehouse.keyranges import FileRange
-from sinks.warehouse.rewrite import rewrite
-from sinks.warehouse.tablefiles import Target
-from tests.fixtures.deltalog import apply, ordered
+from sinks.warehouse.delta.key_ranges import FileRange
+from sinks.warehouse.delta.merge import rewrite
+from sinks.warehouse.delta.table_files import Target
+from tests.fixtures.lake.delta_log import apply, ordered
 
 _KEYS: Final = {
     "int": (pa.int32(), st.integers(-6, 12)),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.model.progress import Cut
-from sinks.warehouse.span import START, Mark, Span, next_span
-from tests.fixtures.lakeevents import cut
+from cdc.model.progress_record import Cut
+from sinks.warehouse.log.span import START, Mark, Span, next_span
+from tests.fixtures.lake.lake_events import cut
 
 PARTITIONS = ("shop.public.a-0", "shop.public.a-1", "shop.public.b-0", "shop.__schema-0")
 

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.encode import rowrecords
+from cdc.encode import row_records
 from cdc.encode.formats import transcoder_for
-from cdc.encode.leastsize import LeastSize, lengths
-from cdc.encode.rowrecords import TranscodeOptions
-from cdc.encode.schema import TableSchema, table_schema
+from cdc.encode.least_size import LeastSize, lengths
+from cdc.encode.relation_schema import TableSchema, table_schema
+from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.errors import RowRefused
 from cdc.model.event import TopicBuffer
-from cdc.model.progress import AvroIds
+from cdc.model.progress_record import AvroIds
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Message, Update
-from tests.fixtures import customers
-from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.servers import customer_table
 
 _TEXT, _BYTEA, _JSON, _TEXTS, _BYTEAS, _TIMES, _NUMERIC = 25, 17, 114, 1009, 1001, 1115, 1700
 _COLUMNS = tuple(
@@ -68,7 +68,7 @@ _values = st.tuples(
 
 def _schema(options: EncodeOptions, *, full: bool = False) -> TableSchema:
     identity = ReplicaIdentity.FULL if full else ReplicaIdentity.DEFAULT
-    relation = Relation(customers.OID, "public", "t", identity, _COLUMNS)
+    relation = Relation(customer_table.OID, "public", "t", identity, _COLUMNS)
     schema = table_schema(relation, ("id",), {}, options)
     return replace(schema, registered=AvroIds(1, 2) if options.format == "avro" else None)
 
@@ -78,11 +78,11 @@ def test_least_size_is_never_more_than_that_of_the_record(
     old: tuple[bytes, ...], new: tuple[bytes, ...], options: EncodeOptions, kind: str
 ) -> None:
     messages: dict[str, Message] = {
-        "I": Insert(customers.OID, new),
-        "U": Update(customers.OID, "", None, new),
-        "K": Update(customers.OID, "K", (old[0], *[None] * 7), new),
-        "O": Update(customers.OID, "O", old, (*new[:-1], UNCHANGED)),
-        "D": Delete(customers.OID, "O", old),
+        "I": Insert(customer_table.OID, new),
+        "U": Update(customer_table.OID, "", None, new),
+        "K": Update(customer_table.OID, "K", (old[0], *[None] * 7), new),
+        "O": Update(customer_table.OID, "O", old, (*new[:-1], UNCHANGED)),
+        "D": Delete(customer_table.OID, "O", old),
     }
     message = messages[kind]
     schema = _schema(options, full=kind in "OD")
@@ -90,7 +90,7 @@ def test_least_size_is_never_more_than_that_of_the_record(
     buffer = TopicBuffer("t", 1)
     transcoder = transcoder_for(schema, buffer, TranscodeOptions("shop", "d", 1 << 30), None)
     method = {"I": transcoder.insert, "D": transcoder.delete}.get(kind, transcoder.update)
-    method(frame, customers.STAMP, 5)
+    method(frame, customer_table.STAMP, 5)
 
     shown = transcoder.shows_before
     least = LeastSize(schema.encodings, schema.format).of(*lengths(frame, len(_COLUMNS), updated=shown, deleted=shown))
@@ -103,23 +103,23 @@ def test_row_far_over_the_limit_is_refused_before_any_value_is_encoded(
     options: EncodeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 1 << 16
-    big = b"x" * (limit + rowrecords._EXACT_BYTES + 1000)
+    big = b"x" * (limit + row_records._EXACT_BYTES + 1000)
     row = (b"7", big, b"\\x00", b"{}", b"{}", b"{}", b"{}", b"1")
     buffer = TopicBuffer("t", 1)
     transcoder = transcoder_for(_schema(options), buffer, TranscodeOptions("shop", "d", limit), None)
-    transcoder.insert(server.frame(Insert(customers.OID, (*row[:1], b"small", *row[2:]))), customers.STAMP, 1)
+    transcoder.insert(server.frame(Insert(customer_table.OID, (*row[:1], b"small", *row[2:]))), customer_table.STAMP, 1)
 
     def encoded(*_: object) -> None:
         raise AssertionError("a value was encoded")
 
     monkeypatch.setattr(type(transcoder), "_row", encoded)
-    monkeypatch.setattr(rowrecords.RowRecords, "_row", encoded)
+    monkeypatch.setattr(row_records.RowRecords, "_row", encoded)
     for method, message in (
-        (transcoder.insert, Insert(customers.OID, row)),
-        (transcoder.update, Update(customers.OID, "", None, row)),
+        (transcoder.insert, Insert(customer_table.OID, row)),
+        (transcoder.update, Update(customer_table.OID, "", None, row)),
     ):
         with pytest.raises(RowRefused, match=r"a row of public\.t makes a record of at least \d+ bytes") as caught:
-            method(server.frame(message), customers.STAMP, 2)
+            method(server.frame(message), customer_table.STAMP, 2)
         assert (caught.value.facts["table"], caught.value.facts["column"]) == ("public.t", "t")
         size = caught.value.facts["record_bytes"]
         assert isinstance(size, int)

@@ -16,15 +16,15 @@ from xxhash import xxh3_64_intdigest
 from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
 from cdc.model.event import Record, StreamPosition, TopicBuffer
-from cdc.model.progress import Cut
-from cdc.progress.records import decode
+from cdc.model.progress_record import Cut
+from cdc.progress.record_format import decode
 from cdc.progress.restore import restore
 from cdc.publish.ledger import Partition
 from cdc.publish.publisher import KafkaPublisher
-from tests.fixtures.executors import Scripted
-from tests.fixtures.identities import identity
-from tests.fixtures.manual_clock import ManualClock
-from tests.fixtures.memory_log import MemoryLog, MemoryProducer, Stored
+from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer, Stored
+from tests.fixtures.servers.executors import Scripted
+from tests.fixtures.servers.identities import identity
+from tests.fixtures.servers.manual_clock import ManualClock
 
 _TOPICS = {"shop.public.a": 2, "shop.public.b": 1}
 _IDENTITY = identity(_TOPICS)

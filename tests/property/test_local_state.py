@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.local.identity import Identity
-from cdc.local.state import State, parse_state, render_state
+from cdc.local.process_identity import Identity
+from cdc.local.stack_state import State, parse_state, render_state
 
 names = st.text(min_size=1, max_size=12)
 states = st.builds(

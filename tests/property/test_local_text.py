@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.local.identity import parse_ps, parse_stat
-from cdc.local.kafkafence import is_fenced
-from cdc.local.kafkaprobe import alive_brokers
+from cdc.local.kafka_fence import is_fenced
+from cdc.local.kafka_probe import alive_brokers
+from cdc.local.process_identity import parse_ps, parse_stat
 
 
 @given(st.binary())

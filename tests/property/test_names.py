@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from cdc.model.names import TOPIC_LENGTH_MAX, cuts_topic, data_topic, escape, progress_topic, schema_topic
+from cdc.model.topic_names import TOPIC_LENGTH_MAX, cuts_topic, data_topic, escape, progress_topic, schema_topic
 from tests.property.messages import texts
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic

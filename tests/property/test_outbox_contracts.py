@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from outbox.compatibility import included, problems
 from outbox.errors import ContractInvalid
-from outbox.jsonschema import Validator, strict
+from outbox.json_schema import Validator, strict
 
 _NAMES = ("a", "b", "c")
 _SCALARS: list[Any] = [None, True, False, 0, 1, -2, 3, 1.5, "", "x", "yy", "zzz"]

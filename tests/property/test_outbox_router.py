@@ -8,15 +8,15 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cdc.config.outbox import Outbox
+from cdc.config.outbox_settings import Outbox
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError
 from cdc.lsn import Lsn
-from cdc.model.names import TOPIC_LENGTH_MAX
+from cdc.model.topic_names import TOPIC_LENGTH_MAX
 from cdc.wire.pgoutput import Begin, Insert
-from outbox.eventtopics import EventTopics
-from tests.fixtures import pgoutput as server
-from tests.fixtures.routing import OID, ROW, Routing
+from outbox.event_topics import EventTopics
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.outbox.scripted_router import OID, ROW, Routing
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _TOPICS = EventTopics.of("shop", Outbox())

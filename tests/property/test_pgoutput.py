@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import DecodeError
 from cdc.wire.pgoutput import Message, decode
-from tests.fixtures.pgoutput import encode
+from tests.fixtures.capture.pgoutput import encode
 from tests.property.messages import damaged, messages
 
 _TAGS = b"BCORYIUDTM"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import DecodeError
 from sinks.search.mapping import PLAIN, form_of, source_of
-from tests.fixtures.searching import column, schema
+from tests.fixtures.sinks.search_targets import column, schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

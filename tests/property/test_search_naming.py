@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.errors import DecodeError
-from sinks.search.naming import ID_BYTES_MAX, alias_of, document_id, index_of, key_of, parse_index
+from sinks.search.index_names import ID_BYTES_MAX, alias_of, document_id, index_of, key_of, parse_index
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="."), min_size=1, max_size=80)
 PARTS = st.one_of(st.integers(), st.text(max_size=200), st.booleans())

@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 from cdc.errors import SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
-from cdc.model.signals import SignalsRecord
-from cdc.model.snapshot import SnapshotRecord
-from cdc.progress.records import encode
-from cdc.replication.table import SourceColumn, SourceTable
-from cdc.startup.signalacts import Catalog
-from cdc.startup.signals import SignalHandler
+from cdc.model.signal_record import SignalsRecord
+from cdc.model.snapshot_record import SnapshotRecord
+from cdc.progress.record_format import encode
+from cdc.replication.table_shape import SourceColumn, SourceTable
+from cdc.startup.signal_actions import Catalog
+from cdc.startup.signal_reader import SignalHandler
 from snapshot.condition import Condition, as_sql
-from snapshot.keyfilter import key_condition
+from snapshot.key_filter import key_condition
 from snapshot.merger import Merger
-from snapshot.signals import SignalError
-from snapshot.tablepatterns import PatternError, compiled, selected
-from snapshot.tablestate import TableState, Wanted
-from tests.fixtures.signalfuzz import REGULAR, SHELL, TABLES, fuzzed
+from snapshot.signal_parsing import SignalError
+from snapshot.table_patterns import PatternError, compiled, selected
+from snapshot.table_state import TableState, Wanted
+from tests.fixtures.capture.signal_fuzz import REGULAR, SHELL, TABLES, fuzzed
 
 _COUNT: Final = 20_000
 _SEED: Final = int(os.environ.get("TAILRACE_SIGNAL_SEED", "19"))
@@ -240,7 +240,7 @@ def test_payload_and_patterns_are_bounded() -> None:
 
 
 def test_patterns_over_very_many_tables_are_refused() -> None:
-    from snapshot.signals import Signal
+    from snapshot.signal_parsing import Signal
 
     signal = Signal("", "stop", tuple(f"x{number}*" for number in range(1000)))
 

@@ -75,7 +75,7 @@ _NOT_CALLED: Final = {
 
 # Contracts that are no edge: between two parts of one process, all of them real here, or of what is not simulated.
 _INSIDE: Final = {
-    "cdc.capture.ddl": {"Catalog", "DdlLog", "ReadAgain"},
+    "cdc.capture.ddl_watch": {"Catalog", "DdlLog", "ReadAgain"},
     "cdc.contracts": {
         "Aside",
         "BatchObserver",
@@ -93,11 +93,11 @@ _INSIDE: Final = {
         "Stage",
         "Transcoding",
     },
-    "cdc.startup.claim": {"Session"},
-    "cdc.startup.outboxprune": {"PruneObserver"},
-    "cdc.startup.joins": {"JoinObserver"},
-    "cdc.startup.signalacts": {"Catalog"},
-    "cdc.startup.signals": {"Merging", "SignalObserver"},
+    "cdc.startup.claim_log": {"Session"},
+    "cdc.startup.outbox_prune": {"PruneObserver"},
+    "cdc.startup.table_joins": {"JoinObserver"},
+    "cdc.startup.signal_actions": {"Catalog"},
+    "cdc.startup.signal_reader": {"Merging", "SignalObserver"},
 }
 
 
@@ -196,7 +196,7 @@ def test_mutant_is_found_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 def _modules() -> list[str]:
     """Those of the code that runs here."""
     packages = ("capture", "progress", "publish", "replication", "startup")
-    found = ["cdc.clock", "cdc.contracts", "cdc.pipeline", "cdc.tables"]
+    found = ["cdc.clock", "cdc.contracts", "cdc.capture.pipeline", "cdc.capture.table_planner"]
     for package in packages:
         inside = import_module(f"{cdc.__name__}.{package}")
         found += [f"{inside.__name__}.{one.name}" for one in iter_modules(inside.__path__)]

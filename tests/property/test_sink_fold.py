@@ -1,7 +1,7 @@
 """Folding the records of a key in batches gives what applying them one by one gives, wherever batches are cut.
 
-The reference is `cdc.verify.rule`, which `cdc verify` compares stores with; no code of the fold is in it. Faults of the
-fold are planted, and `cdc verify` must find each of them.
+The reference is `cdc.verify.verify_rule`, which `cdc verify` compares stores with; no code of the fold is in it. Faults
+of the fold are planted, and `cdc verify` must find each of them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import sinks.fold
-import sinks.memory
-import tests.fixtures.sinklogs
+import sinks.runner.key_fold
+import tests.fixtures.sinks.memory_target
+import tests.fixtures.sinks.sink_logs
 from cdc.progress.restore import LogRecord
-from cdc.verify.events import json_event
-from cdc.verify.rule import State, after
-from cdc.verify.sinkcheck import check_topic
+from cdc.verify.log_events import json_event
+from cdc.verify.sink_check import check_topic
+from cdc.verify.verify_rule import State, after
 from sinks.contract import Change
-from sinks.memory import MemoryTarget
-from tests.fixtures.sinklogs import TABLE, TOPIC
-from tests.fixtures.verifyworld import World
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_logs import TABLE, TOPIC
+from tests.fixtures.sinks.verify_world import World
 
 KEY = b'{"id":1}'
 COLUMNS = ("a", "b", "c")
@@ -102,7 +102,7 @@ def test_batches_fold_to_what_record_by_record_gives_wherever_they_are_cut(log: 
     for batches in splits(log.records):
         target, done = MemoryTarget(), 0
         for batch in batches:
-            target.apply([sinks.fold.change_of(batch)])
+            target.apply([sinks.runner.key_fold.change_of(batch)])
             done += len(batch)
             held = target.look(TOPIC, [KEY])[0]
             found = None if held is None else held.content
@@ -115,12 +115,12 @@ def test_a_store_that_reads_records_again_ends_in_the_same_row(log: KeyLog, begi
     """A worker goes on from a committed offset, and cuts its batches in other places than the one before."""
     for batches in splits(log.records):
         target = MemoryTarget()
-        target.apply([sinks.fold.change_of(log.records)])
+        target.apply([sinks.runner.key_fold.change_of(log.records)])
         done = 0
         for batch in batches:
             done += len(batch)
             if done > begin:
-                target.apply([sinks.fold.change_of(batch)])
+                target.apply([sinks.runner.key_fold.change_of(batch)])
         held = target.look(TOPIC, [KEY])[0]
         assert held is not None
         assert held.content == row_of(one_by_one(log.records)[-1].row)
@@ -145,7 +145,7 @@ def test_a_long_run_of_updates_that_lack_values_folds_in_one_batch() -> None:
     for _ in range(5_000):
         log.put("u", a="reselected", b="unchanged")
 
-    assert row_of(sinks.fold.change_of(log.records).row) == {"id": 1, "a": 5_000, "b": 0, "c": 5_000}
+    assert row_of(sinks.runner.key_fold.change_of(log.records).row) == {"id": 1, "a": 5_000, "b": 0, "c": 5_000}
 
 
 def moved_over_a_deleted_row() -> KeyLog:
@@ -208,59 +208,59 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 def _kept_over_a_delete(patch: pytest.MonkeyPatch) -> None:
     """The fault that this rule was written for: an earlier life of the key gives values to a later one."""
-    real = sinks.fold._completed
+    real = sinks.runner.key_fold._completed
 
     def completed(row: bytes, unchanged: tuple[str, ...], before: Sequence[LogRecord] | None) -> Any:
         done, kept, lacks = real(row, unchanged, before)
         return done, kept or unchanged, lacks
 
-    patch.setattr(sinks.fold, "_completed", completed)
+    patch.setattr(sinks.runner.key_fold, "_completed", completed)
 
 
 def _begun_rows_borrow(patch: pytest.MonkeyPatch) -> None:
     """An insert is taken for an update."""
-    real = sinks.fold._event
+    real = sinks.runner.key_fold._event
 
     def event(record: LogRecord) -> Any:
         found = real(record)
         return found if found is None or found.op == "d" else msgspec.structs.replace(found, op="u")
 
-    patch.setattr(sinks.fold, "_event", event)
+    patch.setattr(sinks.runner.key_fold, "_event", event)
 
 
 def _nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinks.fold, "_completed", lambda row, *_: (row, (), ()))
+    patch.setattr(sinks.runner.key_fold, "_completed", lambda row, *_: (row, (), ()))
 
 
 def _earlier_records_unread(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinks.fold, "_completed", lambda row, unchanged, _: (row, unchanged, ()))
+    patch.setattr(sinks.runner.key_fold, "_completed", lambda row, unchanged, _: (row, unchanged, ()))
 
 
 def _first_record_counts(patch: pytest.MonkeyPatch) -> None:
-    real = sinks.fold.change_of
+    real = sinks.runner.key_fold.change_of
 
     def change_of(records: Sequence[LogRecord]) -> Change:
         return real(records[:1])._replace(offset=records[-1][2])
 
-    patch.setattr(tests.fixtures.sinklogs, "change_of", change_of)
+    patch.setattr(tests.fixtures.sinks.sink_logs, "change_of", change_of)
 
 
 def _deletes_are_lost(patch: pytest.MonkeyPatch) -> None:
-    real = sinks.fold.change_of
+    real = sinks.runner.key_fold.change_of
 
     def change_of(records: Sequence[LogRecord]) -> Change:
         kept = [record for record in records if record[5] is not None and b'"op":"d"' not in record[5]]
         return real(kept or records)
 
-    patch.setattr(tests.fixtures.sinklogs, "change_of", change_of)
+    patch.setattr(tests.fixtures.sinks.sink_logs, "change_of", change_of)
 
 
 def _merge_takes_the_new_value(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinks.memory, "merged", lambda row, *_: row)
+    patch.setattr(tests.fixtures.sinks.memory_target, "merged", lambda row, *_: row)
 
 
 def _merge_takes_the_whole_old_row(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinks.memory, "merged", lambda row, _, before: msgspec.json.encode(
+    patch.setattr(tests.fixtures.sinks.memory_target, "merged", lambda row, _, before: msgspec.json.encode(
         msgspec.json.decode(row) | msgspec.json.decode(before)
     ))  # fmt: skip
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cdc.progress.restore import LogRecord
 from sinks.contract import Parked, Place
-from sinks.frontier import Frontier
-from sinks.lanes import Bounds, Lane, Lanes, Load, crowded, weight
+from sinks.runner.frontier import Frontier
+from sinks.runner.key_queues import Bounds, Lane, Lanes, Load, crowded, weight
 
 PLACES = [("t", 0), ("t", 1)]
 KEYS = [b"a", b"b", b"c"]

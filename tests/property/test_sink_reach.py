@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.model.progress import Cut
-from sinks.reach import Cuts
+from cdc.model.progress_record import Cut
+from sinks.operate.applied_lsn import Cuts
 
 PLACES = [("shop.public.a", 0), ("shop.public.a", 1), ("shop.public.b", 0)]
 OTHER = ("shop.public.other", 0)

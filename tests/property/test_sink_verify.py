@@ -9,15 +9,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cdc.verify import judge as judging
-from cdc.verify import sinkcheck
+from cdc.verify import key_verdict as judging
+from cdc.verify import sink_check
 from cdc.verify.findings import TableFindings
-from cdc.verify.judge import Kind
-from cdc.verify.latest import Latest, Sample
-from cdc.verify.sinkcheck import check_topic
+from cdc.verify.key_states import Latest, Sample
+from cdc.verify.key_verdict import Kind
+from cdc.verify.sink_check import check_topic
 from sinks.contract import Change, Held
-from tests.fixtures.sinklogs import TABLE, LogBook, live, logs
-from tests.fixtures.verifyworld import World
+from tests.fixtures.sinks.sink_logs import TABLE, LogBook, live, logs
+from tests.fixtures.sinks.verify_world import World
 
 Line = tuple[int, int, bool]
 SCRIPTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=40)
@@ -211,7 +211,7 @@ def _without(kind: Kind) -> Mutate:
             found = real(accepted, held, end, content)
             return None if found is kind else found
 
-        patch.setattr(sinkcheck, "judge", judge)
+        patch.setattr(sink_check, "judge", judge)
 
     mutate.__name__ = f"no_{kind}"
     return mutate
@@ -222,23 +222,23 @@ def _unseen_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _later_unread(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinkcheck._Check, "_later", lambda *_: {})
+    patch.setattr(sink_check._Check, "_later", lambda *_: {})
 
 
 def _believed_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sinkcheck, "_same", lambda *_: True)
+    patch.setattr(sink_check, "_same", lambda *_: True)
 
 
 def _one_look(patch: pytest.MonkeyPatch) -> None:
     """The first look through the store is believed."""
 
-    def decide(self: sinkcheck._Check, suspects: list[bytes]) -> tuple[Mapping[bytes, Any], list[bytes]]:
+    def decide(self: sink_check._Check, suspects: list[bytes]) -> tuple[Mapping[bytes, Any], list[bytes]]:
         known = self._latest.get(suspects)
         held = dict(zip(suspects, self._sides.target.look(self._topic.topic, suspects), strict=True))
         newest = {key: one.change for key, one in known.items()}
-        return {key: sinkcheck._Suspect(Kind.DIFFERENT, (), held[key], newest.get(key)) for key in suspects}, []
+        return {key: sink_check._Suspect(Kind.DIFFERENT, (), held[key], newest.get(key)) for key in suspects}, []
 
-    patch.setattr(sinkcheck._Check, "_decide", decide)
+    patch.setattr(sink_check._Check, "_decide", decide)
 
 
 def _undecided_clean(patch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
 from snapshot.chunk import Chunk, Rows, Spec
+from snapshot.log_contract import Place
 from snapshot.merger import Merger
-from snapshot.place import Place
-from snapshot.tablestate import Wanted
+from snapshot.table_state import Wanted
 from snapshot.window import Verdict, Window
 from tests.property import snapshot_mutants as mutants
 from tests.property.obligations import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.visibility import Snapshot
-from snapshot.keyless import Copied, CopiedRows
+from snapshot.keyless_rule import Copied, CopiedRows
 from tests.property.obligations import ONCE, assert_found, demand
 from tests.property.snapshot_server import KEYS, Server, Transaction
 

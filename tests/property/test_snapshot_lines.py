@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.lines import PIECE, Lines
+from snapshot.chunk_lines import PIECE, Lines
 
 _COUNTS = st.one_of(st.integers(0, 3 * PIECE), st.sampled_from([PIECE - 1, PIECE, PIECE + 1, 4 * PIECE]))
 

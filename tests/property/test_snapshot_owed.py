@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
-from cdc.model.snapshot import OwedKey
+from cdc.model.snapshot_record import OwedKey
 from snapshot.merger import Merger
 from snapshot.window import Window
 from tests.property import snapshot_mutants as mutants

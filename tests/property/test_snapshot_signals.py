@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.signals import Signal, SignalError, encode, in_order, key_of, parse
+from snapshot.signal_parsing import Signal, SignalError, encode, in_order, key_of, parse
 
 _TABLES = st.lists(st.text(min_size=1, max_size=12), max_size=3).map(tuple)
 _VALUE = st.integers() | st.text(max_size=8) | st.booleans()

@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.contract import Change, Held, Outcome, Target, Topic, Verdict
-from sinks.memory import MemoryTarget
-from tests.fixtures import targets
-from tests.fixtures.sinklogs import TABLE
+from tests.fixtures.sinks import target_contract
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_logs import TABLE
 
 CHECKS: Sequence[Callable[[Target, Topic], None]] = (
-    targets.older_record_never_wins,
-    targets.delete_of_what_never_was_is_done,
-    targets.what_was_looked_at_is_removed_and_nothing_newer,
+    target_contract.older_record_never_wins,
+    target_contract.delete_of_what_never_was_is_done,
+    target_contract.what_was_looked_at_is_removed_and_nothing_newer,
 )
 
 
 @given(st.data())
 def test_store_converges_whatever_order_whole_rows_come_in(data: st.DataObject) -> None:
-    targets.converges(data, MemoryTarget(), TABLE, partial=False)
+    target_contract.converges(data, MemoryTarget(), TABLE, partial=False)
 
 
 @given(st.data())
 def test_store_keeps_the_values_that_updates_lack(data: st.DataObject) -> None:
-    targets.converges(data, MemoryTarget(), TABLE, partial=True)
+    target_contract.converges(data, MemoryTarget(), TABLE, partial=True)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -64,9 +64,9 @@ class Replacing(MemoryTarget):
 def test_store_that_does_not_converge_is_found(mutant: type[MemoryTarget], partial: bool) -> None:
     @given(st.data())
     def fails(data: st.DataObject) -> None:
-        targets.converges(data, mutant(), TABLE, partial=partial)
+        target_contract.converges(data, mutant(), TABLE, partial=partial)
 
-    with pytest.raises(AssertionError, match=targets.NOT_CONVERGED):
+    with pytest.raises(AssertionError, match=target_contract.NOT_CONVERGED):
         fails()
 
 
@@ -77,4 +77,4 @@ def test_what_the_topic_proves_wrong_is_mended() -> None:
         at = (TABLE.topic, one.key or b"")
         target._keys[at] = target._keys[at]._replace(row=b'{"id":0}', offset=one.version * 2)
 
-    targets.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)
+    target_contract.what_the_topic_proves_wrong_is_mended(target, TABLE, damage)

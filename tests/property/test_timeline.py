@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
 from cdc.model.timeline import Switch, parse_history
-from cdc.publish.topics import REPAIR
-from cdc.startup.promoted import divergence
+from cdc.publish.topic_setup import REPAIR
+from cdc.startup.promotion import divergence
 
 _LSNS = st.integers(1, 2**63).map(Lsn)
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.rowrecords import RowRecords, TranscodeOptions
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.lsn import Lsn
 from cdc.model.event import Headers, Record, Stamp, TopicBuffer
 from cdc.wire.pgoutput import Begin, Delete, Insert, Update
-from tests.fixtures import pgoutput as server
-from tests.fixtures.murmur2 import java_partition
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.capture.murmur2 import java_partition
 from tests.property.envelope_model import Expected, Place, compact, expected_records, normal
 from tests.property.rows import KINDS, Change, Table, changes, tables
 

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import snapshot_stamp, stamp
-from cdc.encode.rowrecords import TranscodeOptions
-from cdc.encode.schema import table_schema
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import table_schema
+from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.errors import DecodeError, RowRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import Begin, Insert
-from tests.fixtures import pgoutput as server
-from tests.fixtures.copy_text import copy_line
+from tests.fixtures.capture import pgoutput as server
+from tests.fixtures.capture.copy_text import copy_line
 
 _COLUMNS = (("id", 23), ("v", 25), ("b", 16), ("n", 1700), ("j", 3802), ("s", 1114), ("z", 1184))
 _RELATION = Relation(

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
 from cdc.errors import DecodeError, RowRefused
 from cdc.lsn import Lsn
 from cdc.model.event import TopicBuffer
 from cdc.wire.pgoutput import Begin, decode
-from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import pgoutput as server
 from tests.property.envelope_model import Place
 from tests.property.messages import damaged
 from tests.property.rows import Change, Table, changes, tables

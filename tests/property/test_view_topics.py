@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cdc.config.settings import Kafka
-from cdc.kafka.facts import TopicFacts, TopicSpec
+from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
 from cdc.model.event import Record
-from cdc.model.names import view_cuts_topic, view_schema_topic, view_topic
-from sinks.warehouse.manifest import Manifest
-from sinks.warehouse.viewdiff import Moved, Pin, Versions
-from sinks.warehouse.viewmarks import ViewCut, decoded
-from sinks.warehouse.views import parse_view
-from sinks.warehouse.viewtopics import ViewTopics
-from tests.fixtures.lakes import SmallLake
+from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
+from sinks.warehouse.lake.manifest import Manifest
+from sinks.warehouse.topics.view_positions import ViewCut, decoded
+from sinks.warehouse.topics.view_topics import ViewTopics
+from sinks.warehouse.views.definition import parse_view
+from sinks.warehouse.views.version_diff import Moved, Pin, Versions
+from tests.fixtures.lake.small_lakes import SmallLake
 
 _TOPIC: Final = view_topic("shop", "v")
 _CUTS: Final = view_cuts_topic("shop", "lake")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.model.walalarm import LEVELS, AlarmChange, WalAlarms, WalRoom
+from cdc.model.wal_alarm import LEVELS, AlarmChange, WalAlarms, WalRoom
 
 _PERCENTS = st.lists(st.integers(0, 1000).map(lambda tenth: tenth / 10), min_size=1, max_size=60)
 

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from sinks.warehouse.naming import quoted
-from sinks.warehouse.planner import delta, keys, restrict, touched
-from sinks.warehouse.planner.pieces import columns
+from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.planner import affected_keys, restrict, sums, view_keys
 from sinks.warehouse.planner.plan import ViewPlan
+from sinks.warehouse.planner.sql_pieces import columns
 from sinks.warehouse.planner.tree import Base, Depends, Node
 
 Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -18,14 +18,14 @@ Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 def neighbours_without_old_images(patch: pytest.MonkeyPatch) -> None:
     """What is around is the new side alone: a partner that left in the same cut is not seen."""
-    around = touched.Changes.around
+    around = affected_keys.Changes.around
 
-    def new_only(self: touched.Changes, node: Node, wanted: Sequence[str]) -> str:
+    def new_only(self: affected_keys.Changes, node: Node, wanted: Sequence[str]) -> str:
         if isinstance(node, Base):
             return f"select {', '.join(map(quoted, wanted)) or '1 as `_`'} from {quoted(node.name)}"
         return around(self, node, wanted)
 
-    patch.setattr(touched.Changes, "around", new_only)
+    patch.setattr(affected_keys.Changes, "around", new_only)
 
 
 def equal_instead_of_null_safe(patch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def optional_side_restricted(patch: pytest.MonkeyPatch) -> None:
 
 def unpinned_old_side(patch: pytest.MonkeyPatch) -> None:
     """The other side of a change is the new one twice: what changed on both sides is counted twice."""
-    patch.setattr(delta, "old", lambda name: name)
+    patch.setattr(sums, "old", lambda name: name)
 
 
 def unpinned_old_values(patch: pytest.MonkeyPatch) -> None:
@@ -52,25 +52,25 @@ def unpinned_old_values(patch: pytest.MonkeyPatch) -> None:
 def no_row_without_partner(patch: pytest.MonkeyPatch) -> None:
     """A partner that comes or goes changes the pair, and not the row it left alone."""
     nothing = "select {} from ({}) where false"
-    patch.setattr(touched, "_without", lambda branch, wanted, gone: nothing.format(columns(wanted, gone), branch))
+    patch.setattr(affected_keys, "_without", lambda branch, wanted, gone: nothing.format(columns(wanted, gone), branch))
 
 
 def window_kept_by_any_column(patch: pytest.MonkeyPatch) -> None:
     """Rows of a window are replaced one by one, whatever their ranks became."""
-    patch.setattr(touched, "of_partitions", lambda *_: True)
-    patch.setattr(keys, "of_partitions", lambda *_: True)
+    patch.setattr(affected_keys, "of_partitions", lambda *_: True)
+    patch.setattr(view_keys, "of_partitions", lambda *_: True)
 
 
 def inner_table_for_semi_join(patch: pytest.MonkeyPatch) -> None:
     """What a row depends on is not looked at."""
 
-    def own_only(self: touched.Changes, source: object, wanted: touched.Refs) -> list[str]:
+    def own_only(self: affected_keys.Changes, source: object, wanted: affected_keys.Refs) -> list[str]:
         if isinstance(source, Depends):
             return self.touched_source(source.left, wanted)
         return original(self, source, wanted)  # type: ignore[arg-type]
 
-    original = touched.Changes._touched_source
-    patch.setattr(touched.Changes, "_touched_source", own_only)
+    original = affected_keys.Changes._touched_source
+    patch.setattr(affected_keys.Changes, "_touched_source", own_only)
 
 
 MUTANTS: Final[dict[str, tuple[Mutant, tuple[str, ...]]]] = {

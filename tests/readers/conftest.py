@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.fetch import fetch
-from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
-from tests.fixtures.readerwork import COLUMNS, in_order
+from tests.fixtures.sinks.reader_workload import COLUMNS, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fixtures.readerwork import Texts
+    from tests.fixtures.sinks.reader_workload import Texts
 
 _HERE: Final = Path(__file__).parent
 _READ_S: Final = 300.0

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures.javaclients import JavaClients
-from tests.fixtures.readerwork import DEFAULT, FULL
+from tests.fixtures.servers.java_clients import JavaClients
+from tests.fixtures.sinks.reader_workload import DEFAULT, FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.fixtures.readerwork import Readable
+    from tests.fixtures.sinks.reader_workload import Readable
     from tests.readers.conftest import Read
 
 

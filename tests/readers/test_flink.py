@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures.readerwork import DEFAULT, FULL, published
+from tests.fixtures.sinks.reader_workload import DEFAULT, FULL, published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.fixtures.readerwork import Readable
-    from tests.fixtures.servers import KafkaServer, PostgresServer
+    from tests.fixtures.servers.running_servers import KafkaServer, PostgresServer
+    from tests.fixtures.sinks.reader_workload import Readable
     from tests.readers.conftest import Read
 
 

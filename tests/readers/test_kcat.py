@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures import duckreader
-from tests.fixtures.javaclients import Dumped
-from tests.fixtures.murmur2 import java_partition
-from tests.fixtures.readerwork import DEFAULT
+from tests.fixtures.capture.murmur2 import java_partition
+from tests.fixtures.servers.java_clients import Dumped
+from tests.fixtures.sinks import duckdb_reader
+from tests.fixtures.sinks.reader_workload import DEFAULT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.readerwork import Readable
+    from tests.fixtures.sinks.reader_workload import Readable
 
 
 @pytest.fixture
@@ -50,4 +50,4 @@ def test_kcat_sees_every_record_in_the_partition_of_its_key(readable: Readable, 
 def test_what_kcat_prints_folds_to_the_rows_of_the_table(
     readable: Readable, seen: list[Dumped], tmp_path: Path
 ) -> None:
-    assert duckreader.items(seen, tmp_path) == readable.rows[DEFAULT]
+    assert duckdb_reader.items(seen, tmp_path) == readable.rows[DEFAULT]

@@ -1,4 +1,4 @@
-"""Kafka as far as exactly once depends on it, without KIP-890, on top of the log of tests/fixtures/memory_log.py.
+"""Kafka as far as exactly once depends on it, without KIP-890, over tests/fixtures/capture/memory_log.py.
 
 What that has not: a coordinator with epochs, so that a late EndTxn or Produce of the same epoch hits whatever is open
 then; markers that are written after the commit was answered; a last stable offset; reads that are stale for a moment;
@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 
 from cdc.errors import BrokerUnreachable, OutcomeUnknown, ProducerFenced
-from cdc.kafka.facts import TopicFacts, TopicSpec
+from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
 from cdc.model.event import Record
-from cdc.model.progress import Cut
+from cdc.model.progress_record import Cut
 from cdc.progress.restore import LogRecord
 from cdc.publish.ledger import Partition
-from tests.fixtures.memory_log import MemoryLog
+from tests.fixtures.capture.memory_log import MemoryLog
 from tests.simulation.world import World
 
 TRANSACTION_TIMEOUT_S: Final = 60.0
@@ -250,7 +250,7 @@ def _place(record: Record) -> tuple[int, int, int, int]:
 
 
 class DirectoryDoor:
-    """`cdc.publish.topics.TopicDirectory`."""
+    """`cdc.publish.topic_setup.TopicDirectory`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,7 +1,7 @@
 """A process that captures: real start, real pipeline and all between, put together as `cdc.startup.protocol` does.
 
 What is not here: snapshots (tests/property/snapshot_*.py simulate those), the watch over DDL, and threads: a commit is
-done by `tests.fixtures.executors`, the catalog watch looks when it is asked.
+done by `tests.fixtures.servers.executors`, the catalog watch looks when it is asked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.pipeline import Parts, Pipeline
+from cdc.capture.table_planner import Catalog, TablePlanner
 from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.config.settings import Config, Kafka, Snapshot
@@ -20,26 +22,24 @@ from cdc.config.settings import Source as SourceSettings
 from cdc.contracts import ReplicationStream
 from cdc.errors import OutcomeUnknown, ProducerFenced, SlotHeld, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.hole import Holes
-from cdc.model.names import schema_topic
-from cdc.pipeline import Parts, Pipeline
+from cdc.model.incomplete_record import Holes
+from cdc.model.topic_names import schema_topic
 from cdc.progress.restore import TopicReader, recorded_forms
-from cdc.publish.livekeys import SpooledKeys
+from cdc.publish.live_keys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher, Producer
-from cdc.publish.topics import TopicDirectory
-from cdc.replication.catalog import SourceIdentity
+from cdc.publish.topic_setup import TopicDirectory
+from cdc.replication.catalog_queries import SourceIdentity
+from cdc.replication.catalog_watch import CatalogWatch, Watched
 from cdc.replication.connect import Connection
-from cdc.replication.keyread import Answer, Ask, NotYet
+from cdc.replication.key_read import Answer, Ask, NotYet
 from cdc.replication.reselect import Reselector
 from cdc.replication.slot import SlotFacts
-from cdc.replication.watch import CatalogWatch, Watched
-from cdc.startup.claim import Claim, Neighbours, Session, claim_log
-from cdc.startup.server import SourceServer
-from cdc.startup.source import Source
-from cdc.startup.topics import Accounts
-from cdc.tables import Catalog, TablePlanner
-from tests.fixtures.capture import NotingObserver, no_side_topics
-from tests.fixtures.executors import Scripted, When
+from cdc.startup.claim_log import Claim, Neighbours, Session, claim_log
+from cdc.startup.slot_setup import SourceServer
+from cdc.startup.source_identity import Source
+from cdc.startup.topic_check import Accounts
+from tests.fixtures.capture.scripted_capture import NotingObserver, no_side_topics
+from tests.fixtures.servers.executors import Scripted, When
 from tests.simulation.broker import Broker, DirectoryDoor, LogDoor, SimulatedProducer
 from tests.simulation.source import CatalogDoor, LookDoor, Postgres, ServerDoor, Walsender, tables
 from tests.simulation.world import KeyReads, Looks, Opens, World, edge
@@ -72,7 +72,7 @@ class Weather:
 
 
 class Life:
-    """One process, from its start to its death or its stop. It starts over by itself as `cdc.daemon.Daemon` has it.
+    """One process, from its start to its death or its stop. It starts over by itself as `cdc.run.daemon.Daemon` has it.
 
     Attributes:
         dead: it was killed.

@@ -18,7 +18,7 @@ import structlog
 
 from cdc.capture.assembler import Caps
 from cdc.errors import SourceGap, TailraceError
-from tests.fixtures.executors import When
+from tests.fixtures.servers.executors import When
 from tests.property.histories import LEFT_OUT, Step
 from tests.simulation.broker import Broker
 from tests.simulation.capture import Life, Weather

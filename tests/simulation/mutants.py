@@ -13,18 +13,18 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from cdc.capture import assembler
+from cdc.capture.pipeline import Pipeline
 from cdc.encode.envelope import stamp
 from cdc.errors import InvariantError
 from cdc.lsn import Lsn
 from cdc.model.event import Stamp, StreamPosition, TopicBuffer
-from cdc.model.progress import SchemaRecord
-from cdc.pipeline import Pipeline
+from cdc.model.progress_record import SchemaRecord
 from cdc.progress import restore as restoring
 from cdc.progress.restore import Restored, restore
 from cdc.publish import ledger
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.slot import SlotFacts
-from cdc.startup import claim
+from cdc.startup import claim_log
 from cdc.wire import pgoutput
 from tests.simulation.broker import SimulatedProducer
 from tests.simulation.capture import Life, OpenStream
@@ -51,7 +51,7 @@ def skip_the_sentinel(patch: pytest.MonkeyPatch) -> None:
     def read(config: Any, reader: Any, publisher: KafkaPublisher, clock: Any) -> Restored:
         return restore(reader, config.name)
 
-    patch.setattr(claim, "read_behind_sentinel", read)
+    patch.setattr(claim_log, "read_behind_sentinel", read)
 
 
 def believe_any_cut_index(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def refuse_to_confirm_more_than_was_received(patch: pytest.MonkeyPatch) -> None:
 
 def trust_the_slot(patch: pytest.MonkeyPatch) -> None:
     """Where the slot stands is not compared with the log."""
-    patch.setattr(claim, "check_identity", lambda *_: None)
+    patch.setattr(claim_log, "check_identity", lambda *_: None)
 
 
 def ack_what_nobody_looked_at(patch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from cdc.model.event import Record
-from cdc.model.progress import Cut, Progress
-from tests.fixtures.rolling import rolled
+from cdc.model.progress_record import Cut, Progress
+from tests.fixtures.capture.rolling_hash import rolled
 from tests.simulation.broker import Broker, Transaction
 from tests.simulation.source import CAPTURED, Postgres
 from tests.simulation.world import World

@@ -17,14 +17,14 @@ from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
 from cdc.model.timeline import Switch
-from cdc.model.types import TypeFacts
+from cdc.model.type_facts import TypeFacts
+from cdc.replication.catalog_watch import _LOOK, _NOW, _TABLES
 from cdc.replication.publication import Ensured, PublicationFacts
-from cdc.replication.session import ServerIdentity
 from cdc.replication.slot import SlotFacts
-from cdc.replication.table import SourceColumn, SourceTable
-from cdc.replication.watch import _LOOK, _NOW, _TABLES
+from cdc.replication.stream import ServerIdentity
+from cdc.replication.table_shape import SourceColumn, SourceTable
 from cdc.wire.pgoutput import Begin, Commit
-from tests.fixtures import pgoutput as server
+from tests.fixtures.capture import pgoutput as server
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Step, change_of, relation_of
 from tests.simulation.world import World
 
@@ -145,7 +145,7 @@ class Postgres:
         self.confirmed = max(self.confirmed, lsn)
 
     def publication(self) -> PublicationFacts | None:
-        """See `cdc.startup.server.SourceServer`."""
+        """See `cdc.startup.slot_setup.SourceServer`."""
         self.reachable()
         if not self.publication_oid:
             return None
@@ -166,7 +166,7 @@ class Postgres:
         )
 
     def publish(self, tables: Sequence[SourceTable]) -> Ensured:
-        """See `cdc.startup.server.SourceServer`."""
+        """See `cdc.startup.slot_setup.SourceServer`."""
         self.reachable()
         created = not self.publication_oid
         if created:
@@ -181,7 +181,7 @@ class Postgres:
         return Ensured(facts, created, tuple(added))
 
     def slot(self) -> SlotFacts:
-        """See `cdc.startup.server.SourceServer`."""
+        """See `cdc.startup.slot_setup.SourceServer`."""
         self.reachable()
         if not self.slot_there:
             return SlotFacts(name=SLOT, exists=False, slot_type="")
@@ -196,7 +196,7 @@ class Postgres:
         )
 
     def make_slot(self) -> SlotFacts:
-        """See `cdc.startup.server.SourceServer`."""
+        """See `cdc.startup.slot_setup.SourceServer`."""
         self.reachable()
         if self.slot_there:
             raise SourceUnreachable("another session made the slot just now")
@@ -234,7 +234,7 @@ class Postgres:
 
 @dataclass(slots=True)
 class ServerDoor:
-    """`cdc.startup.server.SourceServer` of one process."""
+    """`cdc.startup.slot_setup.SourceServer` of one process."""
 
     postgres: Postgres
 
@@ -374,7 +374,7 @@ class Walsender:
 
 @dataclass(slots=True)
 class CatalogDoor:
-    """`cdc.tables.Catalog`."""
+    """`cdc.capture.table_planner.Catalog`."""
 
     postgres: Postgres
 

@@ -15,22 +15,22 @@ from functools import cache
 from types import FunctionType
 from typing import Any, Final, Literal, Protocol
 
+from cdc.capture.table_planner import Catalog
 from cdc.clock import Clock
 from cdc.contracts import ReplicationStream
 from cdc.errors import BrokerUnreachable, OutcomeUnknown, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
 from cdc.progress.restore import TopicReader
 from cdc.publish.publisher import Producer
-from cdc.publish.topics import TopicDirectory
-from cdc.replication.keyread import Answer, Ask
+from cdc.publish.topic_setup import TopicDirectory
+from cdc.replication.key_read import Answer, Ask
 from cdc.replication.slot import SlotFacts
-from cdc.startup.server import SourceServer
-from cdc.tables import Catalog
-from tests.fixtures.manual_clock import ManualClock
+from cdc.startup.slot_setup import SourceServer
+from tests.fixtures.servers.manual_clock import ManualClock
 
 
 class Looks(Protocol):
-    """What `cdc.replication.watch.CatalogWatch` needs of its connection."""
+    """What `cdc.replication.catalog_watch.CatalogWatch` needs of its connection."""
 
     def execute(self, statement: str, names: object = None) -> Any:
         """Run one statement."""
@@ -44,7 +44,7 @@ class KeyReads(Protocol):
 
 
 class Opens(Protocol):
-    """START_REPLICATION; `cdc.startup.claim.Neighbours.stream`, which is a function."""
+    """START_REPLICATION; `cdc.startup.claim_log.Neighbours.stream`, which is a function."""
 
     def open(self, at: Lsn, slot: SlotFacts) -> Any:
         """Open the stream of the slot at a position."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.fetch import fetch
-from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
-from sinks.warehouse.session import SparkOptions, close_session, open_session
+from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

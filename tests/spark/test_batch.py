@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from cdc.errors import SinkUnfit
-from cdc.model.progress import SchemaColumn, SchemaRecord
-from sinks.warehouse.batch import check, parse, survey
-from sinks.warehouse.columns import LakeTable, lake_table
-from tests.fixtures.lakeevents import COMMIT_US, ID, Events, column, rows_of, schema
+from cdc.model.progress_record import SchemaColumn, SchemaRecord
+from sinks.warehouse.log.lake_columns import LakeTable, lake_table
+from sinks.warehouse.log.span_batch import check, parse, survey
+from tests.fixtures.lake.lake_events import COMMIT_US, ID, Events, column, rows_of, schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

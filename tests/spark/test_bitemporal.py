@@ -15,16 +15,16 @@ from msgspec import structs
 
 from cdc.errors import SinkBehind, SinkUnfit, UsageError
 from sinks.warehouse import read_history
-from sinks.warehouse.bitemporal import known_versions, valid_versions
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.lakes import SmallLake
+from sinks.warehouse.read.bitemporal import known_versions, valid_versions
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.lake.small_lakes import SmallLake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 HISTORY: Final = "history/public.t"
 BEGIN: Final = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)

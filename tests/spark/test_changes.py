@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.warehouse import sides
-from sinks.warehouse.batch import check, parse
-from sinks.warehouse.changes import collapse, fill, sequenced, unflat
-from sinks.warehouse.columns import lake_table
-from tests.fixtures.lakeevents import ID, Events, column, rows_of, schema
+from sinks.warehouse.log import table_outputs
+from sinks.warehouse.log.changes import collapse, fill, sequenced, unflat
+from sinks.warehouse.log.lake_columns import lake_table
+from sinks.warehouse.log.span_batch import check, parse
+from tests.fixtures.lake.lake_events import ID, Events, column, rows_of, schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,11 +28,11 @@ def _filled(spark: SparkSession, events: Events, previous: DataFrame | None = No
 
 def _sides(frame: DataFrame) -> tuple[Rows, Rows, Rows]:
     """What the mirror, and of the history what ends and what begins, have of a frame of changes."""
-    events, _ = sides.checked(sequenced(frame, TABLE).toArrow(), TABLE)
-    closes, versions = sides.history(events, TABLE)
+    events, _ = table_outputs.checked(sequenced(frame, TABLE).toArrow(), TABLE)
+    closes, versions = table_outputs.history(events, TABLE)
     by_key = [("id", "ascending")]
     return (
-        sides.mirror(events, TABLE).sort_by(by_key).to_pylist(),
+        table_outputs.mirror(events, TABLE).sort_by(by_key).to_pylist(),
         closes.sort_by(by_key).to_pylist(),
         versions.sort_by("_valid_from_lsn").to_pylist(),
     )
@@ -195,10 +195,10 @@ def test_every_record_is_counted_and_tombstones_are_no_events(spark: SparkSessio
 
     rows = sequenced(parse(events.frame(spark), [TABLE]), TABLE).toArrow()
 
-    assert sides.counts(rows) == {0: 3, 3: 2}
-    kept, _ = sides.checked(rows, TABLE)
+    assert table_outputs.counts(rows) == {0: 3, 3: 2}
+    kept, _ = table_outputs.checked(rows, TABLE)
     assert sorted(kept["_op"].to_pylist()) == ["c", "d", "d"]
-    assert [name for name in sides.archive(kept).column_names if name.startswith("_")] == [
+    assert [name for name in table_outputs.archive(kept).column_names if name.startswith("_")] == [
         "_op",
         "_unchanged",
         "_epoch",

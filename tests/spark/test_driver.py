@@ -9,13 +9,13 @@ import pytest
 from msgspec import structs
 
 from cdc.errors import SinkStale, SinkUnfit
-from sinks.warehouse.cutreader import read_schemas
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.pinned import pinned
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.repairs import captured, repaired
-from tests.fixtures.snapshots import SMALL_CHUNKS, complete
-from tests.fixtures.waiting import until
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.log.cut_reader import read_schemas
+from tests.fixtures.capture.repair_scenes import captured, repaired
+from tests.fixtures.capture.snapshot_waits import SMALL_CHUNKS, complete
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 @pytest.fixture

@@ -11,18 +11,19 @@ import pytest
 from msgspec import structs
 from pyspark.sql.functions import expr
 
-from sinks.warehouse import frame_of, layout
-from sinks.warehouse.committer import Txn
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.location import Location
-from sinks.warehouse.look import Lake
-from sinks.warehouse.manifest import Manifest
+from sinks.warehouse import frame_of
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.committer import Txn
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import Manifest
 from sinks.warehouse.planner.plan import plan_view
-from sinks.warehouse.viewdiff import Versions
-from sinks.warehouse.viewproof import ViewReport, check_views
-from sinks.warehouse.views import parse_view
-from sinks.warehouse.viewsame import same_query
-from tests.fixtures.keptviews import KeptLake
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.read.view_check import ViewReport, check_views
+from sinks.warehouse.views.definition import parse_view
+from sinks.warehouse.views.same_query import same_query
+from sinks.warehouse.views.version_diff import Versions
+from tests.fixtures.views.kept_views import KeptLake
 from tests.property.viewshapes import BY_KEYS
 from tests.property.viewworld import COLUMNS, KEYS, Shop, relations
 
@@ -101,7 +102,7 @@ def test_every_view_is_what_its_query_gives_after_each_cut(spark: SparkSession, 
 def test_rows_that_are_many_are_read_by_spark_and_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.warehouse.viewinputs.stored_rows", lambda *_, **__: None)
+    monkeypatch.setattr("sinks.warehouse.views.inputs.stored_rows", lambda *_, **__: None)
     few = {name: VIEWS[name] for name in ("document", "regions", "best", "pairs", "friends")}
     lake, shop = lake_of(spark, tmp_path, few), Shop(11)
     lake.cut({name: (shop.rows[name], []) for name in TABLES})

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pytest
 
-from sinks.warehouse.committer import Txn
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.heldrows import frame_of_rows
-from sinks.warehouse.keyed import files_of_keys, rows_of_keys, stored_rows
-from sinks.warehouse.lake import frame_of
-from sinks.warehouse.pinned import pinned
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.delta.key_rows import files_of_keys, rows_of_keys, stored_rows
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake.committer import Txn
+from sinks.warehouse.spark.frames import frame_of_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.look import Lake
-from sinks.warehouse.manifest import ManifestStore
-from sinks.warehouse.pinned import pinned
-from tests.fixtures.lakesink import Sink
-from tests.fixtures.waiting import until
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.lake.manifest import ManifestStore
+from sinks.warehouse.read.lake_reader import Lake
+from tests.fixtures.lake.lake_process import Sink
+from tests.fixtures.servers.waiting import until
 from tests.spark.conftest import SHORT_LIVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 BACKLOG_MB: Final = int(os.environ.get("TAILRACE_LAKE_BACKLOG_MB", "12"))
 TRANSACTION_MB: Final = int(os.environ.get("TAILRACE_LAKE_TRANSACTION_MB", "8"))

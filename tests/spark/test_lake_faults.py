@@ -25,16 +25,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from deltalake import write_deltalake
 
 from cdc.errors import LakeDamaged, LakeUnready, ProducerFenced, SinkGap, SinkStale, TailraceError
-from sinks.warehouse import layout
-from sinks.warehouse.deltars import DeltaRs
-from sinks.warehouse.manifest import ManifestStore
-from sinks.warehouse.pinned import pinned
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.manifest import ManifestStore
 from sinks.warehouse.start import _locked
-from tests.fixtures.edges import Killed, listen
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.laketruth import TableTruth, Truth, rows_of
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from tests.fixtures.lake.edges import Killed, listen
+from tests.fixtures.lake.lake_truth import TableTruth, Truth, rows_of
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sinks.warehouse.driver import LakeDriver
-    from tests.fixtures.daemon import CaptureSite, Daemon
-    from tests.fixtures.oracle import Oracle
+    from tests.fixtures.capture.referee import Oracle
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 T: Final = "mirror/public.t"
 EDGES: Final = (

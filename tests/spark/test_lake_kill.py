@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from sinks.warehouse.manifest import ManifestStore
-from tests.fixtures.lakesink import Sink
-from tests.fixtures.laketruth import Truth
-from tests.fixtures.lakework import BANK, BEGIN, SCHEMA, LakeWork
-from tests.fixtures.seed import seed
-from tests.fixtures.waiting import until
+from sinks.warehouse.lake.manifest import ManifestStore
+from tests.fixtures.lake.lake_process import Sink
+from tests.fixtures.lake.lake_truth import Truth
+from tests.fixtures.lake.lake_workload import BANK, BEGIN, SCHEMA, LakeWork
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 from tests.spark.conftest import SHORT_LIVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fixtures.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
 
 KILLS: Final = int(os.environ.get("TAILRACE_LAKE_KILLS", "1"))
 _CUT_S: Final = 300.0  # of a start with a JVM, and a cut; with 300,000 rows it took 150 s at load 6

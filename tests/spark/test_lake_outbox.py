@@ -12,14 +12,14 @@ from msgspec import structs
 
 from cdc.config.settings import Warehouse
 from cdc.errors import SinkGap, UsageError
-from cdc.model.names import cuts_topic, data_topic, schema_topic
-from cdc.progress.records import encode
+from cdc.model.topic_names import cuts_topic, data_topic, schema_topic
+from cdc.progress.record_format import encode
 from sinks.warehouse import read_changes, read_cut
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
-from tests.fixtures.edges import Killed, listen
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.lakeevents import ID, Events, cut, schema
-from tests.fixtures.outboxevents import OUTBOX, event, id_of, made
+from tests.fixtures.lake.edges import Killed, listen
+from tests.fixtures.lake.lake_events import ID, Events, cut, schema
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.outbox.outbox_events import OUTBOX, event, id_of, made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cdc.kafka.producer import TransactionalProducer
     from cdc.model.event import Record
     from sinks.warehouse.driver import LakeDriver
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 PLACED: Final = b'{"total": 3, "note": "\xc3\xbc"}'
 TRACE: Final = ("traceparent", b"00-4bf92f35-00f067aa-01")

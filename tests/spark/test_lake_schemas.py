@@ -8,12 +8,12 @@ import pytest
 
 from cdc.config.settings import Kafka
 from cdc.errors import UsageError
-from cdc.kafka.consumer import LogReader
-from sinks.warehouse.kafkaoptions import spark_options
-from sinks.warehouse.look import Lake
-from sinks.warehouse.rowhistory import history_of
-from sinks.warehouse.verifying import Verification, verify_mirrors
-from tests.fixtures.lake import LakeSite, lake_site
+from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.log.java_kafka_options import spark_options
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.read.row_history import history_of
+from sinks.warehouse.verify.mirror_check import Verification, verify_mirrors
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 
 @pytest.fixture

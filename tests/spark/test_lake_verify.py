@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as fn
 
 from cdc.config.settings import Kafka
-from cdc.kafka.consumer import LogReader
-from sinks.warehouse import batch, changes
-from sinks.warehouse.columns import lake_table
-from sinks.warehouse.expected import expected_rows
-from sinks.warehouse.kafkaoptions import spark_options
-from sinks.warehouse.verifying import MirrorReport, Verification, verify_mirrors
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.lakeevents import ID, Events, column, rows_of, schema
+from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.log import changes, span_batch
+from sinks.warehouse.log.java_kafka_options import spark_options
+from sinks.warehouse.log.lake_columns import lake_table
+from sinks.warehouse.verify.expected_rows import expected_rows
+from sinks.warehouse.verify.mirror_check import MirrorReport, Verification, verify_mirrors
+from tests.fixtures.lake.lake_events import ID, Events, column, rows_of, schema
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 RECORD = schema(
     ID, column("a.b"), column("c`d", "numeric", "decimal", modifier=((10 << 16) | 2) + 4), column("_unsure")
@@ -40,8 +40,8 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
 
 
 def _expected(frame: DataFrame) -> list[tuple[Any, ...]]:
-    parsed = batch.parse(frame, [TABLE]).persist()
-    with expected_rows(parsed, TABLE, batch.check(parsed, TABLE)) as found:
+    parsed = span_batch.parse(frame, [TABLE]).persist()
+    with expected_rows(parsed, TABLE, span_batch.check(parsed, TABLE)) as found:
         rows = rows_of(found.select("row.*", "_commit_lsn", "unsure"), "id")
     parsed.unpersist()
     return [tuple(row.values()) for row in rows]

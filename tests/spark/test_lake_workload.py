@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.lsn import Lsn
-from sinks.warehouse.manifest import ManifestStore
-from sinks.warehouse.pinned import pinned
-from tests.fixtures.crashing import Crashing
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.laketruth import Truth, as_lake, differences, own_columns, rows_of
-from tests.fixtures.lakework import ACCOUNTS, BALANCE, BEGIN, HISTORY, SCHEMA, TURNS, VIEW, LakeWork
-from tests.fixtures.seed import seed
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.lake.manifest import ManifestStore
+from tests.fixtures.lake.crashing_driver import Crashing
+from tests.fixtures.lake.lake_truth import Truth, as_lake, differences, own_columns, rows_of
+from tests.fixtures.lake.lake_workload import ACCOUNTS, BALANCE, BEGIN, HISTORY, SCHEMA, TURNS, VIEW, LakeWork
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.seed import seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sinks.warehouse.manifest import Manifest
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
+    from sinks.warehouse.lake.manifest import Manifest
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
 
 CUTS: Final = int(os.environ.get("TAILRACE_LAKE_CUTS", "8"))
 ROUNDS: Final = max(CUTS // 15, 2)

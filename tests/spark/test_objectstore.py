@@ -10,16 +10,16 @@ import pytest
 from cdc.config.secret import Secret
 from cdc.errors import LakeDamaged, SinkUnfit
 from sinks.warehouse import read_changes, read_cut, view_at
-from sinks.warehouse.lake import frame_of
-from sinks.warehouse.location import Location
-from sinks.warehouse.manifest import ManifestStore
-from sinks.warehouse.objectdisk import ObjectDisk
-from sinks.warehouse.sparkstorage import check_connector, read_options
-from tests.fixtures.edges import Killed, listen
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.lakes import SmallLake
-from tests.fixtures.laketables import kv
-from tests.fixtures.laketruth import TableTruth, Truth
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import ManifestStore
+from sinks.warehouse.lake.object_disk import ObjectDisk
+from sinks.warehouse.spark.storage_options import check_connector, read_options
+from tests.fixtures.lake.edges import Killed, listen
+from tests.fixtures.lake.lake_tables import kv
+from tests.fixtures.lake.lake_truth import TableTruth, Truth
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.lake.small_lakes import SmallLake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sinks.warehouse.driver import LakeDriver
-    from tests.fixtures.daemon import CaptureSite
-    from tests.fixtures.objectstore import ObjectStore
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.object_store import ObjectStore
 
 VIEW: Final = "select count(*) as n, sum(a) as a from t"
 

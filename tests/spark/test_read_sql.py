@@ -12,7 +12,7 @@ import pytest
 from cdc.errors import SinkBehind, UsageError, ViewRefused
 from cdc.lsn import Lsn
 from sinks.warehouse import read_sql
-from tests.fixtures.lakes import SmallLake
+from tests.fixtures.lake.small_lakes import SmallLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

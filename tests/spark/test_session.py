@@ -13,23 +13,23 @@ import pyspark
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from cdc.artifacts.download_progress import Silent
 from cdc.artifacts.fetch import fetch
-from cdc.artifacts.lock import parse_lock
+from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
-from sinks.warehouse import session as session_module
-from sinks.warehouse.jvm import MODULE_OPTIONS, RunFolder
-from sinks.warehouse.session import SparkOptions, open_session
-from sinks.warehouse.warming import warm_up
-from tests.fixtures.waiting import until
+from sinks.warehouse.spark import spark_session as session_module
+from sinks.warehouse.spark.jvm import MODULE_OPTIONS, RunFolder
+from sinks.warehouse.spark.spark_session import SparkOptions, open_session
+from sinks.warehouse.warm_up import warm_up
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from cdc.artifacts.lock import Artifact
-    from tests.fixtures.servers import KafkaServer
+    from cdc.artifacts.lock_file import Artifact
+    from tests.fixtures.servers.running_servers import KafkaServer
 
 _ROOT: Final = Path(__file__).parents[2]
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -37,9 +37,9 @@ _PRELUDE: Final = """
 import json, os, sys, threading, time
 from pathlib import Path
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.progress import Silent
+from cdc.artifacts.download_progress import Silent
 from sinks.warehouse import session
-from sinks.warehouse.session import SparkOptions, close_session, open_session
+from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
 
 def opened():
     short_lived = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

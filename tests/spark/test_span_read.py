@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from cdc.errors import SinkGap
-from cdc.kafka.consumer import LogReader
-from sinks.warehouse.batch import check_counts, parse, read_span, survey
-from sinks.warehouse.columns import lake_table
-from sinks.warehouse.kafkaoptions import spark_options
-from sinks.warehouse.reading import SpanReader
-from sinks.warehouse.span import START, Mark, Span, next_span
+from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.log.java_kafka_options import spark_options
+from sinks.warehouse.log.lake_columns import lake_table
+from sinks.warehouse.log.span import START, Mark, Span, next_span
+from sinks.warehouse.log.span_batch import check_counts, parse, read_span, survey
+from sinks.warehouse.log.span_reading import SpanReader
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
-from tests.fixtures.lakeevents import ID, Events, column, cut, rows_of, schema
+from tests.fixtures.lake.lake_events import ID, Events, column, cut, rows_of, schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

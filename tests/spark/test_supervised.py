@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.fixtures.commands import cdc
-from tests.fixtures.supervised import children, is_gone, supervised
-from tests.fixtures.waiting import until
-from tests.fixtures.web import metric
+from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.http_probe import metric
+from tests.fixtures.servers.supervised_run import children, is_gone, supervised
+from tests.fixtures.servers.waiting import until
 from tests.spark.conftest import SHORT_LIVED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.supervised import Supervised
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.servers.supervised_run import Supervised
 
 _START_S: Final = 120.0  # of a JVM beside a capture, on a busy machine
 

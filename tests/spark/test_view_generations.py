@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import pytest
 
-from sinks.warehouse.generations import REPLACED, Wish
-from sinks.warehouse.look import Lake
-from sinks.warehouse.pinned import pinned
-from tests.fixtures.lake import LakeSite, lake_site
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.views.generations import REPLACED, Wish
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
 from tests.spark.test_view_topics import TopicLog
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _OLD = "-- key: id\n-- publish: topic\nselect id, n from t"
 _NEW = "-- key: id\n-- publish: topic\nselect id, n, n * 2 as twice from t where id > 1"

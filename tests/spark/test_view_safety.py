@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from cdc.errors import UsageError, ViewRefused
-from sinks.warehouse.lake import read_sql
-from sinks.warehouse.sparkguard import RUN_ON_FILES, guarded
-from tests.fixtures.fileattacks import CALLS, HIDDEN, PLACES, READS, STATEMENTS
-from tests.fixtures.lakes import SmallLake
+from sinks.warehouse.read.data_frames import read_sql
+from sinks.warehouse.spark.sql_guard import RUN_ON_FILES, guarded
+from tests.fixtures.lake.small_lakes import SmallLake
+from tests.fixtures.views.file_attacks import CALLS, HIDDEN, PLACES, READS, STATEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,9 @@ def test_what_spark_reads_is_checked_also_where_files_may_be_read(
 ) -> None:
     """The plan alone must do, for sources that come with a session which is not ours."""
     spark, files = attacked
-    monkeypatch.setattr("sinks.warehouse.sparkguard.RUN_ON_FILES", "tailrace.other")  # the guard leaves Spark's alone
+    monkeypatch.setattr(
+        "sinks.warehouse.spark.sql_guard.RUN_ON_FILES", "tailrace.other"
+    )  # the guard leaves Spark's alone
     spark.conf.set("tailrace.other", "false")
     spark.conf.set(RUN_ON_FILES, "true")
     try:

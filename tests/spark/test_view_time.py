@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tests.fixtures.lake import LakeSite, lake_site
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite
+    from tests.fixtures.servers.daemon import CaptureSite
 
 _VIEWS: Final = {
     # Stream and table: what was valid when the order was committed, and what is valid at the cut.

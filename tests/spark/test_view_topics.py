@@ -11,19 +11,19 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.config.settings import Kafka, Search
 from cdc.errors import ProducerFenced
-from cdc.kafka.consumer import LogReader
+from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
-from cdc.model.names import view_cuts_topic, view_schema_topic, view_topic
-from cdc.model.progress import SchemaRecord
-from cdc.reach import is_at
-from cdc.sinksight import applied_sight
-from cdc.verify.latest import Sample
-from cdc.verify.stores import verify_store
-from sinks.memory import MemoryTarget
-from sinks.warehouse.viewmarks import BEHIND, ViewCut, decoded
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.sinksite import SINK, config_of, sinking
-from tests.fixtures.waiting import until
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
+from cdc.verify.key_states import Sample
+from cdc.verify.store_check import verify_store
+from sinks.operate.lsn_wait import is_at
+from sinks.waiting import applied_sight
+from sinks.warehouse.topics.view_positions import BEHIND, ViewCut, decoded
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.sinks.memory_target import MemoryTarget
+from tests.fixtures.sinks.sink_beside_capture import SINK, config_of, sinking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite, Daemon
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon
 
 _DOCUMENTS = """-- key: id
 -- publish: topic

@@ -15,10 +15,10 @@ import pytest
 from cdc.errors import InvariantError, LakeDamaged, SinkBehind, UsageError, ViewRefused
 from cdc.lsn import Lsn
 from sinks.warehouse import frame_of, read_changes, read_cut, view_at
-from sinks.warehouse.manifest import ViewState
-from sinks.warehouse.viewrun import Computed, CutTables, Kept, run_views
-from sinks.warehouse.views import BoundView, bind, parse_view, read_view
-from tests.fixtures.lakes import SmallLake
+from sinks.warehouse.lake.manifest import ViewState
+from sinks.warehouse.views.definition import BoundView, bind, parse_view, read_view
+from sinks.warehouse.views.view_run import Computed, CutTables, Kept, run_views
+from tests.fixtures.lake.small_lakes import SmallLake
 from tests.tidy.tree import ROOT
 
 if TYPE_CHECKING:

@@ -20,21 +20,21 @@ import pytest
 from cdc.cli.main import cli
 from cdc.config.load import parse
 from cdc.encode.envelope import stamp
-from cdc.encode.rowrecords import TranscodeOptions
-from cdc.encode.schema import table_schema
-from cdc.encode.transcoder import Transcoder
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import table_schema
+from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.lsn import Lsn
-from cdc.model.audit import AuditRecord
+from cdc.model.audit_verdict import AuditRecord
 from cdc.model.event import BatchStats, StreamPosition, TopicBuffer
-from cdc.model.names import data_topic
-from cdc.model.progress import Cut, Identity, Progress, SchemaRecord
+from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
-from cdc.model.tablefacts import Accepted, CatalogScope, TableRecord
+from cdc.model.table_facts import Accepted, CatalogScope, TableRecord
+from cdc.model.topic_names import data_topic
+from cdc.telemetry.capture_status import SlotReading, Status
 from cdc.telemetry.metrics import Metrics
-from cdc.telemetry.status import SlotReading, Status
 from cdc.wire.pgoutput import Begin
-from tests.fixtures.manual_clock import ManualClock
+from tests.fixtures.servers.manual_clock import ManualClock
 from tests.tidy.tree import ROOT, files, shown, text_of
 
 DOCUMENTS: Final = sorted(path for path in files() if path.suffix == ".md")

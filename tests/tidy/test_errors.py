@@ -13,7 +13,7 @@ import cdc
 import outbox.errors
 from cdc import errors
 from cdc.errors import EXIT_FAILED, EXIT_OPERATOR, EXIT_USAGE, TailraceError
-from cdc.model.state import State
+from cdc.model.run_state import State
 
 
 def _below(kind: type[TailraceError]) -> list[type[TailraceError]]:

@@ -1,4 +1,4 @@
-"""Rows of Arrow become a frame in one place: `sinks.warehouse.heldrows` says why."""
+"""Rows of Arrow become a frame in one place: `sinks.warehouse.spark.frames` says why."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_OF_PYTHON_ROWS: Final = {"warming.py", "incremental.py", "lake.py", "changes.py", "expected.py"}
+_OF_PYTHON_ROWS: Final = {"warm_up.py", "incremental.py", "version_frame.py", "changes.py", "expected_rows.py"}
 
 
 def test_rows_of_arrow_become_frames_in_one_place() -> None:
     using = {path.name for path in (_ROOT / "sinks").rglob("*.py") if ".createDataFrame(" in path.read_text("utf-8")}
 
-    assert using == {"heldrows.py", *_OF_PYTHON_ROWS}
+    assert using == {"frames.py", *_OF_PYTHON_ROWS}

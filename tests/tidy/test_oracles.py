@@ -11,24 +11,24 @@ from tests.tidy.tree import ROOT
 
 _PRODUCT: Final = {"cdc", "sinks", "snapshot", "outbox"}
 _ORACLES: Final = (
-    "tests/fixtures/array_text.py",
-    "tests/fixtures/asevents.py",
-    "tests/fixtures/avroread.py",
-    "tests/fixtures/copy_text.py",
+    "tests/fixtures/capture/array_text.py",
+    "tests/fixtures/capture/as_events.py",
+    "tests/fixtures/capture/avro_reader.py",
+    "tests/fixtures/capture/copy_text.py",
     "tests/fixtures/faults/workload.py",
-    "tests/fixtures/murmur2.py",
-    "tests/fixtures/oracle.py",
-    "tests/fixtures/rolling.py",
-    "tests/fixtures/topiclog.py",
-    "tests/fixtures/transactionstate.py",
-    "tests/fixtures/typeforms.py",
+    "tests/fixtures/capture/murmur2.py",
+    "tests/fixtures/capture/referee.py",
+    "tests/fixtures/capture/rolling_hash.py",
+    "tests/fixtures/capture/topic_log.py",
+    "tests/fixtures/servers/transaction_state.py",
+    "tests/fixtures/capture/type_forms.py",
     "tests/integration/test_capture_cuts.py",
     "tests/readers/clickhouse_reader.py",
     "tests/readers/flink_reader.py",
 )
 _LIMITED: Final = {
     # The referee reads records of the product; it must not use the code that made them.
-    "tests/simulation/referee.py": {"cdc.model.event", "cdc.model.progress"},
+    "tests/simulation/referee.py": {"cdc.model.event", "cdc.model.progress_record"},
 }
 
 

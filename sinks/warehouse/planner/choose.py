@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import log
 from statistics import median_low
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from sinks.warehouse.lake.plan_run import Run
 
 PlanName: TypeAlias = Literal["recompute", "affected", "delta"]
 _Plan = TypeVar("_Plan", bound=str)
@@ -25,13 +27,6 @@ _TRY_EVERY: Final = 24  # computed cuts, for each time that it takes as long as 
 _NO_TIME_S: Final = 0.001
 _ALIKE: Final = 4.0  # cuts with up to so many times the changes cost about the same
 _FEW_CHANGES: Final = 100  # below it is all the same
-
-
-class Run(NamedTuple):
-    """One run of a plan: what it took, and how many records the cut brought to what the view reads."""
-
-    seconds: float
-    changes: int
 
 
 Runs: TypeAlias = Mapping[str, Sequence[Run]]

@@ -1,7 +1,7 @@
 """One form for every query: no WITH, ``*`` or USING, columns with their tables, each table with its own alias.
 
 The query that a view runs by is the text of its file. This form is only for the incremental plans, and Spark is asked
-whether it means the same before it is used (`sinks.warehouse.viewsame`).
+whether it means the same before it is used (`sinks.warehouse.views.same_query`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ How it is used, with `relations` named as `relations.py` says and `k` a relation
     keys = run(plan.keys_sql(changed))  # columns plan.key; no duplicates
     rows = run(plan.rows_sql("k"))      # the view's rows of these keys, all columns, as of this cut
 
-The view as of the cut is then its old rows without those of the keys, and the new ones. `sinks.warehouse.incremental`
-runs this on Spark, the property tests on DuckDB.
+The view as of the cut is then its old rows without those of the keys, and the new ones.
+`sinks.warehouse.views.incremental` runs this on Spark, the property tests on DuckDB.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sinks.warehouse.naming import quoted
-from sinks.warehouse.planner import pieces
+from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.planner import sql_pieces
+from sinks.warehouse.planner.affected_keys import Changes
 from sinks.warehouse.planner.analyse import analyse
-from sinks.warehouse.planner.delta import DeltaPlan, delta_plan
-from sinks.warehouse.planner.keys import unique_key, view_key
 from sinks.warehouse.planner.parse import normal_form
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.restrict import RowsQuery, Side, restriction_of, rows_of, rows_query
-from sinks.warehouse.planner.touched import Changes
+from sinks.warehouse.planner.sums import DeltaPlan, delta_plan
 from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
+from sinks.warehouse.planner.view_keys import unique_key, view_key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class ViewPlan:
         branches = Changes(changed).touched(self._query(), self.key)
         if not branches:
             raise Unplannable("nothing that it reads changed")
-        return f"select distinct * from ({pieces.union(branches)})"
+        return f"select distinct * from ({sql_pieces.union(branches)})"
 
     def rows_query(self, relation: str) -> RowsQuery:
         """The query of its rows as of this cut whose key is in `relation`, which has the columns `key`."""

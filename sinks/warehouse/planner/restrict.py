@@ -19,7 +19,7 @@ from typing import Final
 import sqlglot
 from sqlglot import exp
 
-from sinks.warehouse.naming import quoted
+from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner.parse import sources
 from sinks.warehouse.planner.relations import old
 from sinks.warehouse.planner.tree import (

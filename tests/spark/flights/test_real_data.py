@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.demo.viewproof import asked, queries
-from sinks.warehouse.look import Lake
-from sinks.warehouse.pinned import pinned
-from sinks.warehouse.views import load_views
-from tests.fixtures.flightdata import CHANGES, TABLES, load
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.viewtruth import differences
-from tests.fixtures.waiting import until
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.views.definition import load_views
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.views.flight_data import CHANGES, TABLES, load
+from tests.fixtures.views.view_truth import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from sinks.warehouse.manifest import Manifest
-    from tests.fixtures.daemon import CaptureSite
+    from sinks.warehouse.lake.manifest import Manifest
+    from tests.fixtures.servers.daemon import CaptureSite
 
 MONTHS: Final = int(os.environ.get("TAILRACE_FLIGHT_MONTHS", "1"))
 VIEWS: Final = Path(__file__).parent / "views"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from sinks.warehouse.manifest import ManifestStore
-from tests.fixtures.lakesink import Sink
-from tests.fixtures.seed import seed
-from tests.fixtures.viewtruth import plan_of
-from tests.fixtures.viewwork import BEGIN, SCHEMA, TURNS, ViewWork
-from tests.fixtures.waiting import until
+from sinks.warehouse.lake.manifest import ManifestStore
+from tests.fixtures.lake.lake_process import Sink
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
+from tests.fixtures.views.view_truth import plan_of
+from tests.fixtures.views.view_workload import BEGIN, SCHEMA, TURNS, ViewWork
 from tests.spark.conftest import QUICK, SHORT_LIVED
 from tests.spark.test_lake_kill import sinks
 from tests.spark.viewshapes.test_view_proof import SMALL, TABLES, planned, truth
@@ -22,8 +22,8 @@ from tests.spark.viewshapes.test_view_proof import SMALL, TABLES, planned, truth
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.daemon import CaptureSite, Sections
-    from tests.fixtures.viewtruth import ViewTruth
+    from tests.fixtures.servers.daemon import CaptureSite, Sections
+    from tests.fixtures.views.view_truth import ViewTruth
 
 __all__ = ["sinks", "truth"]  # fixtures
 

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from sinks.warehouse.manifest import ManifestStore
-from tests.fixtures.crashing import Crashing
-from tests.fixtures.lake import LakeSite, lake_site
-from tests.fixtures.seed import seed
-from tests.fixtures.servers import fresh_database
-from tests.fixtures.viewtruth import ViewTruth, plan_of
-from tests.fixtures.viewwork import BEGIN, KEYS, SCHEMA, TURNS, ViewWork
+from sinks.warehouse.lake.manifest import ManifestStore
+from tests.fixtures.lake.crashing_driver import Crashing
+from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.running_servers import fresh_database
+from tests.fixtures.servers.seed import seed
+from tests.fixtures.views.view_truth import ViewTruth, plan_of
+from tests.fixtures.views.view_workload import BEGIN, KEYS, SCHEMA, TURNS, ViewWork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from tests.fixtures.daemon import CaptureSite, Daemon, Sections
-    from tests.fixtures.servers import PostgresServer
+    from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
+    from tests.fixtures.servers.running_servers import PostgresServer
 
 CUTS: Final = int(os.environ.get("TAILRACE_VIEW_CUTS", "3"))
 SEEDS: Final = int(os.environ.get("TAILRACE_VIEW_SEEDS", "1"))

@@ -1,0 +1,286 @@
+"""What becomes of DDL that the stream does not tell: noticed, recorded with the next Kafka transaction, acted on.
+
+`look` and `settle` are called by the catalog watch's thread (`look` once by a start, too), the rest by the capture
+thread: facts and findings wait here until the pipeline commits them. A finding is durable before its policy acts, so
+that it is neither lost nor forgotten; whoever accepts it sees what capture saw.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.config.settings import Ddl
+from cdc.contracts import DdlObserver
+from cdc.errors import BrokerError, SourceRefused, TailraceError
+from cdc.lsn import Lsn
+from cdc.model.ddl_finding import Look, findings, merged, missed
+from cdc.model.event import StreamPosition
+from cdc.model.table_facts import Accepted, CatalogScope, DdlFinding, TableFacts, TableRecord
+from cdc.patterns import chosen, pattern_for
+from cdc.progress.recorded_catalog import RecordedCatalog
+from cdc.replication.catalog_facts import Digest
+
+_PACE: Final = 50  # a look takes a fiftieth of the time at most, however many tables there are
+_NAMED_MAX: Final = 3
+_MENDED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
+"""Kinds after which the log is level with the table when that was read once more."""
+_SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "left"})
+"""Kinds after which a table has a name whose topic may have keys that the table does not have: these are deleted, too.
+
+``left`` is among them because a table of that name is captured again.
+"""
+
+
+class ReadAgain(Protocol):
+    """Begins snapshots."""
+
+    def __call__(self, facts: TableFacts, lsn: int, *, sweep: bool) -> bool:
+        """Begin a snapshot of a table if none is taken or was begun behind `lsn`; True when one surely goes on.
+
+        With `sweep` the snapshot also deletes keys from the topic that the table does not have.
+        """
+
+
+class Catalog(Protocol):
+    """What is asked of the catalog; see `cdc.replication.catalog_facts` for each."""
+
+    def scope(self) -> CatalogScope | None:
+        """What holds for all tables; None without the publication."""
+
+    def digests(self) -> Mapping[int, Digest]:
+        """pg_class.oid -> digest of every captured table."""
+
+    def facts(self, oids: Sequence[int]) -> Mapping[int, TableFacts]:
+        """Facts of some of them."""
+
+    def taken(self, names: Sequence[str]) -> Collection[str]:
+        """Those of the names, ``schema.table``, that a table has, published or not."""
+
+    def names(self, oids: Sequence[int]) -> Mapping[int, str]:
+        """``schema.table`` of those that still exist."""
+
+    def end_of_wal(self) -> Lsn:
+        """Where the server's WAL is now."""
+
+
+class DdlLog(Protocol):
+    """Where facts and findings are kept; `cdc.publish.publisher.KafkaPublisher` is one."""
+
+    def note(self, scope: CatalogScope, tables: Mapping[str, TableRecord | None]) -> None:
+        """Have the next commit write these; None deletes."""
+
+
+class DdlWatch:
+    """See the top of the file. An aside of the pipeline (`cdc.contracts.Aside`).
+
+    `read_again` is set by who can take snapshots.
+    """
+
+    def __init__(
+        self,
+        settings: Ddl,
+        recorded: RecordedCatalog,
+        log: DdlLog,
+        clock: Clock,
+        *,
+        epoch: int,
+        observer: DdlObserver,
+        accepted: Callable[[], Mapping[str, Accepted]],
+        wanted: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError.
+
+        `wanted` says whether rows that a table has before it is captured are to be in the log.
+        """
+        self._wanted = wanted
+        self._settings = settings
+        self._log = log
+        self._clock = clock
+        self._epoch = epoch
+        self._observer = observer
+        self._accepted = accepted
+        self._lock = threading.Lock()
+        self._scope = recorded.scope
+        self._tables = dict(recorded.tables)
+        self._digests: dict[int, Digest] = {}
+        self._changed: set[str] = set()
+        self._scope_changed = True
+        self._refusal: TailraceError | None = None
+        self._next_look_s = float("-inf")
+        self.read_again: ReadAgain = _reads_nothing
+        self._accept(recorded.accepted)
+
+    def look(self, catalog: Catalog) -> None:
+        """Compare the catalog with what is recorded. Raises SourceError when it cannot be read."""
+        began_s = self._clock.monotonic_s()
+        if began_s < self._next_look_s:
+            return
+        scope = catalog.scope()
+        if scope is not None:
+            self._compare(catalog, scope)
+        self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+
+    def settle(self) -> None:
+        """See what was accepted since, or is being read again; asks Kafka, while a finding is open."""
+        if not any(record.findings for record in self._tables.values()):
+            return
+        self._accept(self._read_again())
+        # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
+        with suppress(BrokerError):
+            self._accept(self._accepted())
+
+    def rejoined(self, table: str, lsn: Lsn) -> None:
+        """A table that is not read is captured again since `lsn`: what it missed meanwhile stays open as a finding."""
+        with self._lock:
+            record, scope = self._tables.get(table), self._scope
+            if record is None or scope is None or any(one.kind in _SWEPT for one in record.findings):
+                return  # what was found says it
+            finding = missed(table, epoch=self._epoch, since_lsn=scope.lsn, lsn=lsn)
+            self._keep(table, record, TableRecord(facts=record.facts, findings=merged(record.findings, [finding])))
+            self._act([finding])
+
+    def due(self) -> bool:
+        """See `cdc.contracts.Aside.due`."""
+        return self._scope is not None and (bool(self._changed) or self._scope_changed)
+
+    def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
+        """See `cdc.contracts.Aside.write`."""
+        with self._lock:
+            if self._scope is None or not self.due():
+                return False
+            self._log.note(self._scope, {table: self._tables.get(table) for table in self._changed})
+            self._changed.clear()
+            self._scope_changed = False
+        return False
+
+    def written(self) -> None:
+        """See `cdc.contracts.Aside.written`. Raises what a policy says of findings, once they are recorded."""
+        if self._refusal is not None and not self.due():
+            raise self._refusal
+
+    def _compare(self, catalog: Catalog, scope: CatalogScope) -> None:
+        digests = dict(catalog.digests())
+        if digests == self._digests and not self._differs(scope):
+            with self._lock:
+                self._scope = scope
+            return
+        changed = [oid for oid, digest in digests.items() if self._digests.get(oid) != digest]
+        found = dict(catalog.facts(changed))
+        now = {facts.table: facts for facts in found.values()}
+        before = {
+            table: record.facts
+            for table, record in self._tables.items()
+            if record.facts is not None and (record.facts.oid in found or record.facts.oid not in digests)
+        }
+        gone = [facts.oid for facts in before.values() if facts.oid not in found]
+        lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
+        others = catalog.taken([table for table in before if table not in now])
+        look = Look(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
+        told = [] if self._scope is None else findings(self._scope, before, look, epoch=self._epoch)
+        with self._lock:
+            self._record(before, now, told)
+            self._scope_changed = self._scope_changed or self._differs(scope)
+            self._scope = scope
+            self._digests = {oid: digest for oid, digest in digests.items() if oid in found or oid not in changed}
+            self._act(told)
+
+    def _differs(self, scope: CatalogScope) -> bool:
+        was = self._scope
+        return was is None or (was.all_tables, was.schemas, was.selected) != (
+            scope.all_tables,
+            scope.schemas,
+            scope.selected,
+        )
+
+    def _record(
+        self, before: Mapping[str, TableFacts], now: Mapping[str, TableFacts], told: Sequence[DdlFinding]
+    ) -> None:
+        fresh: dict[str, list[DdlFinding]] = {}
+        for one in told:
+            fresh.setdefault(one.table, []).append(one)
+        for table in before.keys() | now.keys() | fresh.keys():
+            was = self._tables.get(table, TableRecord(facts=None))
+            found = merged(was.findings, fresh.get(table, ()))
+            self._keep(table, was, TableRecord(facts=now.get(table), findings=found))
+
+    def _keep(self, table: str, was: TableRecord, record: TableRecord) -> None:
+        if record == was:
+            return
+        self._changed.add(table)
+        if record.facts is None and not record.findings:
+            self._tables.pop(table, None)
+        else:
+            self._tables[table] = record
+
+    def _accept(self, accepted: Mapping[str, Accepted]) -> None:
+        with self._lock:
+            for table, settled in accepted.items():
+                record = self._tables.get(table, TableRecord(facts=None))
+                left = tuple(one for one in record.findings if not settled.covers(one))
+                if len(left) < len(record.findings):
+                    self._keep(table, record, TableRecord(facts=record.facts, findings=left))
+                    self._observer.ddl_accepted(table, len(record.findings) - len(left))
+            self._act([])
+
+    def _read_again(self) -> dict[str, Accepted]:
+        """Have tables read again whose rows are in the log as they were; of those that are, what that settles."""
+        with self._lock:
+            records = list(self._tables.items())
+        mended: dict[str, Accepted] = {}
+        for table, record in records:
+            if record.facts is None:
+                continue
+            found = [one for one in record.findings if one.kind in _MENDED | _SWEPT and self._reads(one)]
+            sweep = any(one.kind in _SWEPT for one in found)
+            # What no reading repairs stays open, and with it what was found later.
+            if found and self.read_again(record.facts, max(one.lsn for one in found), sweep=sweep):
+                others = [(one.epoch, one.lsn - 1) for one in record.findings if one not in found]
+                epoch, lsn = min([max((one.epoch, one.lsn) for one in found), *others])
+                mended[table] = Accepted(epoch=epoch, lsn=lsn)
+        return mended
+
+    def _act(self, told: Sequence[DdlFinding]) -> None:
+        """The one place where a policy acts on findings: `told` are new, the open ones are in `_tables`.
+
+        A finding is open until it is accepted. ``warn`` leaves it at being told; with ``stop`` capture ends as soon
+        as all of them are recorded (`written`); ``resnapshot`` is left to `settle`.
+        """
+        by_table = sorted(self._tables.items())
+        unsettled = [one for _, record in by_table for one in record.findings]
+        self._observer.ddl_found(told, unsettled)
+        stopping = [one for one in unsettled if self._policy(one.table) == "stop" and not self._reads(one)]
+        self._refusal = _refusal(stopping) if stopping else None
+
+    def _policy(self, table: str) -> str:
+        return chosen(table, self._settings.tables, self._settings.policy)
+
+    def _reads(self, finding: DdlFinding) -> bool:
+        """Whether the table is read because of it. A new table is, whatever the policy: as at a first start."""
+        if finding.kind == "joined":
+            return self._wanted(finding.table)
+        return self._policy(finding.table) == "resnapshot"
+
+
+def _reads_nothing(facts: TableFacts, lsn: int, *, sweep: bool) -> bool:  # noqa: ARG001 - see `ReadAgain`
+    return False
+
+
+def _refusal(stopping: Sequence[DdlFinding]) -> SourceRefused:
+    first, tables = stopping[0], {one.table for one in stopping}
+    more = len(stopping) - _NAMED_MAX
+    said = "; ".join(one.what for one in stopping[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+    return SourceRefused(
+        f"DDL that the stream does not tell, and [ddl] says stop: {said}",
+        hint="nothing is lost: the stream goes on from here. See what rows it concerns, have them written once more if "
+        "they must be in the log, then accept and start again",
+        command="cdc ddl list" if len(tables) > 1 else f"cdc ddl accept {shlex.quote(pattern_for(first.table))}",
+        table=first.table,
+        kind=first.kind,
+        since_lsn=Lsn(first.since_lsn),
+        lsn=Lsn(first.lsn),
+    )

@@ -1,0 +1,338 @@
+"""THE loop: read, transcode, publish, confirm.
+
+Data runs down this page, positions come back up as return values. One thread; nothing per row crosses another.
+A batch ends as soon as nothing more is readable, so light load is quick and heavy load is efficient; it ends at a
+boundary of source transactions unless one alone is larger than the caps. While Kafka commits one batch the next one is
+read; it is written when the commit is known.
+
+Everything it touches is a contract, so that the simulation drives this very code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc.capture.assembler import Assembler
+from cdc.capture.no_snapshots import NoSnapshots
+from cdc.capture.split_rows import together
+from cdc.clock import Clock
+from cdc.contracts import (
+    Aside,
+    BatchObserver,
+    LiveKeys,
+    PlannedRelation,
+    Publisher,
+    RelationPlanner,
+    ReplicationStream,
+    Reselect,
+    Snapshots,
+    Stage,
+    Transcoding,
+)
+from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused, SourceUnreachable
+from cdc.lsn import Lsn
+from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.relation import Relation
+from cdc.model.snapshot_record import NO_NOTES
+
+_SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
+_SLICE_BYTES: Final = 2 << 20
+_OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of the source: spread it (limit: 60 s)
+# A batch in which changes wait beside rows of a snapshot, which never end, goes out after this long:
+_MIXED_AGE_S: Final = 0.02  # if Kafka is idle
+_MIXED_AGE_MAX_S: Final = 0.1  # if it is busy with the batch before
+_IDLE_PROGRESS_S: Final = 1.0  # DESIGN section 5: progress for foreign WAL at most once a second
+_NOTHING: Final = BatchStats(0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a pipeline is made of; all of it is thrown away together."""
+
+    stream: ReplicationStream
+    publisher: Publisher
+    assembler: Assembler
+    planner: RelationPlanner
+    live_keys: LiveKeys
+    reselect: Reselect
+    observer: BatchObserver
+    clock: Clock
+    verified: Callable[[], Lsn]
+    batch_age_max_s: float
+    side_buffers: Sequence[TopicBuffer] = ()
+    snapshots: Snapshots = field(default_factory=NoSnapshots)
+    asides: Sequence[Aside] = ()
+    stages: Sequence[Stage] = ()
+
+
+class Pipeline:
+    """Runs until told to stop or until something fails; either way it is not used again."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._buffers = {buffer.topic: buffer for buffer in parts.side_buffers}
+        self._planned: dict[int, PlannedRelation] = {}
+        self._schemas: list[SchemaRecord] = []
+        self._unwritten = (0, 0)
+        self._written: tuple[BatchStats, StreamPosition] | None = None
+        self._notes = NO_NOTES
+        self._committed = _NOTHING
+        self._sliced = True
+        self._batch_since_s: float | None = None
+        self._copied = False
+        self._last_commit_s = 0.0
+        self._opened_s = 0.0
+        self._durable = parts.assembler.position.end_lsn
+        self._submitted: tuple[BatchStats, StreamPosition, float] | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Capture until `stop`. Complete transactions read so far are published before it returns."""
+        while not stop.is_set():
+            self.step()
+        if not self._parts.assembler.in_transaction and self._parts.assembler.filled:
+            self._commit()
+        self._finish()
+        self._confirm()
+
+    def step(self) -> None:
+        """Take what is readable now, or wait a moment; commit when there is reason to."""
+        parts, assembler = self._parts, self._parts.assembler
+        ready = (assembler.filled and not assembler.in_transaction) or self._may_join
+        frames = parts.stream.read(0.0 if ready or self._submitted else parts.snapshots.wait_s)
+        rows_before, full = assembler.row_count, False
+        at = 0
+        while at < len(frames):
+            at = self._feed(frames, at)
+            if assembler.unplanned is not None:
+                self._plan()
+            elif assembler.truncated:
+                if not self._truncate(assembler.truncated):
+                    return
+            elif assembler.due:
+                full = True
+                self._join()
+                if not self._commit():
+                    return
+        self._join()
+        if not frames or not parts.publisher.settling:
+            self._finish()
+        quiet = not full and rows_before == assembler.row_count
+        if quiet and not assembler.in_transaction:
+            parts.observer.caught_up()
+        self._settle(quiet=quiet)
+
+    def _feed(self, frames: list[bytes], at: int) -> int:
+        """Feed on; when a row is refused, first publish everything before it."""
+        assembler = self._parts.assembler
+        try:
+            return assembler.feed(frames, at)
+        except (RowRefused, SourceRefused) as error:
+            if assembler.row_place is not None:
+                lsn, ordinal = assembler.row_place
+                error.add_place(f"change {ordinal} of the transaction at {lsn}", lsn=lsn, ordinal=ordinal)
+            assembler.step_back()
+            self._commit()
+            self._finish()
+            raise
+
+    def _settle(self, *, quiet: bool) -> None:
+        """After every read: hand over a slice, commit if it is time. `quiet`: no rows were added.
+
+        Keepalives can come without end, so nothing here waits for silence alone.
+        """
+        assembler, now_s = self._parts.assembler, self._parts.clock.monotonic_s()
+        pending = assembler.filled or bool(self._schemas) or self._parts.snapshots.noting
+        if not pending:
+            self._batch_since_s = None
+        elif self._batch_since_s is None:
+            self._batch_since_s = now_s
+        old = self._batch_since_s is not None and now_s - self._batch_since_s > self._age_max_s
+        if assembler.in_transaction:
+            assembler.hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
+            self._write_slice()
+            if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
+                self._commit()
+        elif (quiet or old or assembler.full) if pending else self._idle_commit_due(now_s):
+            self._commit()
+        elif quiet:
+            self._confirm()
+            if self._parts.snapshots.waits(assembler.position.end_lsn):
+                self._parts.stream.nudge()
+        else:
+            self._write_slice()
+
+    @property
+    def _age_max_s(self) -> float:
+        parts, mixed = self._parts, self._copied and self._parts.assembler.transaction_count > 0
+        soon_s = _MIXED_AGE_MAX_S if parts.publisher.settling else _MIXED_AGE_S
+        return min(soon_s, parts.batch_age_max_s) if mixed else parts.batch_age_max_s
+
+    @property
+    def _may_join(self) -> bool:
+        """Whether rows of a snapshot have a place here, and the batch has one for them."""
+        assembler = self._parts.assembler
+        fits = assembler.at_boundary and not assembler.full
+        return fits and self._parts.snapshots.due(assembler.position.end_lsn)
+
+    def _join(self) -> None:
+        """Let rows of snapshots join, after everything that commits below the position and before all else."""
+        parts, assembler = self._parts, self._parts.assembler
+        if not self._may_join:
+            return
+        joined = parts.snapshots.join(assembler.position.end_lsn, assembler.boundary_us)
+        for planned in joined.planned:
+            self._buffers[planned.buffer.topic] = planned.buffer
+            self._schemas.extend(planned.schemas)
+        assembler.joined(joined.row_count, joined.byte_count)
+        self._copied = self._copied or joined.row_count > 0
+
+    def _idle_commit_due(self, now_s: float) -> bool:
+        waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
+        return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
+
+    def _plan(self) -> None:
+        """A table, or a new shape of one: everything that needs the catalog or an admin call happens here."""
+        relation = self._parts.assembler.unplanned
+        assert relation is not None
+        try:
+            taken = self._taken(relation)
+            planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
+        except (SourceRefused, RegistryRefused):
+            self._commit()
+            self._finish()
+            raise
+        if planned is None:
+            self._parts.assembler.plan(relation, together(taken) if taken else None, routed=bool(taken))
+            return
+        self._buffers[planned.buffer.topic] = planned.buffer
+        self._planned[relation.oid] = planned
+        self._schemas.extend(planned.schemas)
+        self._parts.snapshots.watch(relation.table, planned.buffer)
+        self._parts.assembler.plan(relation, together([planned.transcoder, *taken]))
+
+    def _taken(self, relation: Relation) -> list[Transcoding]:
+        """What stages make of its rows. When capture must start over for it, first publish everything before it."""
+        try:
+            return [found for stage in self._parts.stages if (found := stage.take(relation)) is not None]
+        except SourceUnreachable:
+            self._commit()
+            self._finish()
+            raise
+
+    def _truncate(self, truncated: Sequence[Truncation]) -> bool:
+        """Delete every key that the log has of truncated tables; False as `_commit`.
+
+        All that came before is committed first, so it is the log that says which keys these are: after a crash in
+        the middle, those that are left.
+        """
+        parts, assembler = self._parts, self._parts.assembler
+        if not self._commit():
+            return False
+        self._finish()
+        for truncation in truncated:
+            planned, count = self._planned[truncation.relation], 0
+            if not planned.buffer.compacted:
+                continue  # its records have no key that could be deleted
+            with parts.live_keys.of(planned.buffer.topic) as found:
+                for partition, keys in found:
+                    count += len(keys)
+                    if assembler.removed(len(keys), planned.transcoder.remove(partition, keys, truncation)):
+                        self._commit()
+                    else:
+                        self._write_slice()
+            parts.observer.truncated(planned.buffer.topic, count)
+        assembler.pass_truncate()
+        return True
+
+    def _write_slice(self) -> None:
+        """Hand over what was read, if it is enough and Kafka is not busy with the batch before."""
+        rows, size = self._unwritten
+        assembler = self._parts.assembler
+        if self._submitted is not None or not self._sliced or self._parts.reselect.pending:
+            return
+        if assembler.row_count - rows >= _SLICE_ROWS or assembler.byte_count - size >= _SLICE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._finish()
+        assert not self._parts.reselect.pending
+        if not self._parts.publisher.is_open:
+            self._opened_s = self._parts.clock.monotonic_s()
+        self._written = (self._parts.assembler.stats(), self._parts.assembler.reach())
+        self._parts.snapshots.gather()
+        self._notes = self._parts.snapshots.notes()
+        for stage in self._parts.stages:
+            self._buffers.update((buffer.topic, buffer) for buffer in stage.gather())
+        self._parts.publisher.write(list(self._buffers.values()), self._schemas)
+        self._schemas = []
+        self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)
+
+    def _commit(self) -> bool:
+        """Have what is buffered published; `_finish` is when it is. False: told to stop while it was not complete."""
+        self._finish()
+        if not self._complete():
+            return False
+        parts, assembler = self._parts, self._parts.assembler
+        began_s = parts.clock.monotonic_s()
+        stats, position = assembler.stats().less(self._committed), assembler.reach()
+        beside = [aside.write(position) for aside in parts.asides]
+        if assembler.filled or self._schemas or any(beside):
+            self._write()
+        else:
+            self._notes = parts.snapshots.notes()
+        self._submit(position)
+        self._submitted = (stats, position, began_s)
+        assembler.taken()
+        self._copied = False
+        self._unwritten = (0, 0)
+        self._committed = _NOTHING
+        self._batch_since_s = None
+        if not parts.publisher.settling:
+            self._finish()
+        return True
+
+    def _submit(self, position: StreamPosition) -> None:
+        self._parts.publisher.submit(position, self._parts.verified(), self._notes)
+        self._parts.snapshots.noted(self._notes)
+
+    def _complete(self) -> bool:
+        """Have records that lack values completed, with no Kafka transaction open meanwhile.
+
+        What was handed over before the first of them came is committed where that ended. After such a batch none is
+        handed over in slices, so under a steady load of them no transaction of the source is spread because of it.
+        """
+        self._sliced = not self._parts.reselect.pending
+        if self._sliced:
+            return True
+        if self._parts.publisher.is_open and self._written is not None:
+            stats, position = self._written
+            self._submit(position)
+            self._submitted = (stats, position, self._parts.clock.monotonic_s())
+            self._finish()
+            self._committed = stats
+        return self._parts.reselect.fill()
+
+    def _finish(self) -> None:
+        """Wait until what was submitted is known to be committed; only then tell PostgreSQL that it may forget it."""
+        if self._submitted is None:
+            return
+        stats, position, began_s = self._submitted
+        parts = self._parts
+        parts.publisher.settle()
+        self._submitted = None
+        self._durable = position.end_lsn
+        self._last_commit_s = parts.clock.monotonic_s()
+        self._confirm()
+        parts.observer.published(stats, position, self._last_commit_s - began_s)
+        for aside in parts.asides:
+            aside.written()
+        if parts.publisher.worn is not None:
+            raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.worn}")
+
+    def _confirm(self) -> None:
+        """Acknowledge what is durable and lies in WAL that a good catalog check has covered."""
+        self._parts.stream.confirm(min(self._durable, self._parts.verified()))

@@ -1,0 +1,305 @@
+"""From a relation the stream shows to everything its rows need: key, encodings, topic, transcoder, schema record.
+
+An edge: it asks the catalog and may make a topic, so the pipeline calls it when a Relation message is new, never per
+row. What the Relation itself says (columns, types, identity) decides; the catalog only adds the names of types that
+are not built in, and the primary key of a table whose identity is FULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+
+from cdc.config.settings import Config
+from cdc.contracts import SchemaRegistry
+from cdc.encode.avro_schema import schemas_of
+from cdc.encode.formats import transcoder_for
+from cdc.encode.relation_schema import TableSchema, table_schema
+from cdc.encode.row_records import RowRecords, TranscodeOptions
+from cdc.encode.values import EncodeOptions, unknown_types
+from cdc.errors import RegistryRefused, SourceRefused, TopicMismatch
+from cdc.lsn import Lsn
+from cdc.model.event import TopicBuffer
+from cdc.model.incomplete_record import Holes
+from cdc.model.left_out import LeftOut, Reason, no_topic
+from cdc.model.progress_record import AvroIds, KeyColumn, KeyForm, SchemaRecord, TopicForm
+from cdc.model.relation import Relation, ReplicaIdentity
+from cdc.model.topic_names import data_topic
+from cdc.model.type_facts import TypeFacts
+from cdc.patterns import chosen, matches
+from cdc.replication.table_shape import SourceTable
+
+
+class Catalog(Protocol):
+    """What the catalog is asked for; see `cdc.replication.catalog_queries`."""
+
+    def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
+        """Columns of the key, in key order; empty when there is none, or not over those that are `wanted`."""
+
+    def ancestors(self, oid: int) -> Sequence[str]:
+        """``schema.table`` of every table this one is a partition of, directly or not."""
+
+    def generated_columns(self, oid: int) -> Sequence[str]:
+        """Names of the table's generated columns as it is now."""
+
+    def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
+        """What pg_type has of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """See `cdc.contracts.PlannedRelation`."""
+
+    buffer: TopicBuffer
+    transcoder: RowRecords
+    schemas: Sequence[SchemaRecord]
+
+
+class _Unfit(Exception):
+    """A relation cannot be written to its topic; the text follows the name of the table."""
+
+    def __init__(self, reason: Reason, problem: str, statement: str) -> None:
+        super().__init__(problem)
+        self.reason: Reason = reason
+        self.statement = statement
+
+
+OpenTopic = Callable[[str, bool], int]
+"""Make or check a data topic (name, compacted) and get ready to write to it; returns its partition count."""
+
+
+class TablePlanner:
+    """See `cdc.contracts.RelationPlanner`. One per start; remembers which schema records are in the log.
+
+    Attributes:
+        left_out: tables whose relations cannot be written to their topics, by name. Their rows are passed over.
+        leave: called with the name of a table before its rows are passed over for the first time.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        database: str,
+        catalog: Catalog,
+        open_topic: OpenTopic,
+        *,
+        epoch: int,
+        forms: Mapping[str, TopicForm],
+        holes: Holes,
+        registry: SchemaRegistry | None = None,
+    ) -> None:
+        """`forms` are what the topics have so far, by table; `holes` is where values are missed.
+
+        `registry` knows the schemas of Avro; needed for that format only.
+        """
+        self._config = config
+        self._forms = dict(forms)
+        self._catalog = catalog
+        self._open_topic = open_topic
+        self._epoch = epoch
+        self._registry = registry
+        debezium = tuple(sorted(config.encode.debezium.items()))
+        self._encode = EncodeOptions(**{**msgspec.structs.asdict(config.encode), "debezium": debezium})
+        self._transcode = TranscodeOptions(config.name, database, config.capture.row_bytes_max, config.capture.oversize)
+        self._holes = holes
+        self.left_out: dict[str, LeftOut] = {}
+        self.leave: Callable[[str], None] = lambda _: None
+        self._buffers: dict[str, TopicBuffer] = {}
+        self._written: set[tuple[str, str]] = set()
+
+    @property
+    def topic_keys(self) -> dict[str, list[str]]:
+        """By table, the key columns of the records that its topic has. From any thread."""
+        return {table: [column.name for column in form.key] for table, form in dict(self._forms).items() if form.key}
+
+    def plan(self, relation: Relation, at: Lsn) -> Planned | None:
+        """See `cdc.contracts.RelationPlanner.plan`."""
+        selected = self._config.source.tables
+        if not matches(relation.table, selected):
+            return None
+        if any(matches(ancestor, selected) for ancestor in self._catalog.ancestors(relation.oid)):
+            return None  # a partition: its rows arrive as rows of the root
+        schema = self._fit(relation, relation.oid)
+        if schema is None:
+            return None
+        topic = data_topic(self._config.name, relation.namespace, relation.name)
+        buffer = self._buffers.get(topic)
+        if buffer is None:
+            compacted = bool(schema.key)
+            count = self.open(relation.table, relation.oid, topic, compacted=compacted)
+            if count is None:
+                return None
+            buffer = TopicBuffer(topic, count, compacted=compacted)
+            self._buffers[topic] = buffer
+        reselect = chosen(relation.table, self._config.toast.tables, self._config.toast.mode) == "reselect"
+        transcoder = transcoder_for(schema, buffer, self._transcode, self._holes if reselect else None)
+        return Planned(buffer, transcoder, self._new(schema, topic, at))
+
+    def open(self, table: str, oid: int, topic: str, *, compacted: bool) -> int | None:
+        """Open the topic of a table; its partition count. None, and noted in `left_out`, when it cannot be written to.
+
+        A topic that was open at the start is open.
+        """
+        try:
+            return self._open_topic(topic, compacted)
+        except TopicMismatch as error:
+            self._leave_out(no_topic(table, oid, error))
+            return None
+
+    def introduce(
+        self, tables: Sequence[SourceTable], published: Mapping[int, Collection[str]], at: Lsn
+    ) -> list[SchemaRecord]:
+        """Schema records of tables as the catalog has them at a start, before any row of them is seen.
+
+        `published` are the columns of each table, by its oid, that the publication has. What cannot be written to its
+        topic is in `left_out` afterwards.
+        """
+        records = []
+        for table in tables:
+            schema = self._fit(table.relation(published.get(table.oid)), table.oid, table.key)
+            if schema is not None:
+                generated = [column.name for column in table.columns if column.generated]
+                topic = data_topic(self._config.name, table.namespace, table.name)
+                records += self._new(schema, topic, at, generated)
+        return records
+
+    def _fit(self, relation: Relation, oid: int, key: Sequence[str] | None = None) -> TableSchema | None:
+        """How rows of a relation are written; None, and noted in `left_out`, when its key does not allow it."""
+        try:
+            schema = self._schema(relation, key)
+        except _Unfit as found:
+            by = "the owner of the table"
+            self._leave_out(LeftOut(relation.table, oid, found.reason, str(found), found.statement, by))
+            return None
+        self.left_out.pop(relation.table, None)
+        return schema
+
+    def _leave_out(self, found: LeftOut) -> None:
+        known = found.table in self.left_out
+        self.left_out[found.table] = found
+        if not known:
+            self.leave(found.table)
+
+    def _new(
+        self, schema: TableSchema, topic: str, at: Lsn, generated: Sequence[str] | None = None
+    ) -> list[SchemaRecord]:
+        """The schema record, unless it is in the log. Without `generated` the catalog is asked for those columns."""
+        known = (schema.relation.table, schema.schema_id)
+        if known in self._written:
+            return []
+        self._written.add(known)
+        shown = {column.name for column in schema.relation.columns}
+        if generated is None:
+            generated = self._catalog.generated_columns(schema.relation.oid)
+        left_out = [name for name in generated if name not in shown]
+        return [schema.record(topic, self._epoch, at, left_out)]
+
+    def _schema(self, relation: Relation, key: Sequence[str] | None = None) -> TableSchema:
+        if key is None:
+            key = self._key(relation)
+        if not key and not matches(relation.table, self._config.source.keyless):
+            raise _Unfit(
+                "no_key",
+                "it has no usable key: its rows could not be told apart in a compacted topic",
+                "-- add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless",
+            )
+        key = tuple(_in_column_order(relation, key))
+        types = self._types({column.type_oid for column in relation.columns})
+        schema = table_schema(relation, key, types, self._encode)
+        form = TopicForm(schema.key_form, schema.format)
+        former = self._forms.get(relation.table, form)
+        self._same_form(relation.table, form, former)
+        if schema.format == "avro":
+            schema = replace(schema, registered=self._registered(schema, former.key_id))
+        self._forms[relation.table] = form._replace(key_id=schema.registered.key if schema.registered else None)
+        return schema
+
+    def _registered(self, schema: TableSchema, former: int | None) -> AvroIds:
+        """Have the schemas known to the registry before anything is written with them."""
+        relation = schema.relation
+        assert self._registry is not None, "the configuration was checked"
+        topic = data_topic(self._config.name, relation.namespace, relation.name)
+        ids = self._registry.register(topic, schemas_of(schema, self._config.name), relation.table)
+        if former is not None and ids.key != former:
+            raise RegistryRefused(
+                f"the registry has the keys of {relation.table} as schema {ids.key}; its topic has them as {former}",
+                hint="the registry was emptied or is another one, or a key column has another type: take back what was "
+                "changed; under another `name` capture starts anew",
+                table=relation.table,
+            )
+        return ids
+
+    def _same_form(self, table: str, form: TopicForm, before: TopicForm) -> None:
+        """Rows of a former form would stay in the compacted topic for ever, as its truth."""
+        if form.format != before.format:
+            raise SourceRefused(
+                f"the topic of {table} has records in the format {before.format!r}; "
+                f"encode.format is {form.format!r} now",
+                hint="take the former format back; under another `name` capture starts anew",
+                command=f'[encode] format = "{before.format}"',
+                table=table,
+            )
+        self._same_key(table, form.key, before.key)
+
+    def _same_key(self, table: str, key: KeyForm, former: KeyForm) -> None:
+        """Names, and encodings where the type is the same."""
+        names, before = ([column.name for column in form] for form in (key, former))
+        if before != names:
+            raise _Unfit(
+                "key_changed",
+                f"its key is ({', '.join(names)}) now, and its topic has rows under ({', '.join(before)})",
+                "-- give it its former key back, or leave it out of source.tables",
+            )
+        for column, old in zip(key, former, strict=True):
+            if column.written_as(old):
+                continue
+            by_option = column.type == old.type and column.width == old.width
+            if not by_option:
+                raise _Unfit(
+                    "key_changed",
+                    f"key column {column.name!r} would be written as {_typed(column)} now, and its topic has rows "
+                    f"under keys written as {_typed(old)}",
+                    f"-- give column {column.name!r} its former type back, or leave the table out of source.tables",
+                )
+            raise SourceRefused(
+                f"key column {column.name!r} of {table} would be written as {column.encoding} now; its topic has rows "
+                f"under keys written as {old.encoding}",
+                hint="take the former value in [encode] back; under another `name` capture starts from scratch",
+                table=table,
+                column=column.name,
+            )
+
+    def _key(self, relation: Relation) -> Sequence[str]:
+        """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""
+        wanted = self._config.source.keys.get(relation.table, ())
+        if relation.replica_identity is ReplicaIdentity.NOTHING:
+            return ()
+        if relation.replica_identity is ReplicaIdentity.FULL:
+            return self._catalog.key_columns(relation.oid, wanted)
+        shown = [column.name for column in relation.columns if column.identity]
+        return shown if not wanted or set(wanted) == set(shown) else ()
+
+    def _types(self, oids: set[int]) -> dict[int, TypeFacts]:
+        """Facts of all types that are not built in, and of those they stand on, level by level."""
+        found: dict[int, TypeFacts] = {}
+        wanted = unknown_types(oids)
+        while wanted:
+            facts = self._catalog.types(sorted(wanted))
+            found |= facts
+            below = {oid for fact in facts.values() for oid in (fact.base_oid, fact.element_oid) if oid}
+            wanted = unknown_types(below) - found.keys()
+        return found
+
+
+def _typed(column: KeyColumn) -> str:
+    return f"{column.encoding} of {column.type}{f'({column.width})' if column.width > 0 else ''}"
+
+
+def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:
+    """Key columns as the relation orders them, so that the key's bytes need nothing but the stream."""
+    names = set(key)
+    ordered = [column.name for column in relation.columns if column.name in names]
+    return ordered + sorted(names.difference(ordered))

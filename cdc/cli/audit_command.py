@@ -1,0 +1,136 @@
+"""`cdc audit`: read the log back, and compare it with the cut index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cdc.cli import output
+from cdc.cli.command_options import config_option, configuration, json_option
+
+if TYPE_CHECKING:
+    from cdc.audit.audit_report import Report
+    from cdc.config.settings import Config
+    from cdc.errors import TailraceError
+    from cdc.kafka.log_reader import LogReader
+
+_SHOWN_MAX: Final = 20
+
+
+@click.command("audit")
+@click.option("--topic", "topics", multiple=True, help="Only topics that fit this pattern; may be given again.")
+@click.option("--from-lsn", "from_text", help="Only what was committed at this LSN or later, in the newest epoch.")
+@click.option("--since-last", is_flag=True, help="Go on behind the last audit, and note how far this one came.")
+@config_option
+@json_option
+def command(
+    topics: tuple[str, ...], from_text: str | None, since_last: bool, config_path: Path | None, as_json: bool
+) -> int:
+    """Recompute from the topics what the cut index says of them: how many records, and their hash.
+
+    Finds records that are torn, lost, foreign, doubled or altered after capture had accounted for them. Capture may run
+    meanwhile, or not. Exit code 3 when anything differs.
+    """
+    from cdc.audit.audit_report import damaged
+    from cdc.clock import SystemClock
+    from cdc.errors import EXIT_OK, UsageError
+
+    if since_last and (from_text or topics):
+        raise UsageError("--since-last goes on with everything", hint="leave out --from-lsn and --topic")
+    config, clock = configuration(config_path), SystemClock()
+    began_s = clock.monotonic_s()
+    with output.waiting(f"reading the topics again from Kafka at {config.kafka.bootstrap}"):
+        report = _audit(config, topics, from_text, since_last=since_last)
+    seconds = clock.monotonic_s() - began_s
+    if as_json:
+        output.show_json({"name": config.name, **report.document, "seconds": round(seconds, 3)})
+    else:
+        _show(report, seconds)
+    if report.findings:
+        raise damaged(report.findings[0], report.finding_count, config.name)
+    return EXIT_OK
+
+
+def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, since_last: bool) -> Report:
+    from cdc.audit.audit_start import record
+    from cdc.audit.auditor import Auditor, Limits
+    from cdc.audit.horizon import CompactionHorizon
+    from cdc.clock import SystemClock
+    from cdc.errors import TopicMismatch
+    from cdc.kafka.admin import TopicAdmin
+    from cdc.kafka.log_reader import LogReader
+
+    clock = SystemClock()
+    with LogReader(config.kafka, client_id="tailrace-audit") as reader:
+        horizon = CompactionHorizon(reader, TopicAdmin(config.kafka), clock)
+        auditor = Auditor(reader, horizon, config.name, clock, Limits(patterns=topics or ("*",)))
+        try:
+            auditor.begin(_beginning(reader, config.name, from_text, since_last=since_last))
+        except TopicMismatch as error:
+            raise _no_cuts(config) from error
+        auditor.catch_up()
+        auditor.look_behind(wait=True)
+        _refuse_nothing(config, auditor.report, topics)
+    if since_last and not auditor.report.finding_count:
+        record(config.kafka, config.name, auditor)
+    return auditor.report
+
+
+def _beginning(reader: LogReader, name: str, from_text: str | None, *, since_last: bool) -> int | None:
+    from cdc.audit.audit_start import where_to_go_on
+    from cdc.cutindex.lookup import offset_before
+    from cdc.errors import UsageError
+    from cdc.lsn import Lsn
+
+    if since_last:
+        return where_to_go_on(reader, name)
+    if from_text is None:
+        return None
+    try:
+        return offset_before(reader, name, Lsn.parse(from_text))
+    except ValueError as error:
+        raise UsageError(f"{from_text!r} is no LSN", hint="as 0/1B014F8") from error
+
+
+def _no_cuts(config: Config) -> TailraceError:
+    from cdc.errors import TopicMismatch
+    from cdc.model.topic_names import cuts_topic
+
+    topic = cuts_topic(config.name)
+    return TopicMismatch(
+        f"there is no cut in {topic!r}, so there is nothing to compare with",
+        hint="start capture first, or check `name` and kafka.bootstrap",
+        command="cdc run",
+        topic=topic,
+    )
+
+
+def _refuse_nothing(config: Config, report: Report, topics: tuple[str, ...]) -> None:
+    from cdc.errors import UsageError
+
+    if report.began is None and report.reached is None:
+        raise _no_cuts(config)
+    if topics and not report.partitions and not report.hidden and not report.findings:
+        raise UsageError(
+            f"no topic that has records in these cuts fits {', '.join(topics)}",
+            hint=f"topics are named as {config.name}.schema.table",
+        )
+
+
+def _show(report: Report, seconds: float) -> None:
+    for finding in report.findings[:_SHOWN_MAX]:
+        output.refused(f"{finding.kind.value}: {finding.text}")
+    if report.finding_count > _SHOWN_MAX:
+        output.refused(f"and {report.finding_count - _SHOWN_MAX} more; --json shows up to a thousand")
+    for text in report.hidden_texts:
+        output.note(text)
+    begin = "the beginning of the log" if report.began is None else str(report.began.end_lsn)
+    end = report.reached.end_lsn if report.reached is not None else begin
+    counts = f"{report.records:,} records ({output.size(report.bytes)}) of {len(report.partitions)} partitions"
+    told = f"{report.cuts:,} cuts, {counts}, from {begin} to {end}, in {seconds:.1f} s"
+    if report.finding_count:
+        output.note(f"compared {told}")
+    else:
+        output.done(f"what can be compared is what capture wrote: {told}")

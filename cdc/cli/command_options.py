@@ -1,0 +1,84 @@
+"""Options that every command spells the same way, and the configuration they lead to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from cdc.config.load import load
+from cdc.config.settings import Config
+from cdc.errors import ConfigError
+
+if TYPE_CHECKING:
+    from outbox.table_names import Names
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+config_option: Final = click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="The configuration file  [default: cdc.toml].",
+)
+"""``-c`` after the command; before it works too. Hand the value to `configuration`."""
+
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+"""``--json``: one document on stdout; errors are JSON on stderr."""
+
+
+schema_option: Final = click.option(
+    "--schema", help="The schema of the tables.  [default: that of outbox.table in the configuration, else outbox]"
+)
+
+
+def of_outbox(dsn_variable: str, dsn_help: str) -> Callable[[F], F]:
+    """The options of commands that work in the outbox's schema: where it is, ``-c`` and ``--json``."""
+
+    def add(command: F) -> F:
+        for option in (
+            json_option,
+            config_option,
+            schema_option,
+            click.option("--dsn", envvar=dsn_variable, show_envvar=True, help=dsn_help),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def configuration(config_path: Path | None) -> Config:
+    """The configuration of this call: after the command, before it, or ./cdc.toml. Raises ConfigError."""
+    return load(config_file(config_path), os.environ)
+
+
+def outbox_names(schema: str | None, config_path: Path | None) -> Names:
+    """What the tables are called: as `[outbox] table` says where there is a configuration, else ``outbox.outbox``.
+
+    A schema that is given is meant: the table's name counts only if the configuration has the same schema. Raises
+    ConfigError.
+    """
+    from outbox.errors import OutboxError
+    from outbox.table_names import Names
+
+    there = config_path is not None or config_file(None).exists()
+    section = configuration(config_path).outbox if there else None
+    known, _, table = (section.table if section is not None else "outbox.outbox").partition(".")
+    try:
+        return Names(schema=known, outbox=table) if schema in {None, known} else Names(schema=schema or known)
+    except OutboxError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
+
+
+def config_file(config_path: Path | None) -> Path:
+    """The file `configuration` reads."""
+    if config_path is not None:
+        return config_path
+    given = click.get_current_context().find_root().obj
+    return given if isinstance(given, Path) else Path("cdc.toml")

@@ -1,0 +1,152 @@
+"""`cdc doctor`: checks what capture and sinks need, and prints what repairs it."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.command_options import config_option, configuration, json_option
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+    from cdc.doctor.finding import Finding
+    from cdc.startup.judgement import Verdict
+
+_MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
+
+
+@click.command("doctor")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the script a DBA runs: role, grants, publication, slot.")
+@click.option("-q", "--quiet", is_flag=True, help="Only what needs attention.")
+@config_option
+@json_option
+def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) -> int:
+    """Check source, broker and sinks; print what to repair, and how.
+
+    Changes nothing. Says how `cdc run` would end, judged as its start judges. Exit code 0 when capture can run
+    (warnings included), 3 when an operator must act first.
+    """
+    from cdc.doctor.examine import examine
+    from cdc.errors import EXIT_OK, EXIT_OPERATOR
+
+    config = configuration(config_path)
+    if as_sql:
+        _print_script(config)
+        return EXIT_OK
+    with output.waiting("checking source, broker and sinks"):
+        findings, verdict = examine(config)
+    if as_json:
+        output.show_json(_document(findings, verdict))
+    else:
+        _show(findings, verdict, config, quiet=quiet)
+    return EXIT_OPERATOR if verdict.stops or any(finding.level == "error" for finding in findings) else EXIT_OK
+
+
+def _print_script(config: Config) -> None:
+    from cdc.doctor.examine import examine_source
+    from cdc.doctor.gather import APPLICATION_NAME
+    from cdc.doctor.script import script
+    from cdc.publish.topic_setup import REPAIR
+    from cdc.startup.start_facts import foresee
+
+    facts, findings = examine_source(config)
+    repair = ""
+    if facts is not None:
+        error = foresee(config, application_name=APPLICATION_NAME).verdict.error
+        repair = REPAIR if error is not None and error.command == REPAIR else ""
+    else:
+        output.note(f"the source cannot be looked at ({findings[0].message}); what needs its tables is left out")
+    output.show_script(script(config, facts, findings, repair=repair))
+
+
+def _show(findings: list[Finding], verdict: Verdict, config: Config, *, quiet: bool) -> None:
+    out = output.console()
+    titles = {
+        "start": config.name,
+        "source": config.source.dsn.masked(),
+        "tables": ", ".join(config.source.tables),
+        "broker": config.kafka.bootstrap,
+        "registry": config.registry.url,
+        "sinks": ", ".join(sorted(config.sinks)),
+    }
+    for group, members in groupby(findings, key=lambda finding: finding.group.value):
+        shown = [finding for finding in members if not quiet or finding.level != "ok"]
+        if shown:
+            out.print(Text.assemble((group, "bold"), "  ", (output.plain(titles[group]), "dim")))
+        for finding in shown:
+            _show_finding(finding)
+        if shown:
+            out.print()
+    out.print(_verdict(findings, verdict))
+
+
+def _show_finding(finding: Finding) -> None:
+    """The message wraps under itself; statements do not wrap, so that they can be copied."""
+    out = output.console()
+    mark, style = _MARKS[finding.level]
+    width = max(40, out.width - 4) if out.is_terminal else 10_000
+    first, *others = textwrap.wrap(output.plain(finding.message), width) or [""]
+    out.print(Text.assemble("  ", (mark, style), " ", first))
+    for line in others:
+        out.print(f"    {line}")
+    for label, text in (("sql", finding.sql), ("or" if finding.sql else "try", finding.command)):
+        for number, line in enumerate(output.statement(text).splitlines()):
+            out.print(Text.assemble((f"    {label if number == 0 else '':>5}  ", "cyan"), line))
+
+
+def _verdict(findings: list[Finding], verdict: Verdict) -> Text:
+    counts = {level: sum(finding.level == level for finding in findings) for level in ("error", "warning")}
+    styles = {"error": "bold red", "warning": "yellow"}
+    said = [Text(_count(count, level), style=styles[level]) for level, count in counts.items() if count]
+    groups = {finding.group for finding in findings if finding.level == "error"}
+    if not said and verdict.runs:
+        return Text("ready: `cdc run` can start", style="green")
+    text = Text(", ").join(said).append(": " if said else "")
+    if verdict.state is not None:
+        waits = "wait until the process that reads the slot ends" if verdict.rule == "slot" else "wait"
+        text.append(f"`cdc run` would {waits if verdict.waits else f'stop in state {verdict.state.value}'}")
+    elif groups == {"sinks"}:
+        text.append("`cdc run` can start; a sink cannot run yet")
+    else:
+        text.append("`cdc run` can start" + ("; correct the errors first" if groups else ""))
+    if "source" in groups:
+        text.append("; `cdc doctor --sql` prints a script for a DBA")
+    return text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _document(findings: list[Finding], verdict: Verdict) -> dict[str, object]:
+    error = verdict.error
+    return {
+        "ok": not verdict.stops and all(finding.level != "error" for finding in findings),
+        "start": {
+            "runs": verdict.runs,
+            "state": verdict.state.value if verdict.state is not None else None,
+            "message": error.message if error is not None else None,
+            "hint": error.hint if error is not None else None,
+            "command": error.command if error is not None else None,
+        },
+        "errors": sum(finding.level == "error" for finding in findings),
+        "warnings": sum(finding.level == "warning" for finding in findings),
+        "findings": [
+            {
+                "group": finding.group.value,
+                "level": finding.level.value,
+                "check": finding.check,
+                "message": finding.message,
+                "table": finding.table or None,
+                "sql": finding.sql or None,
+                "command": finding.command or None,
+            }
+            for finding in findings
+        ],
+    }

@@ -1,0 +1,166 @@
+"""`cdc inbox`: dead letters of consumers of events, which lie in the consumer's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from cdc.cli import output
+from cdc.cli.command_options import configuration, of_outbox, outbox_names
+
+if TYPE_CHECKING:
+    from outbox.dead_letters import DeadLetters, Rows, Wish
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SHOWN_MAX: Final = 20
+
+
+_placing: Final = of_outbox("TAILRACE_INBOX_DSN", "The consumer's database  [default: source.dsn].")
+
+
+def _choosing(command: _F) -> _F:
+    for option in (
+        click.option("--key", help="One key, as text."),
+        click.option("--error", default="", help="Only keys whose first letter has this error."),
+        click.option("--topic", default="", help="Only keys of this topic."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("inbox")
+def group() -> None:
+    """Dead letters of consumers of events. A key waits behind its first letter; other keys flow on."""
+
+
+@group.command("list")
+@click.argument("consumer", required=False, default="")
+@_placing
+def list_command(consumer: str, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> None:
+    """Count dead letters by consumer, topic and error: of CONSUMER, or of all."""
+    with _letters(consumer, dsn, schema, config_path) as (letters, cursor):
+        counts = letters.counts(cursor)
+    if as_json:
+        output.show_json({"letters": [one._asdict() for one in counts]})
+        return
+    table = output.table("consumer", "topic", "error", "keys", "letters", right=["keys", "letters"])
+    for one in counts:
+        words = map(output.plain, (one.consumer, one.topic, one.error))
+        table.add_row(*words, f"{one.key_count:,}", f"{one.letter_count:,}")
+    if counts:
+        output.show_table(table)
+    else:
+        output.done("there are no dead letters")
+
+
+@group.command("show")
+@click.argument("consumer")
+@click.option("--limit", type=click.IntRange(1), default=_SHOWN_MAX, show_default=True, help="Letters to show.")
+@_placing
+def show_command(
+    consumer: str, limit: int, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool
+) -> None:
+    """Show the oldest dead letters of CONSUMER: where they come from and why. Payloads are in the table only."""
+    with _letters(consumer, dsn, schema, config_path) as (letters, cursor):
+        found = letters.letters(cursor, limit)
+    rows = [
+        {
+            "topic": one.delivery.topic,
+            "partition": one.delivery.partition,
+            "offset": one.delivery.offset,
+            "key": one.delivery.key.decode(errors="replace"),
+            "type": one.delivery.type,
+            "error": one.error,
+            "attempts": one.attempt_count,
+            "wish": one.wish or "",
+        }
+        for one in found
+    ]
+    if as_json:
+        output.show_json({"letters": rows})
+        return
+    names = ("topic", "partition", "offset", "key", "type", "error", "attempts", "wish")
+    table = output.table(*names, right=["partition", "offset", "attempts"])
+    for row in rows:
+        table.add_row(*(output.plain(str(row[name])) for name in names))
+    output.show_table(table)
+
+
+@group.command("retry")
+@click.argument("consumer")
+@_choosing
+@_placing
+def retry_command(
+    consumer: str, topic: str, error: str, key: str | None, dsn: str | None, schema: str | None,
+    config_path: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Have CONSUMER try dead letters again, in the order of their key; it does so within about a second."""
+    _ask("retry", consumer, topic, error, key, (dsn, schema, config_path), as_json=as_json)
+
+
+@group.command("skip")
+@click.argument("consumer")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_choosing
+@_placing
+def skip_command(
+    consumer: str, yes: bool, topic: str, error: str, key: str | None, dsn: str | None, schema: str | None,
+    config_path: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Have CONSUMER pass over the first dead letter of each key, and try those behind it.
+
+    An event that was passed over never has its effect.
+    """
+    from cdc.errors import UsageError
+
+    if not output.confirm(f"Pass over the first dead letter of each key of {consumer}?", yes=yes):
+        raise UsageError("nothing was passed over", hint="answer y, or say --yes")
+    _ask("skip", consumer, topic, error, key, (dsn, schema, config_path), as_json=as_json)
+
+
+def _ask(
+    wish: Wish, consumer: str, topic: str, error: str, key: str | None,
+    place: tuple[str | None, str | None, Path | None], *, as_json: bool,
+) -> None:  # fmt: skip
+    with _letters(consumer, *place) as (letters, cursor):
+        count = letters.ask(cursor, wish, topic=topic, error=error, key=None if key is None else key.encode())
+    if as_json:
+        output.show_json({"wish": wish, "keys": count})
+    else:
+        output.done(f"asked {consumer} to {wish} the letters of {count} keys" if count else "nothing fits")
+
+
+@contextmanager
+def _letters(
+    consumer: str, dsn: str | None, schema: str | None, config_path: Path | None
+) -> Iterator[tuple[DeadLetters, Rows]]:
+    """The letters and a cursor on their database, in one transaction."""
+    import psycopg
+
+    from cdc.config.secret import Secret
+    from cdc.errors import ConfigError
+    from cdc.replication.connect import connect, translate
+    from outbox.dead_letters import DeadLetters
+    from outbox.errors import OutboxError
+
+    names = outbox_names(schema, config_path)
+    source = Secret(dsn) if dsn else configuration(config_path).source.dsn
+    with output.waiting("waiting for PostgreSQL"):
+        connection = connect(source, application_name="cdc-inbox")
+    try:
+        with connection, connection.transaction():
+            yield DeadLetters(consumer, names), connection.cursor()
+    except OutboxError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
+    except psycopg.errors.UndefinedTable as error:
+        raise ConfigError(
+            f"schema {names.schema} of this database has no dead letters",
+            command="cdc migrate up",
+            hint="deploy the tables",
+        ) from error
+    except psycopg.Error as error:
+        raise translate(error, "read dead letters") from error

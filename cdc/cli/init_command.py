@@ -1,0 +1,163 @@
+"""`cdc init`: look at a database, write the cdc.toml that captures it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc.cli import output
+from cdc.cli.command_options import config_file, json_option
+
+if TYPE_CHECKING:
+    from cdc.doctor.new_config import NewConfig
+    from cdc.doctor.source_facts import SourceFacts
+
+
+@click.command("init")
+@click.option("--dsn", metavar="DSN", help="PostgreSQL, as postgresql://user@host/database.")
+@click.option("--kafka", "bootstrap", metavar="HOST:PORT", help="Kafka brokers, several separated by commas.")
+@click.option("--local", is_flag=True, help="Use the servers of `cdc local up`.")
+@click.option("--stack", "stack_name", default="default", show_default=True, help="Which local servers.")
+@click.option("--name", help="Name of the pipeline  [default: from the database].")
+@click.option(
+    "-o", "--output", "target", type=click.Path(path_type=Path, dir_okay=False), help="File  [default: cdc.toml]."
+)
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+@json_option
+def command(
+    dsn: str | None,
+    bootstrap: str | None,
+    local: bool,
+    stack_name: str,
+    name: str | None,
+    target: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a commented cdc.toml from the database it finds.
+
+    Tables with a key are captured; those without are named in it, with what to do. A password is never written.
+    """
+    from cdc.config.secret import Secret
+    from cdc.doctor.new_config import NewConfig, suggested_name
+
+    target = target or config_file(None)
+    if not force:
+        _refuse_overwriting(target)
+    if local:
+        dsn, bootstrap = _local(stack_name, dsn, bootstrap)
+    dsn = dsn or _ask("--dsn", "PostgreSQL, as postgresql://user@host/database")
+    bootstrap = bootstrap or _ask("--kafka", "Kafka, as host:9092")
+    with output.waiting("looking at the database"):
+        facts = _look(dsn, bootstrap)
+    new = NewConfig(name or suggested_name(facts.database), Secret(dsn), bootstrap, local, facts)
+    _write(target, new, force=force)
+    if as_json:
+        output.show_json(_document(target, new))
+    else:
+        _tell(target, new)
+
+
+def _local(stack_name: str, dsn: str | None, bootstrap: str | None) -> tuple[str, str]:
+    """The addresses of a running local stack, where not given otherwise."""
+    from cdc.errors import LocalError
+    from cdc.local.stack import Stack
+
+    stack = Stack(stack_name)
+    running = {described.name for described in stack.describe() if described.condition == "running"}
+    needed = {"postgres": dsn, "kafka": bootstrap}
+    lacking = [server for server, given in needed.items() if given is None and server not in running]
+    if lacking:
+        suffix = "" if stack_name == "default" else f" --stack {stack_name}"
+        raise LocalError(
+            f"no local {' and no local '.join(lacking)} is running", hint="start them", command=f"cdc local up{suffix}"
+        )
+    return dsn or stack.postgres.printable_dsn, bootstrap or stack.kafka.bootstrap
+
+
+def _ask(option: str, what: str) -> str:
+    from cdc.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{option} is missing",
+            hint="or --local for the servers of `cdc local up`",
+            command="cdc init --dsn postgresql://user@host/database --kafka host:9092",
+        )
+    return str(click.prompt(what, err=True))
+
+
+def _look(dsn: str, bootstrap: str) -> SourceFacts:
+    from cdc.config.load import parse
+    from cdc.doctor.gather import gather
+    from cdc.doctor.toml_text import toml_string
+
+    text = (
+        f'name = "init"\n[source]\ndsn = {toml_string(dsn)}\ntables = ["*.*"]\n'
+        f"[kafka]\nbootstrap = {toml_string(bootstrap)}\n"
+    )
+    password = os.environ.get("TAILRACE_SOURCE_PASSWORD")
+    return gather(parse(text, {"TAILRACE_SOURCE_PASSWORD": password} if password else {}, where="the command line"))
+
+
+def _refuse_overwriting(target: Path) -> None:
+    from cdc.errors import UsageError
+
+    if target.exists():
+        raise UsageError(
+            f"{target} exists", hint="name another file with -o, or overwrite it with --force", command="cdc doctor"
+        )
+
+
+def _write(target: Path, new: NewConfig, *, force: bool) -> None:
+    """Write it in one step, and only what can be read back."""
+    from cdc.config.load import parse
+    from cdc.doctor.new_config import render
+    from cdc.errors import UsageError
+
+    text = render(new)
+    parse(text, {}, where=str(target))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        if force:
+            unfinished.replace(target)
+        else:
+            # Unlike a rename, a link never replaces a file that somebody made meanwhile.
+            target.hardlink_to(unfinished)
+    except FileExistsError:
+        _refuse_overwriting(target)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _tell(target: Path, new: NewConfig) -> None:
+    from cdc.doctor.new_config import captured, has_password, left_out
+
+    tables = captured(new.facts)
+    output.done(f"wrote {target}: {len(tables)} tables of database {new.facts.database!r}, pipeline {new.name!r}")
+    for table, reason in left_out(new.facts):
+        output.note(f"  left out: {table.table}: {reason}")
+    if has_password(new.dsn):
+        output.note("the password is not in the file; give it by TAILRACE_SOURCE_PASSWORD or PGPASSFILE")
+    option = "" if target == Path("cdc.toml") else f" -c {target}"
+    output.note(f"next: cdc{option} doctor, then cdc{option} run")
+
+
+def _document(target: Path, new: NewConfig) -> dict[str, object]:
+    from cdc.doctor.new_config import captured, has_password, left_out
+
+    return {
+        "path": str(target),
+        "name": new.name,
+        "database": new.facts.database,
+        "tables": [{"table": table.table, "key": list(table.key)} for table in captured(new.facts)],
+        "left_out": [{"table": table.table, "reason": reason} for table, reason in left_out(new.facts)],
+        "password_needed": has_password(new.dsn),
+    }

@@ -1,0 +1,39 @@
+"""The part of `cdc status` that names tables which are left out, with the statement that fixes each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.inspect.pipeline_state import View
+from cdc.telemetry.left_out_status import LEFT_OUT_SHOWN
+
+_SHOWN_MAX: Final = 5
+
+
+def known(view: View) -> dict[str, Any]:
+    """Tables that are left out: as the daemon says, else as a start would judge now, unless it would stop."""
+    if view.daemon is not None and "left_out" in view.daemon:
+        return {"left_out_count": view.daemon["left_out_count"], "left_out": view.daemon["left_out"]}
+    if view.source is None or (view.verdict is not None and view.verdict.stops):
+        return {"left_out_count": None, "left_out": None}
+    found = view.source.left_out
+    return {"left_out_count": len(found), "left_out": [one.document() for one in found[:LEFT_OUT_SHOWN]]}
+
+
+def text(document: dict[str, Any]) -> Text | None:
+    """The first of them; None when no table is left out."""
+    if not document["left_out_count"]:
+        return None
+    parts = Text()
+    for one in document["left_out"][:_SHOWN_MAX]:
+        parts.append(f"{output.plain(one['table'])}: {output.plain(one['problem'])}\n", "yellow")
+        by = f"  -- run by {output.plain(one['by'])}" if one["by"] else ""
+        parts.append(f"  {output.plain(one['statement'])}{by}\n")
+    more = document["left_out_count"] - _SHOWN_MAX
+    if more > 0:
+        parts.append(f"and {more} more; see `cdc doctor`\n", "yellow")
+    parts.append("the other tables are not affected; these join as soon as they can")
+    return parts

@@ -1,0 +1,51 @@
+"""`cdc run`: the daemon, in the foreground, until a signal or until a person is needed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from cdc.cli.command_options import config_file, config_option, configuration
+from cdc.cli.exit_message import run_logged
+
+
+@click.command("run")
+@click.option("--with-sinks", is_flag=True, help="Keep every sink of the configuration running too.")
+@click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
+@click.option("-v", "--verbose", is_flag=True, help="Log every batch and every retry.")
+@config_option
+def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path | None) -> int:
+    """Capture changes into Kafka until stopped.
+
+    SIGTERM and Ctrl-C end it in order; being killed at any moment loses nothing either. It waits by itself for
+    servers that are away; exit code 3 means that a person must act, and the error says what to do.
+
+    With --with-sinks each sink runs in a process of its own, as by `cdc sink run`. One that fails is started again;
+    one that needs a person stays down and is named in the log. Capture goes on in any case, and they end with it.
+    """
+    from cdc.telemetry import log
+
+    as_json = json_logs or not sys.stderr.isatty()
+    log.configure(json=as_json, verbose=verbose)
+
+    def work() -> None:
+        config = configuration(config_path)
+        from cdc.config.settings import Applied
+        from cdc.config.sink_environment import sink_environment
+        from cdc.run.app import run_capture
+        from cdc.run.supervisor import SinkProcess, sink_command
+
+        file = config_file(config_path)
+
+        def launched(sink: str) -> SinkProcess:
+            instance = socket.gethostname() if isinstance(config.sinks[sink], Applied) else ""
+            command = sink_command(sink, file, json_logs=as_json, instance=instance)
+            return SinkProcess(command, sink_environment(sink, os.environ))
+
+        run_capture(config, sinks=launched if with_sinks else None)
+
+    return run_logged(work, "capture_stopped", as_json=as_json)

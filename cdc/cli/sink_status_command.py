@@ -1,0 +1,181 @@
+"""`cdc sink status`, `pause` and `resume`: how far sinks are, and whether they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from cdc.cli import output, wait_notice
+from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.status_text import duration
+from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
+from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config, Warehouse
+
+_COLUMNS: Final = {
+    "name": "sink",
+    "kind": "kind",
+    "state": "state",
+    "workers": "workers",
+    "lsn": "LSN",
+    "lag_records": "behind",
+    "lag_seconds": "seconds",
+    "cut": "cut",
+    "published_at": "published",
+}
+
+
+@click.command("status")
+@click.argument("name", required=False)
+@config_option
+@json_option
+def status_command(name: str | None, config_path: Path | None, as_json: bool) -> int:
+    """Show state, workers and lag of the sink NAME, or of every sink.
+
+    Reads Kafka, and the lake of a warehouse, so it works from any machine. The state is what the workers reported in
+    the last 45 s. Exit code 3 when a sink needs an operator, 1 when no worker is alive.
+    """
+    from cdc.config.sink_kinds import sink_of
+
+    config = configuration(config_path)
+    if name is not None:
+        sink_of(config, name)
+    found = [one for one in seen(config) if name in (None, one["name"])]
+    if as_json:
+        output.show_json({"sinks": found} if name is None else found[0])
+    elif found:
+        output.show_table(sink_table(found))
+        for one in found:
+            for note in notes(one):
+                output.note(f"{one['name']}: {note}")
+    else:
+        output.note("the configuration has no sinks; add a table [sinks.NAME]")
+    return exit_code(found)
+
+
+@click.command("pause")
+@click.argument("name")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds.")
+@config_option
+@json_option
+def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json: bool) -> None:
+    """Have the sink NAME apply nothing, over restarts too, until `cdc sink resume`.
+
+    Returns when each of its processes has committed what it applied and says that it stands still.
+    """
+    from cdc.clock import SystemClock
+    from cdc.config.sink_kinds import applied_of
+    from sinks.state.pause import pause_sink
+
+    config = configuration(config_path)
+    applied_of(config, name)
+    workers = pause_sink(config, name, SystemClock(), timeout_s=timeout_s)
+    if as_json:
+        output.show_json({"sink": name, "paused": True, "workers": workers})
+    else:
+        output.done(f"{name} is paused; {workers} workers have stopped")
+
+
+@click.command("resume")
+@click.argument("name")
+@config_option
+@json_option
+def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
+    """Have a paused sink go on where it was."""
+    from cdc.config.sink_kinds import applied_of
+    from sinks.state.pause import resume_sink
+
+    config = configuration(config_path)
+    applied_of(config, name)
+    was_paused = resume_sink(config, name)
+    if as_json:
+        output.show_json({"sink": name, "paused": False, "was_paused": was_paused})
+    else:
+        output.done(f"{name} goes on" if was_paused else f"{name} was not paused")
+
+
+COMMANDS: Final = (status_command, pause_command, resume_command)
+
+
+def seen(config: Config) -> list[dict[str, Any]]:
+    """Every sink of the configuration, as documents."""
+    from cdc.clock import SystemClock
+    from sinks.operate.sink_view import looked
+
+    with output.waiting(wait_notice.kafka(config)):
+        return looked(config, SystemClock(), _lake)
+
+
+def exit_code(found: Sequence[dict[str, Any]]) -> int:
+    """3 when a sink needs an operator, 1 when one has no worker that is known to be alive."""
+    if any(needs_operator(one["state"]) for one in found):
+        return EXIT_OPERATOR
+    return EXIT_FAILED if any(not one["workers"] or one["state"] in {STUCK, UNKNOWN} for one in found) else EXIT_OK
+
+
+def shown_state(one: dict[str, Any]) -> str:
+    """The state; with the age of the last heartbeat where that is all there is."""
+    state, age_s = str(one["state"]), one.get("heartbeat_age_seconds")
+    if one.get("workers") or age_s is None:
+        reason = one.get("reason")
+        return f"{state} ({reason})" if reason and state == "WAITING" else state
+    ago = f"{duration(age_s)} ago"
+    return f"{state}, ended {ago}" if one.get("ended") else f"{state}? last heartbeat {ago}"
+
+
+def notes(one: dict[str, Any]) -> list[str]:
+    """What a person should know beside the table."""
+    found = [str(one["busy"])] if one.get("busy") else []
+    error = one.get("error")
+    if error and (one["state"] == "WAITING" or needs_operator(one["state"])):
+        found.append(output.plain(f"{error.get('error')}: {error.get('message')}"))
+        found += [f"hint: {output.plain(error['hint'])}"] if error.get("hint") else []
+    if one["state"] == STUCK:
+        found.append("the worker's loop has made no turn for two minutes; end that process, it starts where it was")
+    if one["state"] == UNKNOWN and one.get("reason"):
+        found.append(output.plain(str(one["reason"])))
+    elif one["state"] == UNKNOWN:
+        found.append("its group has members, and no worker has ever reported; update the workers")
+    if not one.get("workers") and one["state"] != UNKNOWN:
+        found.append(f"no worker is alive; start `cdc run --with-sinks`, or `cdc sink run {one['name']}`")
+    return found
+
+
+def sink_table(found: Sequence[dict[str, Any]]) -> Table:
+    """For people: the columns that any of these has."""
+    columns = [key for key in _COLUMNS if any(key in one for one in found)]
+    titles = [_COLUMNS[key] for key in columns]
+    right = [_COLUMNS[key] for key in columns if key in {"workers", "lag_records", "lag_seconds", "cut"}]
+    table = output.table(*titles, right=right)
+    for one in found:
+        row = {**one, "state": shown_state(one)}
+        table.add_row(*(Text("-" if row.get(key) is None else str(row[key])) for key in columns))
+    return table
+
+
+def _lake(settings: Warehouse) -> dict[str, Any]:
+    from cdc.lsn import Lsn
+    from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.lake.manifest import ManifestStore
+
+    current = ManifestStore(Location.configured(settings)).current()
+    return {
+        "path": settings.path,
+        "cut": current.cut if current else 0,
+        "lsn": str(Lsn(current.end_lsn)) if current else None,
+        "published_at": _time(current.committed_at_us) if current else None,
+        "tables": len(current.tables) if current else 0,
+        "views": len(current.views) if current else 0,
+    }
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")

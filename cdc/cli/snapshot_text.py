@@ -1,0 +1,66 @@
+"""Snapshots for people: a table, and lines that say what is waited for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.status_text import duration
+
+_STYLES: Final = {
+    "complete": "green",
+    "reading": "bold cyan",
+    "sweeping": "bold cyan",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "stopped": "red",
+}
+_REASONS_MAX: Final = 3
+
+
+def table(snapshots: Iterable[Mapping[str, Any]]) -> Table:
+    """One row a table; what nobody knows is left out."""
+    numbers = ("read", "rows", "bytes", "rows/s", "left")
+    made = output.table("table", "state", *numbers, right=numbers)
+    for one in snapshots:
+        made.add_row(
+            output.plain(one["table"]),
+            Text(one["state"], style=_STYLES.get(one["state"], "")),
+            done(one),
+            f"{one['rows']:,}",
+            output.size(one["bytes"]),
+            f"{one['rows_per_second']:,.0f}" if one["rows_per_second"] else "",
+            duration(one["eta_seconds"]) if one["eta_seconds"] is not None else "",
+        )
+    return made
+
+
+def done(one: Mapping[str, Any]) -> str:
+    """How much of a table is read: a share, or what is left of keys."""
+    if one["state"] == "complete":
+        return "100 %"
+    if one["state"] == "sweeping":
+        return f"{one['keys_left']:,} keys to look for" if one["keys_left"] else ""
+    if one["blocks"]:
+        return f"{100 * one['blocks_done'] / one['blocks']:.0f} %"
+    return f"{one['keys_left']:,} keys left" if one["keys_left"] else ""
+
+
+def reasons(snapshots: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What each of them waits for."""
+    for one in snapshots:
+        if one["waits_for"]:
+            yield f"{one['table']} waits for {reason(one)}"
+        if one["state"] == "stopped":
+            yield f"{one['table']} lacks rows from before capture: cdc snapshot start {one['table']}"
+
+
+def reason(one: Mapping[str, Any]) -> str:
+    """What it waits for, shortened."""
+    waits = list(one["waits_for"])
+    more = f"; and {len(waits) - _REASONS_MAX} more" if len(waits) > _REASONS_MAX else ""
+    return "; ".join(output.plain(why) for why in waits[:_REASONS_MAX]) + more

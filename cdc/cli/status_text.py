@@ -1,0 +1,400 @@
+"""What `cdc status` says: one document for programs, a few lines for people, made of whatever answered. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from cdc.cli import left_out_text, output, wal_report
+from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
+from cdc.lsn import Lsn
+from cdc.model.run_state import State
+from cdc.telemetry.capture_status import DDL_SHOWN, ddl_document
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+    from cdc.inspect.pipeline_state import View
+
+DOWN: Final = "DOWN"
+UNKNOWN: Final = "UNKNOWN"
+_COLOURS: Final = {
+    State.RUNNING: "bold green",
+    State.CATCHING_UP: "bold yellow",
+    State.STARTING: "bold yellow",
+    State.WAITING: "bold yellow",
+    DOWN: "bold red",
+}
+_WAL_COLOURS: Final = {"reserved": "green", "extended": "yellow", "unreserved": "bold red", "lost": "bold red"}
+_SIDES: Final = {"daemon": "daemon", "source": "PostgreSQL", "kafka": "Kafka"}
+_SOON_S: Final = 3600
+_DDL_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is known beside one look: the time, and how fast WAL is written as the last looks show (None: unknown)."""
+
+    wall_s: float
+    wal_rate: float | None = None
+
+
+def exit_code(document: dict[str, Any]) -> int:
+    """3 when a person is needed, 1 when nothing answered, else 0."""
+    if document["needs_operator"]:
+        return EXIT_OPERATOR
+    return EXIT_FAILED if document["state"] == UNKNOWN else EXIT_OK
+
+
+def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
+    """Everything known, one key for one fact; null for what is unknown now."""
+    daemon = view.daemon or {}
+    state = daemon.get("state") or (DOWN if view.anything else UNKNOWN)
+    slot = _slot(view, moment)
+    return {
+        "name": config.name,
+        "state": state,
+        "reason": daemon.get("reason") or None,
+        "state_seconds": daemon.get("state_seconds"),
+        "needs_operator": _needs_operator(state) or (view.verdict is not None and view.verdict.stops),
+        "outlook": _next_start(view),
+        "error": daemon.get("error"),
+        "position": _position(view),
+        "next_ordinal": daemon.get("next_ordinal"),
+        "lag_bytes": slot["lag_bytes"] if slot else None,
+        "lag_seconds": daemon.get("lag_seconds"),
+        "rows_per_second": daemon.get("rows_per_second"),
+        "bytes_per_second": daemon.get("bytes_per_second"),
+        "rows": daemon.get("rows"),
+        "batches": daemon.get("batches"),
+        "last_batch_rows": daemon.get("last_batch_rows"),
+        "last_commit_seconds": daemon.get("last_commit_seconds"),
+        "snapshots": daemon.get("snapshots"),
+        "signals": daemon.get("signals"),
+        "slot": slot,
+        "wal": _wal(config, view),
+        "source": _source(view),
+        "kafka": _kafka(config, view, moment),
+        **_ddl_known(view),
+        "columns_left_out": daemon.get("columns_left_out"),
+        "weak_topics": _weak_topics(config, view),
+        **left_out_text.known(view),
+        "unreachable": dict(view.missing),
+    }
+
+
+def lines(document: dict[str, Any]) -> Table:
+    """The document for people."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim")
+    grid.add_column()
+    grid.add_row(output.plain(document["name"]), _headline(document))
+    for label, text in (
+        ("next start", _outlook(document)),
+        ("error", _error(document)),
+        ("position", _where(document)),
+        ("lag", _lag(document)),
+        ("flow", _flow(document)),
+        ("snapshots", _snapshots(document)),
+        ("signals", _signals(document["signals"])),
+        ("slot", _slot_line(document["slot"])),
+        ("", _danger(document["slot"])),
+        *((label, Text(text, style="bold red")) for label, text in wal_report.lines(document["wal"])),
+        ("ddl", _ddl(document)),
+        ("left out", left_out_text.text(document)),
+        ("columns", _columns_left_out(document["columns_left_out"])),
+        ("topics", _weak(document)),
+        ("source", _source_line(document["source"])),
+        ("kafka", _kafka_line(document["kafka"])),
+    ):
+        if text:
+            grid.add_row(label, text)
+    for side, why in document["unreachable"].items():
+        if side != "daemon" or document["state"] == UNKNOWN:
+            grid.add_row(_SIDES[side], Text(f"not reached: {output.plain(why)}", style="red"))
+    return grid
+
+
+def duration(seconds: float) -> str:
+    """``0.3 s``, ``12 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if hours < 2:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def _next_start(view: View) -> dict[str, Any] | None:
+    """How a start would end; None when it would run, or wait for a side that `unreachable` names."""
+    verdict = view.verdict
+    if verdict is None or verdict.error is None or verdict.state is None:
+        return None
+    if verdict.waits and (view.daemon or verdict.rule != "slot"):
+        return None
+    error = verdict.error
+    return {"state": verdict.state.value, "why": error.message, "hint": error.hint, "command": error.command}
+
+
+def _needs_operator(state: str) -> bool:
+    return any(known.value == state and known.needs_operator for known in State)
+
+
+def _position(view: View) -> str | None:
+    if view.daemon and view.daemon.get("position"):
+        return str(view.daemon["position"])
+    progress = view.log.progress if view.log else None
+    return str(Lsn(progress.end_lsn)) if progress else None
+
+
+def _slot(view: View, moment: Moment) -> dict[str, Any] | None:
+    """The slot as the source shows it, else as the daemon last saw it."""
+    if view.source is None:
+        seen = view.daemon.get("slot") if view.daemon else None
+        return {**seen, "exists": True, "active_pid": None} if seen else None
+    slot = view.source.slot
+    daemon_slot = (view.daemon or {}).get("slot") or {}
+    rate = daemon_slot.get("wal_bytes_per_second") if view.daemon else moment.wal_rate
+    lost_in_s = None
+    if slot.exists and not slot.usable:
+        lost_in_s = 0
+    elif slot.safe_wal_size is not None and rate:
+        lost_in_s = round(max(0, slot.safe_wal_size) / rate)
+    return {
+        "name": slot.name,
+        "exists": slot.exists,
+        "active_pid": slot.active_pid,
+        "current_lsn": str(view.source.current_lsn),
+        "confirmed_lsn": None if slot.confirmed_flush_lsn is None else str(slot.confirmed_flush_lsn),
+        "restart_lsn": None if slot.restart_lsn is None else str(slot.restart_lsn),
+        "lag_bytes": slot.lag_bytes,
+        "retained_bytes": slot.retained_bytes,
+        "wal_status": slot.wal_status,
+        "invalidation": slot.invalidation or None,
+        "safe_wal_bytes": slot.safe_wal_size,
+        "wal_bytes_per_second": None if rate is None else round(rate),
+        "lost_in_seconds": lost_in_s,
+        "inactive_since": slot.inactive_since.isoformat() if slot.inactive_since else None,
+    }
+
+
+def _wal(config: Config, view: View) -> dict[str, Any] | None:
+    """What holds WAL, as the source shows it, else as the daemon last saw it."""
+    if view.source is None:
+        found: dict[str, Any] | None = (view.daemon or {}).get("wal")
+        return found
+    return wal_report.document(config.source, view.source.wal)
+
+
+def _source(view: View) -> dict[str, Any] | None:
+    if view.source is None:
+        return None
+    found = view.source.identity
+    return {
+        "server_version": view.source.server_version,
+        "database": found.database,
+        "system_identifier": found.system_identifier,
+        "timeline": found.timeline,
+        "publication": view.source.publication.name if view.source.publication else None,
+    }
+
+
+def _kafka(config: Config, view: View, moment: Moment) -> dict[str, Any] | None:
+    if view.log is None:
+        return None
+    progress, last_ms = view.log.progress, view.log.last_ms
+    return {
+        "bootstrap": config.kafka.bootstrap,
+        "captured": progress is not None,
+        "epoch": progress.epoch if progress else None,
+        "end_lsn": str(Lsn(progress.end_lsn)) if progress else None,
+        "commit_lsn": str(Lsn(progress.commit_lsn)) if progress else None,
+        "next_ordinal": progress.next_ordinal if progress else None,
+        "last_transaction_seconds_ago": None if last_ms is None else round(max(0.0, moment.wall_s - last_ms / 1000), 1),
+    }
+
+
+def _headline(document: dict[str, Any]) -> Text:
+    state = document["state"]
+    style = "bold red" if _needs_operator(state) else _COLOURS.get(state, "bold")
+    text = Text.assemble((state, style))
+    if document["reason"]:
+        text.append(f" ({output.plain(document['reason'])})")
+    if document["state_seconds"] is not None:
+        text.append(f" for {duration(document['state_seconds'])}")
+    elif state == DOWN:
+        text.append(f"  {output.plain(document['unreachable'].get('daemon', ''))}", style="dim")
+        reader = (document["slot"] or {}).get("active_pid")
+        if reader:
+            text.append(f"; but pid {reader} reads the slot: it may run elsewhere", style="yellow")
+    return text
+
+
+def _outlook(document: dict[str, Any]) -> Text | None:
+    found = document["outlook"]
+    if not found:
+        return None
+    waits = found["state"] == State.WAITING
+    text = Text.assemble((found["state"], "bold yellow" if waits else "bold red"), f": {output.plain(found['why'])}")
+    if not waits:
+        _advise(text, found)
+    return text
+
+
+def _error(document: dict[str, Any]) -> Text | None:
+    error = document["error"]
+    if not error:
+        return None
+    text = Text(output.plain(str(error.get("message", ""))))
+    _advise(text, error)
+    return text
+
+
+def _advise(text: Text, error: dict[str, Any]) -> None:
+    """Append hint and command."""
+    if error.get("hint"):
+        text.append(f"\nhint: {output.plain(error['hint'])}")
+    if error.get("command"):
+        text.append("\ntry:  ")
+        text.append(output.statement(error["command"]), style="bold")
+
+
+def _where(document: dict[str, Any]) -> str:
+    slot, kafka = document["slot"] or {}, document["kafka"]
+    if document["position"] is None:
+        return "nothing captured yet" if kafka is not None and not kafka["captured"] else ""
+    parts = [f"log {document['position']}"]
+    if slot.get("confirmed_lsn"):
+        parts.append(f"confirmed {slot['confirmed_lsn']}")
+    if slot.get("current_lsn"):
+        parts.append(f"server {slot['current_lsn']}")
+    if document["next_ordinal"]:
+        parts.append(f"inside a transaction, at row {document['next_ordinal']}")
+    return "   ".join(parts)
+
+
+def _lag(document: dict[str, Any]) -> str:
+    parts = []
+    if document["lag_seconds"] is not None:
+        parts.append(duration(document["lag_seconds"]))
+    if document["lag_bytes"] is not None:
+        parts.append(f"{output.size(document['lag_bytes'])} of WAL")
+    return ", ".join(parts)
+
+
+def _flow(document: dict[str, Any]) -> str:
+    if document["rows_per_second"] is None:
+        return ""
+    rows, commit_s = document["last_batch_rows"] or 0, document["last_commit_seconds"] or 0.0
+    batch = f"last batch {rows:,} rows in {1000 * commit_s:.0f} ms" if rows else f"last commit {1000 * commit_s:.0f} ms"
+    speed = f"{document['rows_per_second']:,.0f} rows/s, {output.size(document['bytes_per_second'])}/s"
+    return f"{speed};  {batch};  {document['rows'] or 0:,} rows since start"
+
+
+def _signals(signals: dict[str, Any] | None) -> Text | None:
+    """Only when they are not read though they should be."""
+    if signals is None or signals["listening"]:
+        return None
+    return Text(f"not read: {output.plain(signals['error'])}", style="bold red")
+
+
+def _snapshots(document: dict[str, Any]) -> str:
+    """Those that are not complete, counted by what they do; `cdc snapshot status` has the rest."""
+    counts = Counter(str(one["state"]) for one in document["snapshots"] or () if one["state"] != "complete")
+    rows_s = sum(one["rows_per_second"] for one in document["snapshots"] or ())
+    parts = [f"{count} {state}" for state, count in sorted(counts.items())]
+    return ", ".join(parts) + (f", {rows_s:,.0f} rows/s" if parts and rows_s else "")
+
+
+def _slot_line(slot: dict[str, Any] | None) -> Text | str:
+    if slot is None:
+        return ""
+    if not slot["exists"]:
+        return f"{output.plain(slot['name'])} does not exist"
+    status = slot.get("wal_status") or "unknown"
+    text = Text.assemble((status, _WAL_COLOURS.get(status, "")))
+    if slot.get("invalidation"):
+        text.append(f" ({slot['invalidation']})")
+    text.append(f", keeps {output.size(slot['retained_bytes']) or 'nothing'}")
+    safe = slot.get("safe_wal_bytes")
+    if status != "lost":
+        text.append(", without limit" if safe is None else f", safe for {output.size(safe)} more")
+    return text
+
+
+def _danger(slot: dict[str, Any] | None) -> Text | None:
+    """How long until the slot is lost. As if nothing were confirmed any more: the worst that can happen."""
+    if slot is None or slot.get("lost_in_seconds") is None or not slot.get("exists"):
+        return None
+    lost_in_s = slot["lost_in_seconds"]
+    if not lost_in_s:
+        return None
+    rate = output.size(slot.get("wal_bytes_per_second"))
+    style = "bold red" if lost_in_s < _SOON_S else "dim"
+    return Text(f"lost in {duration(lost_in_s)} if capture stood still ({rate}/s of WAL)", style=style)
+
+
+def _ddl_known(view: View) -> dict[str, Any]:
+    """What the stream did not tell, as the daemon knows it, else as it is recorded."""
+    if view.daemon is not None and "ddl" in view.daemon:
+        return {"ddl_count": view.daemon["ddl_count"], "ddl": view.daemon["ddl"]}
+    if view.log is None:
+        return {"ddl_count": None, "ddl": None}
+    return {"ddl_count": len(view.log.ddl), "ddl": [ddl_document(one) for one in view.log.ddl[:DDL_SHOWN]]}
+
+
+def _ddl(document: dict[str, Any]) -> Text | None:
+    """The first findings; the rest is in `cdc ddl list`."""
+    if not document["ddl_count"]:
+        return None
+    lines = [output.plain(one["what"]) for one in document["ddl"][:_DDL_MAX]]
+    more = document["ddl_count"] - _DDL_MAX
+    lines += [f"and {more} more"] if more > 0 else []
+    return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
+
+
+def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
+    """Generated columns that the stream does not have; virtual ones are in no table either."""
+    lines = [f"{one['table']}: {', '.join(one['columns'])} ({one['why']})" for one in (found or [])[:_DDL_MAX]]
+    more = len(found or []) - len(lines)
+    lines += [f"and {more} more"] if more > 0 else []
+    return Text("\n".join(map(output.plain, lines)), style="yellow") if lines else None
+
+
+def _weak_topics(config: Config, view: View) -> list[dict[str, Any]]:
+    """Weak settings of topics; few replicas only where the configuration does not accept them."""
+    found = [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or []
+    accepted = config.kafka.allow_unreplicated
+    return [one for one in found if not (accepted and one["setting"].endswith("replication factor"))]
+
+
+def _weak(document: dict[str, Any]) -> Text | None:
+    """Weak settings of topics, a line each; `cdc doctor` has the commands."""
+    if not document["weak_topics"]:
+        return None
+    lines = [
+        f"{one['setting']} is {one['found']}, must be {one['wanted']}: {one['topic']}"
+        + (f" and {one['topics'] - 1} more" if one["topics"] > 1 else "")
+        for one in document["weak_topics"]
+    ]
+    return Text.assemble(("\n".join(map(output.plain, lines)), "yellow"), "\nsee `cdc doctor`")
+
+
+def _source_line(source: dict[str, Any] | None) -> str:
+    if source is None:
+        return ""
+    return f"PostgreSQL {source['server_version'].split(' ')[0]}, database {output.plain(source['database'])}"
+
+
+def _kafka_line(kafka: dict[str, Any] | None) -> str:
+    if kafka is None:
+        return ""
+    ago = kafka["last_transaction_seconds_ago"]
+    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {duration(ago)} ago")

@@ -1,0 +1,215 @@
+"""`cdc verify`: compare a sink with the log and the log with the tables, row by row, and mend what differs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.command_options import config_option, configuration, json_option
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Config
+    from cdc.verify.capture_wait import Say
+    from cdc.verify.findings import TableFindings
+    from cdc.verify.key_states import Sample
+    from cdc.verify.store_check import Told
+
+_NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undecided", "expired", "blocked", "repaired")
+
+
+@click.command("verify")
+@click.argument("sink", required=False)
+@click.option("--table", "tables", multiple=True, help="Only tables that fit this pattern; may be given again.")
+@click.option("--topics", "only_topics", is_flag=True, help="Compare the topics with the source, and no sink.")
+@click.option("--no-source", is_flag=True, help="Compare the sink with the topics only.")
+@click.option(
+    "--sample",
+    "share",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=1.0,
+    help="Compare a random share of the keys only, as 0.01.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Which share; the same seed, the same keys.")
+@click.option("--repair", is_flag=True, help="Repair the keys that differ, and no others.")
+@click.option(
+    "--timeout",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for Kafka, and for capture to catch up.",
+)
+@config_option
+@json_option
+def command(
+    sink: str | None, tables: tuple[str, ...], only_topics: bool, no_source: bool, share: float, seed: int,
+    repair: bool, wait_s: float, config_path: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Compare the sink SINK with the topics, and the topics with the tables of the source.
+
+    Everything may run and be written meanwhile: what changes is compared again. Exit code 1 when anything differs, is
+    undecided or blocked, or when capture does not catch up in time. A lake is compared with the topics only, as of the
+    cut it is at.
+    """
+    from cdc.config.settings import Applied
+    from cdc.config.sink_kinds import sink_of
+    from cdc.errors import UsageError
+    from cdc.verify.key_states import Sample
+
+    config = configuration(config_path)
+    if only_topics == (sink is not None):
+        raise UsageError("name the sink to verify, or say --topics", command="cdc verify --help")
+    if sink is not None and not isinstance(sink_of(config, sink), Applied):
+        if share < 1 or repair:
+            raise UsageError("a lake is verified as a whole, and not repaired", hint="build it anew in another folder")
+        return _lake(config, sink, tables, as_json=as_json)
+    return _rows(
+        config, sink, tables, Sample(share, seed), source=not no_source, repair=repair, wait_s=wait_s, as_json=as_json
+    )  # fmt: skip
+
+
+def _rows(
+    config: Config, sink: str | None, tables: Sequence[str], sample: Sample, *, source: bool, repair: bool,
+    wait_s: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Topics first: what is repaired there reaches the sink by itself."""
+    from cdc.clock import SystemClock
+    from cdc.config.sink_kinds import applied_of
+    from cdc.errors import EXIT_FAILED, EXIT_OK
+    from cdc.verify.capture_wait import await_kafka
+    from cdc.verify.source_tables import refuse_compatibility
+    from cdc.verify.store_check import verify_store
+    from cdc.verify.topic_comparison import verify_source
+    from sinks.compose import target_of
+    from sinks.state.exclusive import claimed
+
+    refuse_compatibility(config)
+    clock = SystemClock()
+    of_source: list[TableFindings] = []
+    of_sink: list[TableFindings] = []
+    with contextlib.ExitStack() as held, _telling(as_json=as_json) as (told, say):
+        await_kafka(config, wait_s=wait_s, say=say)
+        if sink is not None and repair:
+            held.enter_context(claimed(config, sink, "verify --repair", clock))
+        if source:
+            kept = [*tables] or (list(_tables_of(config, sink)) if sink is not None else [])
+            of_source = verify_source(
+                config, kept, clock=clock, sample=sample, repair=repair, told=told, wait_s=wait_s, say=say
+            )
+        if sink is not None:
+            with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
+                of_sink = verify_store(
+                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=told,
+                    wait_s=wait_s, say=say,
+                )  # fmt: skip
+    ok = bool(of_source or of_sink) and all(found.ok for found in (*of_source, *of_sink))
+    if as_json:
+        output.show_json(
+            {
+                "ok": ok,
+                "sink": sink,
+                "sample": None if sample.share >= 1 else {"share": sample.share, "seed": sample.seed},
+                "source_topics": [found.document() for found in of_source],
+                "topics_sink": [found.document() for found in of_sink],
+            }
+        )
+        return EXIT_OK if ok else EXIT_FAILED
+    if sample.share < 1:
+        output.note(f"only {sample.share:.2%} of the keys were compared (seed {sample.seed})")
+    for what, findings in (("source and topics", of_source), (f"topics and {sink}", of_sink)):
+        if findings:
+            _show(what, findings)
+    if ok:
+        keys = sum(found.compared for found in (*of_source, *of_sink))
+        output.done(f"{keys:,} keys compared: all of them agree")
+    return EXIT_OK if ok else EXIT_FAILED
+
+
+def _tables_of(config: Config, sink: str) -> Sequence[str]:
+    return config.sinks[sink].tables
+
+
+@contextlib.contextmanager
+def _telling(*, as_json: bool) -> Iterator[tuple[Told, Say]]:
+    """Progress as a spinner, where stderr is a terminal; and lines about a wait, also where it is not.
+
+    With `as_json` a stderr that is no terminal has the error alone, which says what was waited for.
+    """
+    out = output.console(stderr=True)
+    words = {"fold": "records read", "compare": "rows compared", "again": "keys compared again"}
+    if not out.is_terminal:
+        yield lambda _, __, ___: None, (lambda _: None) if as_json else output.note
+        return
+    with out.status(Text("connecting ...", style="dim")) as status:
+        yield (
+            lambda table, what, count: status.update(
+                Text(f"{output.plain(table)}: {count:,} {words[what]} ...", style="dim")
+            ),
+            lambda text: out.print(Text(output.plain(text), style="dim")),
+        )
+
+
+def _show(what: str, findings: Sequence[TableFindings]) -> None:
+    shown = output.table(what, *_NUMBERS, "", right=_NUMBERS)
+    for found in findings:
+        document = found.document()
+        mark = Text("✓", style="bold green") if found.ok else Text("✗", style="bold red")
+        shown.add_row(output.plain(found.table), *(f"{document[name]:,}" for name in _NUMBERS), mark)
+    output.show_table(shown)
+    for found in findings:
+        if found.problem:
+            output.note(f"{found.table}: not compared: {found.problem}")
+        for kind, keys in found.examples.items():
+            output.note(f"{found.table}: {kind} {', '.join(keys)}")
+
+
+def _lake(config: Config, sink: str, tables: tuple[str, ...], *, as_json: bool) -> int:
+    from cdc.cli.download_bars import Bars
+    from cdc.errors import EXIT_FAILED, EXIT_OK
+    from cdc.lsn import Lsn
+    from cdc.run.app import verify_sink
+
+    with Bars() as told, output.waiting("reading the topics again"):
+        manifest, reports = verify_sink(config, sink, tables, told)
+    ok = all(report.ok for report in reports)
+    if as_json:
+        output.show_json(
+            {
+                "ok": ok,
+                "cut": manifest.cut,
+                "lsn": str(Lsn(manifest.end_lsn)),
+                "tables": [
+                    {
+                        "table": report.table,
+                        "compared": report.compared,
+                        "missing": report.missing,
+                        "extra": report.extra,
+                        "stale": report.stale,
+                        "different": report.different,
+                        "examples": {kind: list(keys) for kind, keys in report.examples.items()},
+                    }
+                    for report in reports
+                ],
+            }
+        )
+        return EXIT_OK if ok else EXIT_FAILED
+    numbers = ("compared", "missing", "extra", "stale", "different")
+    shown = output.table("table", *numbers, "", right=numbers)
+    for report in reports:
+        mark = Text("✓", style="bold green") if report.ok else Text("✗", style="bold red")
+        counts = (report.compared, report.missing, report.extra, report.stale, report.different)
+        shown.add_row(output.plain(report.table), *(f"{count:,}" for count in counts), mark)
+    output.show_table(shown)
+    for report in reports:
+        for kind, keys in report.examples.items():
+            output.note(f"{report.table}: {kind} {', '.join(map(str, keys))}")
+    if ok:
+        rows = sum(report.compared for report in reports)
+        output.done(f"{rows:,} rows of {len(reports)} tables equal their topics at {Lsn(manifest.end_lsn)}")
+    return EXIT_OK if ok else EXIT_FAILED

@@ -1,0 +1,178 @@
+"""`cdc views plan`, `explain` and `check`: how a view can be kept, how it was, and whether it is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.text import Text
+
+from cdc.cli import output
+from cdc.cli.command_options import config_option, json_option
+from cdc.cli.lake_choice import Place, lake_option, place
+from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from sinks.warehouse.views.definition import View
+
+views_option: Final = click.option(
+    "--views",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder of SQL files  [default: that of the warehouse sink in the configuration].",
+)
+
+
+@click.command("plan")
+@click.argument("name")
+@views_option
+@lake_option
+@config_option
+@json_option
+def plan_command(name: str, folder: Path | None, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+    """Show how a view can be kept: what it reads, its key, which plans it has, and why not the others.
+
+    recompute runs its query again; affected replaces the rows of the keys that a cut can have changed; delta adds to
+    sums and counts what a cut changes.
+    """
+    from sinks.warehouse.read.lake_reader import Lake
+    from sinks.warehouse.read.planning_report import planned
+
+    found = place(config_path, lake_path)
+    lake = Lake(found.location)
+    document = planned(lake, lake.manifest(), _views(found, folder), name).document()
+    if as_json:
+        output.show_json(document)
+        return EXIT_OK
+    shown = output.table("plan", "possible", "")
+    for plan, said in document["plans"].items():
+        shown.add_row(plan, "yes" if said["possible"] else "no", output.plain(said["reason"] or ""))
+    output.show_table(shown)
+    output.note(f"reads {', '.join(document['reads'])}")
+    output.note(f"kept by {', '.join(document['key']) or 'no key'}; its file says plan: {document['wish']}")
+    for table, why in document["recomputed_when"].items():
+        output.note(f"recomputed when {table} changes: {why}")
+    return EXIT_OK
+
+
+@click.command("explain")
+@click.argument("name")
+@lake_option
+@config_option
+@json_option
+def explain_command(name: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+    """Show by which plan a view was kept last, why, and what its plans took in the last cuts."""
+    from sinks.warehouse.read.lake_reader import Lake, view_look
+    from sinks.warehouse.read.planning_report import plan_record
+
+    lake = Lake(place(config_path, lake_path).location)
+    manifest = lake.manifest()
+    look, record = view_look(lake, manifest, name), plan_record(lake, manifest, name)
+    known = dict(record.runs) if record is not None else {}
+    document: dict[str, Any] = {
+        "name": name,
+        "cut": look.cut,
+        "left_behind": look.reason or None,
+        "plan": record.plan if record else None,
+        "reason": record.reason if record else None,
+        "seconds": record.seconds if record else None,
+        "keys": record.keys if record else None,
+        "rows": record.rows if record else None,
+        "runs": {plan: [run._asdict() for run in runs] for plan, runs in known.items()},
+    }
+    if as_json:
+        output.show_json(document)
+        return EXIT_OK
+    if record is None:
+        output.note(f"{name} was computed by a release that did not plan; its next change is planned")
+        return EXIT_OK
+    heading = "last runs: seconds (records that came)"
+    shown = output.table("plan wished for", heading, right=(heading,))
+    for plan, runs in known.items():
+        shown.add_row(plan, "  ".join(f"{run.seconds:.2f} ({run.changes:,})" for run in runs))
+    output.show_table(shown)
+    keys = f"{record.keys:,} keys, " if record.keys else ""
+    output.note(f"last kept by {record.plan} in {record.seconds:.2f} s: {keys}{record.rows:,} rows; {record.reason}")
+    if look.reason:
+        output.note(f"left behind the newest cut: {look.reason}")
+    return EXIT_OK
+
+
+@click.command("check")
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every view of the lake.")
+@click.option("--at", "at", metavar="LSN|CUT", help="At an older cut  [default: the newest].")
+@views_option
+@lake_option
+@config_option
+@json_option
+def check_command(
+    name: str | None,
+    *,
+    everything: bool,
+    at: str | None,
+    folder: Path | None,
+    lake_path: str | None,
+    config_path: Path | None,
+    as_json: bool,
+) -> int:
+    """Compare a view with what its query gives over the same cut, row for row. Starts Spark.
+
+    Rows are near that are others only in floats, by a billionth, or in estimates of sketches: the order of rows shows
+    in both, and they are no fault.
+
+    Exit code 1 when a view differs or could not be compared; rows themselves are not shown.
+    """
+    from cdc.cli.download_bars import Bars
+    from cdc.run.app import check_lake_views
+    from sinks.warehouse.read.lake_reader import parse_at
+
+    if (name is None) == (not everything):
+        raise UsageError("say which view", hint="cdc views check NAME, or --all")
+    found = place(config_path, lake_path)
+    views = _views(found, folder)
+    with Bars() as told, output.waiting("computing the views again"):
+        cut, reports = check_lake_views(
+            found.location,
+            views,
+            [] if name is None else [name],
+            at=None if at is None else parse_at(at),
+            progress=told,
+        )
+    ok = all(report.ok for report in reports)
+    if as_json:
+        rows = [
+            {
+                "name": report.name,
+                "cut": report.cut,
+                "rows": report.rows,
+                "missing": report.missing,
+                "extra": report.extra,
+                "near": report.near,
+                "problem": report.problem or None,
+            }
+            for report in reports
+        ]
+        output.show_json({"ok": ok, "cut": cut, "views": rows})
+        return EXIT_OK if ok else EXIT_FAILED
+    numbers = ("cut", "rows", "missing", "extra", "near")
+    shown = output.table("view", *numbers, "", right=numbers)
+    for report in reports:
+        mark = Text("✓", style="bold green") if report.ok else Text("✗", style="bold red")
+        counts = (report.cut, report.rows, report.missing, report.extra, report.near)
+        shown.add_row(output.plain(report.name), *(f"{count:,}" for count in counts), mark)
+    output.show_table(shown)
+    for report in reports:
+        if report.problem:
+            output.note(f"{report.name}: not compared: {report.problem}")
+    return EXIT_OK if ok else EXIT_FAILED
+
+
+def _views(found: Place, folder: Path | None) -> tuple[View, ...]:
+    from sinks.warehouse.views.definition import load_views
+
+    folder = folder or found.views
+    if folder is None:
+        raise UsageError("the folder of views is not known", hint="set views = in the sink's section, or --views")
+    return load_views(folder)

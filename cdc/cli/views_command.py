@@ -1,0 +1,208 @@
+"""`cdc views`: the views of a lake, their rows now and at an older cut, their SQL. Needs no Kafka."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from cdc.cli import output, view_query_command, view_swap_command
+from cdc.cli.command_options import config_option, json_option
+from cdc.cli.lake_choice import Place, grid, json_value, lake_option, place
+from cdc.cli.status_text import duration
+from cdc.cli.view_chart_command import chart
+from cdc.cli.view_plan_command import check_command, explain_command, plan_command
+from cdc.clock import SystemClock
+from cdc.errors import EXIT_OK, UsageError, ViewRefused
+
+if TYPE_CHECKING:
+    from sinks.warehouse.read.lake_reader import At, ViewLook
+
+_LIMIT: Final = 20
+_NOT_YET: Final = "not published yet"
+
+limit_option: Final = click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=_LIMIT, show_default=True, help="Show at most this many rows."
+)
+where_option: Final = click.option("--where", default="", help="Only rows for which this SQL condition holds.")
+
+
+@click.group("views")
+def group() -> None:
+    """Look at derived tables: rows at a cut, SQL, how they are kept; have another generation serve."""
+
+
+group.add_command(chart)
+
+
+@group.command("list")
+@lake_option
+@config_option
+@json_option
+def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+    """Show every view: as of which LSN it is, how many rows it has, and why when it stays behind."""
+    from sinks.warehouse.read.lake_reader import Lake, views
+
+    where = place(config_path, lake_path)
+    lake = Lake(where.location)
+    manifest = lake.manifest()
+    now_s = SystemClock().wall_s()
+    found = [_document(look, now_s) for look in views(lake, manifest)]
+    unbuilt = {name: view.reason for name, view in manifest.unbuilt.items() if name not in manifest.views}
+    waiting = dict.fromkeys((name for name in _in_files(where) if name not in manifest.views), _NOT_YET)
+    found += [_unpublished(name, reason) for name, reason in (waiting | unbuilt).items()]
+    found.sort(key=lambda view: str(view["name"]))
+    if as_json:
+        output.show_json(found)
+    elif not found:
+        output.note("there are no views: put SQL files into the folder that `views` of the sink names")
+    else:
+        output.show_table(_listing(found))
+    return EXIT_OK
+
+
+@group.command("show")
+@click.argument("name")
+@limit_option
+@where_option
+@lake_option
+@config_option
+@json_option
+def show(name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+    """Show rows of a view as of the newest cut."""
+    return _show(place(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
+
+
+@group.command("at")
+@click.argument("at", metavar="LSN|CUT")
+@click.argument("name")
+@limit_option
+@where_option
+@lake_option
+@config_option
+@json_option
+def show_at(
+    at: str, name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool
+) -> int:
+    """Show rows of a view as the lake had it at an older cut.
+
+    LSN means the newest cut that ends there or before; CUT is the number of a cut.
+    """
+    from sinks.warehouse.read.lake_reader import parse_at
+
+    meant = parse_at(at)
+    return _show(place(config_path, lake_path), name, meant, limit=limit, where=where, as_json=as_json)
+
+
+group.add_command(plan_command)
+group.add_command(explain_command)
+group.add_command(check_command)
+
+
+@group.command("sql")
+@click.argument("name")
+@click.option("--spark", "translated", is_flag=True, help="As Spark runs it, translated from another dialect.")
+@click.option(
+    "--views",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder of SQL files  [default: that of the warehouse sink in the configuration].",
+)
+@config_option
+@json_option
+def sql(name: str, translated: bool, folder: Path | None, config_path: Path | None, as_json: bool) -> int:
+    """Print the SQL of a view."""
+    from sinks.warehouse.views.definition import load_views
+
+    folder = folder or place(config_path, None).views
+    if folder is None:
+        raise UsageError("the warehouse sink has no folder of views", hint="set views = in its section, or --views")
+    views = {view.name: view for view in load_views(folder)}
+    view = views.get(name)
+    if view is None:
+        raise UsageError(f"there is no view {name} in {folder}", hint=f"there is {', '.join(sorted(views)) or 'none'}")
+    text = view.spark_sql if translated else view.sql
+    if as_json:
+        output.show_json(
+            {"name": name, "file": str(view.file), "dialect": view.dialect, "late": view.late, "sql": text}
+        )
+    else:
+        output.show_script(text if text.endswith("\n") else text + "\n")
+    return EXIT_OK
+
+
+def _show(found: Place, name: str, at: At, *, limit: int, where: str, as_json: bool) -> int:
+    from cdc.lsn import Lsn
+    from sinks.warehouse.read.lake_reader import Lake, read, view_look
+
+    lake = Lake(found.location)
+    manifest = lake.manifest(at)
+    look = view_look(lake, manifest, name)
+    table, state = lake.view(name, manifest)
+    rows = read(lake, table, state.version, where=where, limit=limit)
+    document = _document(look, SystemClock().wall_s())
+    if as_json:
+        output.show_json(document | {"shown": [json_value(row) for row in rows.to_pylist()]})
+        return EXIT_OK
+    output.show_table(grid(rows.to_pylist(), list(rows.column_names)))
+    place_text = f"cut {look.cut}" + (f", {look.lsn}" if look.lsn is not None else "")
+    behind = f"; left behind the newest cut: {look.reason}" if look.reason else ""
+    count = f"{rows.num_rows:,}" if where else f"{rows.num_rows:,} of {look.rows:,}"
+    output.note(f"{count} rows of {name} as of {place_text}{behind}")
+    if look.reason:
+        output.note(f"the lake is at cut {manifest.cut}, {Lsn(manifest.end_lsn)}")
+    return EXIT_OK
+
+
+def _in_files(found: Place) -> list[str]:
+    """Views that files define; a file that is refused is said and does not hide the others."""
+    from sinks.warehouse.views.definition import load_views
+
+    if found.views is None:
+        return []
+    try:
+        return [view.name for view in load_views(found.views)]
+    except ViewRefused as error:
+        output.note(error.message)
+        return []
+
+
+def _document(look: ViewLook, now_s: float) -> dict[str, Any]:
+    at_us = look.committed_at_us
+    return {
+        "name": look.name,
+        "cut": look.cut,
+        "lsn": None if look.lsn is None else str(look.lsn),
+        "rows": look.rows,
+        "committed_at": None if at_us is None else datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(),
+        "age_seconds": None if at_us is None else round(max(0.0, now_s - at_us / 1e6), 1),
+        "reason": look.reason or None,
+    }
+
+
+def _unpublished(name: str, reason: str) -> dict[str, Any]:
+    empty = dict.fromkeys(("cut", "lsn", "rows", "committed_at", "age_seconds"))
+    return {"name": name, **empty, "reason": reason}
+
+
+def _listing(found: list[dict[str, Any]]) -> Table:
+    made = output.table("view", "lsn", "cut", "rows", "age", "", right=("cut", "rows"))
+    for view in found:
+        age = view["age_seconds"]
+        made.add_row(
+            Text(output.plain(view["name"]), style="bold"),
+            view["lsn"] or "",
+            "" if view["cut"] is None else str(view["cut"]),
+            "" if view["rows"] is None else f"{view['rows']:,}",
+            "" if age is None else duration(age),
+            Text(output.plain(view["reason"] or ""), style="yellow"),
+        )
+    return made
+
+
+for _command in (*view_swap_command.COMMANDS, view_query_command.command):
+    group.add_command(_command)

@@ -1,0 +1,44 @@
+"""`cdc wait`: read your own writes. Wait until a sink holds everything up to an LSN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cdc.cli import output
+from cdc.cli.command_options import config_option, configuration, json_option
+
+
+@click.command("wait")
+@click.option("--sink", required=True, help="The sink that is waited for.")
+@click.option("--lsn", "lsn_text", required=True, help="After your COMMIT: select pg_current_wal_insert_lsn().")
+@click.option("--key", "key_text", help="Fail when a record of this key was refused; as in the topic: '{\"id\":7}'.")
+@click.option("--table", help="Whose key that is, as public.orders; any table's without.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds.")
+@config_option
+@json_option
+def command(
+    sink: str, lsn_text: str, key_text: str | None, table: str | None, timeout_s: float, config_path: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Wait until a sink holds every transaction that committed before an LSN.
+
+    Exit code 0 when it does and readers see it, 1 when the time is up, 3 when the key is blocked by a dead letter. GET
+    /sinks/SINK/wait?lsn=LSN of the daemon does the same, and `cdc.client` for programs in Python.
+    """
+    from cdc.client import Waiter
+    from cdc.errors import EXIT_OK
+
+    waiting = output.waiting(f"waiting for {sink} to reach {lsn_text}, for at most {timeout_s:g} s")
+    with Waiter(configuration(config_path)) as waiter, waiting:
+        found = waiter.wait(sink, lsn_text, key=key_text, table=table, timeout_s=timeout_s)
+    if as_json:
+        blocked = [{"table": of, "key": key} for of, key in found.blocked]
+        told = {"sink": sink, "lsn": found.lsn, "cut": found.cut, "waited_s": found.waited_s, "blocked": blocked}
+        output.show_json(told)
+    else:
+        for of, key in found.blocked:
+            output.note(f"{of}: {key} is blocked by a dead letter: {sink} has an older row")
+        output.done(f"{sink} is at {found.lsn} (cut {found.cut}), after {found.waited_s:.1f} s")
+    return EXIT_OK

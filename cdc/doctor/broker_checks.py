@@ -1,0 +1,122 @@
+"""Checks of Kafka: enough brokers, topics as they must be, limits. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from cdc.config.settings import Config
+from cdc.doctor.finding import Finding, Group, Level
+from cdc.kafka.client_options import transaction_timeout_ms
+from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
+from cdc.model.topic_names import data_topic
+from cdc.publish.topic_rules import (
+    REPLICATION_MIN,
+    TopicWant,
+    check,
+    collision,
+    control_wants,
+    create_command,
+    data_want,
+)
+from cdc.publish.weak_topics import weak_settings
+from cdc.replication.table_shape import SourceTable
+
+
+def wanted_topics(config: Config, tables: Sequence[SourceTable]) -> list[TopicWant]:
+    """Every topic capture would write to."""
+    kafka, size = config.kafka, config.capture.row_bytes_max
+    data = [
+        data_want(
+            data_topic(config.name, table.namespace, table.name), kafka, row_bytes_max=size, compacted=bool(table.key)
+        )
+        for table in tables
+        if not table.problem
+    ]
+    return [*control_wants(config.name, kafka, row_bytes_max=size), *data]
+
+
+def check_broker(
+    facts: BrokerFacts, wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config
+) -> list[Finding]:
+    """All checks. `topics` has every wanted topic, None for one that does not exist, and Kafka's own."""
+    return [
+        *_cluster(facts, config),
+        *_limits(facts, config),
+        *_missing(facts, wants, topics, config),
+        *_existing(wants, topics, config),
+    ]
+
+
+def _cluster(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
+    count = f"{facts.broker_count} broker{'s' if facts.broker_count != 1 else ''}"
+    yield _ok("broker", f"Kafka cluster {facts.cluster_id}, {count}")
+    factor = config.kafka.replication_factor
+    if factor >= REPLICATION_MIN:
+        return
+    if config.kafka.allow_unreplicated:
+        copies = "one copy" if factor == 1 else f"{factor} copies"
+        text = f"topics have {copies}: losing a broker can lose events (kafka.allow_unreplicated)"
+        yield _finding(Level.WARNING, "replication_factor", text)
+        return
+    text = f"kafka.replication_factor is {factor}: losing a broker loses events"
+    command = "kafka.replication_factor = 3, or kafka.allow_unreplicated = true"
+    yield _finding(Level.ERROR, "replication_factor", text, command)
+
+
+def _limits(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
+    longest = facts.configs.get("transaction.max.timeout.ms", "")
+    needed = transaction_timeout_ms(config.kafka)
+    if longest.isdigit() and int(longest) < needed:
+        text = f"transaction.max.timeout.ms of the brokers is {longest}, must be at least {needed}"
+        yield _finding(Level.ERROR, "transaction_timeout", text)
+
+
+def _missing(
+    facts: BrokerFacts, wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config
+) -> Iterator[Finding]:
+    lacking = [want for want in wants if topics.get(want.spec.topic) is None]
+    same = collision([want.spec.topic for want in wants])
+    if same is not None:
+        text = f"topics {same[0]!r} and {same[1]!r} differ only by . and _, which Kafka does not tell apart"
+        yield _finding(Level.ERROR, "topic_collision", text, "leave one of the tables out in source.tables")
+    if not lacking:
+        return
+    if not config.kafka.create_topics:
+        for want in lacking:
+            text = f"topic {want.spec.topic!r} does not exist, and kafka.create_topics is false"
+            yield _finding(Level.ERROR, "topic_missing", text, create_command(want.spec, config.kafka))
+        return
+    factor = config.kafka.replication_factor
+    if factor > facts.broker_count:
+        there = "there is one broker" if facts.broker_count == 1 else f"there are {facts.broker_count} brokers"
+        text = f"topics cannot be made with {factor} replicas: {there}"
+        command = (
+            f"kafka.replication_factor = {facts.broker_count} and kafka.allow_unreplicated = true, for a test only"
+        )
+        yield _finding(Level.ERROR, "replication_factor", text, command)
+    else:
+        yield _ok("topics", f"{len(lacking)} topics do not exist yet; `cdc run` creates them")
+
+
+def _existing(wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config) -> Iterator[Finding]:
+    there = 0
+    for want in wants:
+        facts = topics.get(want.spec.topic)
+        if facts is None:
+            continue
+        there += 1
+        for problem in check(want, facts, kafka=config.kafka):
+            if problem.refused:
+                yield _finding(Level.ERROR, "topic", str(problem), problem.command)
+    for weak in weak_settings(wants, topics, config.kafka):
+        yield _finding(Level.WARNING, "topic_weak", str(weak), weak.command)
+    if there:
+        yield _ok("topics_adopted", f"{there} topics exist and keep their partitions")
+
+
+def _ok(name: str, message: str) -> Finding:
+    return Finding(group=Group.BROKER, level=Level.OK, check=name, message=message)
+
+
+def _finding(level: Level, name: str, message: str, command: str = "") -> Finding:
+    return Finding(group=Group.BROKER, level=level, check=name, message=message, command=command)

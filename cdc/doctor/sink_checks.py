@@ -1,0 +1,108 @@
+"""Looks at the sinks of one key at a time: the store, the group, the sink's own topics. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Final
+
+from cdc.config.settings import Applied, Cache, Config, Search, Warehouse
+from cdc.doctor.finding import Finding, Group, Level
+from cdc.doctor.sink_rights import Lacking, lacking_group, lacking_lake, lacking_topics
+from cdc.errors import ConfigError, TailraceError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.group_offsets import GroupAdmin
+from cdc.model.topic_names import dead_letters_topic, sink_group, sink_state_topic
+from cdc.publish.topic_rules import check, create_command, dead_letters_want, sink_state_want
+from cdc.run.extras import missing_extra
+
+_KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.checkup", Cache: "sinks.cache.checkup"}
+_LAKE: Final = "sinks.warehouse.checkup"
+
+
+def examine_sinks(config: Config, timeout_s: float | None) -> list[Finding]:
+    """What is to be said of each of them. Raises ConfigError.
+
+    `timeout_s` is for answers of Kafka; None: it does not answer, which was said already.
+    """
+    found: list[Finding] = []
+    for name, settings in sorted(config.sinks.items()):
+        if isinstance(settings, Applied):
+            found += _told(_store(config, name, settings), name)
+            if timeout_s is not None:
+                found += _told(_log(config, name, settings, timeout_s), name)
+        elif isinstance(settings, Warehouse):
+            found += _told(_lake(config, name, settings, timeout_s), name)
+    return found
+
+
+def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | None) -> Iterator[Finding]:
+    lake = import_module(_LAKE)
+    for level, what, message, command in lake.checkup(config, settings):
+        yield _of(name, Level(level), what, message, command)
+    if timeout_s is None:
+        return
+    admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
+    views = lake.published(settings)
+    for lacking in lacking_lake(config, name, settings, views, admin, timeout_s=timeout_s):
+        yield _refused(name, lacking)
+
+
+def _told(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
+    """What is said until something cannot be looked at, and that."""
+    try:
+        yield from findings
+    except ConfigError:
+        raise
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        yield _of(name, Level.ERROR, "sink", f"{missing.message}; {missing.hint}", missing.command)
+    except TailraceError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        yield _of(name, Level.ERROR, "sink", f"{error.message}{hint}", error.command)
+
+
+def _store(config: Config, name: str, settings: Applied) -> Iterator[Finding]:
+    for level, what, message, command in import_module(_KINDS[type(settings)]).checkup(config, name, settings):
+        yield _of(name, Level(level), what, message, command)
+
+
+def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iterator[Finding]:
+    kafka, group = config.kafka, sink_group(config.name, name)
+    groups, admin = GroupAdmin(kafka, client_id="cdc-doctor"), TopicAdmin(kafka, client_id="cdc-doctor")
+    refused = [*lacking_group(config, name, groups)]
+    if not refused:
+        count = len(groups.members(group))
+        yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} now")
+    refused += lacking_topics(config, name, settings, admin, timeout_s=timeout_s)
+    for lacking in refused:
+        yield _refused(name, lacking)
+    if refused:
+        return  # what cannot be described cannot be judged
+    wants = (
+        sink_state_want(sink_state_topic(config.name, name), kafka),
+        dead_letters_want(dead_letters_topic(config.name, name), kafka, row_bytes_max=config.capture.row_bytes_max),
+    )
+    facts = admin.describe([want.spec.topic for want in wants], timeout_s=timeout_s)
+    for want in wants:
+        topic, there = want.spec.topic, facts[want.spec.topic]
+        if there is None:
+            if not kafka.create_topics:
+                text = f"topic {topic!r} does not exist, and kafka.create_topics is false"
+                yield _of(name, Level.ERROR, "sink_topic", text, create_command(want.spec, kafka))
+            continue
+        for problem in check(want, there, kafka=kafka):
+            level = Level.ERROR if problem.refused else Level.WARNING
+            yield _of(name, level, "sink_topic", str(problem), problem.command)
+
+
+def _refused(name: str, lacking: Lacking) -> Finding:
+    check_name = "sink_group" if lacking.what.startswith("group") else "sink_topic"
+    text = f"our user may not {' and '.join(lacking.operations)} {lacking.what}"
+    return _of(name, Level.ERROR, check_name, text, lacking.command)
+
+
+def _of(name: str, level: Level, what: str, message: str, command: str = "") -> Finding:
+    return Finding(group=Group.SINKS, level=level, check=what, message=f"{name}: {message}", command=command)

@@ -1,0 +1,185 @@
+"""Checks of the tables: keys, replica identities, large values, partitions, rights. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cdc.config.settings import Config
+from cdc.doctor.finding import Finding, Group, Level
+from cdc.doctor.source_facts import SourceFacts, TableRights
+from cdc.doctor.sql_text import ident, name_of
+from cdc.doctor.toml_text import table_pattern, toml_string
+from cdc.model.relation import ReplicaIdentity
+from cdc.patterns import chosen
+from cdc.replication.eligibility import key_statement
+from cdc.replication.generated_columns import left_out
+from cdc.replication.table_shape import Leaf, SourceTable
+
+RESERVED_SCHEMAS: Final = ("events", "views")
+"""``<name>.events.*`` and ``<name>.views.*`` are the topics of the outbox and of derived tables (DESIGN section 13)."""
+
+
+def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
+    """A summary, then what is to be said of each table, in their order."""
+    return [
+        *_summary(facts, config),
+        *_rights(facts, config),
+        *(
+            finding
+            for table in facts.tables
+            for finding in check_table(table, facts.rights.get(table.oid), reselect=_reselected(table, config))
+        ),
+        *_generated(facts, config),
+    ]
+
+
+def check_table(table: SourceTable, rights: TableRights | None, *, reselect: bool = True) -> list[Finding]:
+    """Everything about one table by itself; nothing for one that is fine. `reselect`: large values are read again."""
+    if table.unpublishable:
+        return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
+    found = [*_schema(table), *_key(table, rights), *_leaves(table)]
+    return [*found, *_toast(table, rights, reselect=reselect)]
+
+
+def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
+    captured = [table for table in facts.tables if not table.problem]
+    if not facts.tables:
+        patterns = ", ".join(map(toml_string, config.source.tables))
+        text = f"no table of database {facts.database!r} matches source.tables = [{patterns}]"
+        yield Finding(group=Group.TABLES, level=Level.ERROR, check="tables", message=text)
+        return
+    for name in sorted(config.source.keys.keys() - {table.table for table in facts.tables}):
+        text = f"source.keys names {name!r}, which is no table of source.tables"
+        yield Finding(group=Group.TABLES, level=Level.ERROR, check="keys", message=text)
+    keyless = sum(table.keyless for table in captured)
+    partitioned = sum(table.partitioned for table in captured)
+    parts = [f"{len(captured)} of {len(facts.tables)} tables can be captured"]
+    if keyless:
+        parts.append(f"{keyless} of them without a key")
+    if partitioned:
+        parts.append(f"{partitioned} partitioned, each published as one table")
+    level = Level.OK if captured else Level.ERROR
+    yield Finding(group=Group.TABLES, level=level, check="tables", message=", ".join(parts))
+
+
+def _reselected(table: SourceTable, config: Config) -> bool:
+    return chosen(table.table, config.toast.tables, config.toast.mode) == "reselect"
+
+
+def _rights(facts: SourceFacts, config: Config) -> Iterator[Finding]:
+    """Streaming needs no right on a table; copying what is there, and reading large values again, does.
+
+    One finding for all of them; an error where the next update may stop capture.
+    """
+    role = ident(facts.role.name)
+    found = [(table, facts.rights[table.oid]) for table in facts.tables if table.oid in facts.rights]
+    lacking = [table for table, may in found if not (may.can_select and may.can_use_schema) or may.filtered]
+    if not lacking:
+        return
+    shown = ", ".join(table.table for table in lacking[:5]) + (" ..." if len(lacking) > 5 else "")
+    schemas = sorted({table.namespace for table in lacking if not facts.rights[table.oid].can_use_schema})
+    grants = [f"grant usage on schema {ident(schema)} to {role};" for schema in schemas]
+    grants += [f"grant select on {name_of(t)} to {role};" for t in lacking if not facts.rights[t.oid].can_select]
+    grants += [f"alter role {role} bypassrls;"] if any(may.filtered for _, may in found) else []
+    read_again = [table for table in lacking if _reselected(table, config)]
+    stops = any(table.key and _large(table, facts.rights[table.oid]) for table in read_again)
+    needs = "a snapshot and updates that leave a large value alone need" if read_again else "a snapshot needs"
+    text = f"role {facts.role.name!r} may not read all rows of {len(lacking)} tables, which {needs}: {shown}"
+    level = Level.ERROR if stops else Level.WARNING
+    yield Finding(group=Group.TABLES, level=level, check="select", message=text, sql="\n".join(grants))
+
+
+def _schema(table: SourceTable) -> Iterator[Finding]:
+    if table.namespace in RESERVED_SCHEMAS:
+        text = f"is in schema {table.namespace!r}, whose topic names Tailrace needs for itself"
+        command = f"in cdc.toml, source.tables: add {toml_string(f'!{table.namespace}.*')}"
+        yield _finding(Level.ERROR, "reserved_schema", table, text, command=command)
+
+
+def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
+    name = name_of(table)
+    if table.key:
+        return
+    candidates = rights.candidate_indexes if rights is not None else ()
+    if not table.keyless:
+        text = f"is left out: it has no usable key: {table.key_problem}"
+        command = (
+            f"in cdc.toml, source.tables: add {table_pattern(table, exclude=True)}, "
+            f"or source.keyless: add {table_pattern(table)}"
+        )
+        yield _finding(Level.WARNING, "key", table, text, sql=key_statement(table, candidates), command=command)
+        return
+    if table.replica_identity is ReplicaIdentity.FULL:
+        text = "has no key: its topic is not compacted, its records have no key, and nothing can verify it"
+        yield _finding(Level.OK, "keyless", table, text)
+        return
+    text = "has no key: once it is published, every UPDATE and DELETE on it fails in the application"
+    sql = f"alter table {name} replica identity full;  -- not needed while rows are only inserted"
+    yield _finding(Level.WARNING, "keyless", table, text, sql=sql)
+
+
+def _leaves(table: SourceTable) -> Iterator[Finding]:
+    """A partition logs old rows by its own replica identity, which it does not inherit."""
+    for leaf in table.leaves:
+        if leaf.kind == "f" or leaf.persistence == "u":
+            kind = "a foreign table" if leaf.kind == "f" else "unlogged"
+            text = f"its partition {leaf.table} is {kind}: changes in it are not captured"
+            yield _finding(Level.WARNING, "partition", table, text)
+        elif leaf.replica_identity not in {table.replica_identity, ReplicaIdentity.FULL}:
+            text = (
+                f"its partition {leaf.table} has replica identity {leaf.replica_identity.name}, the table "
+                f"{table.replica_identity.name}: old rows would show other columns"
+            )
+            yield _finding(Level.ERROR, "partition", table, text, sql=_align(table, leaf))
+
+
+def _align(table: SourceTable, leaf: Leaf) -> str:
+    identity = {ReplicaIdentity.DEFAULT: "default", ReplicaIdentity.FULL: "full"}.get(table.replica_identity)
+    if identity is None:
+        return f"alter table {ident(leaf.namespace, leaf.name)} replica identity full;"
+    return f"alter table {ident(leaf.namespace, leaf.name)} replica identity {identity};"
+
+
+def _generated(facts: SourceFacts, config: Config) -> Iterator[Finding]:
+    """Generated columns that events lack. What `cdc run` will publish by itself is fine."""
+    publication = facts.publication
+    may_alter = config.source.create and (publication is None or publication.owned)
+    for one in left_out([table for table in facts.tables if not table.problem], publication, facts.version_num):
+        names, table = ", ".join(one.columns), next(table for table in facts.tables if table.table == one.table)
+        if one.sql and may_alter:
+            text = f"generated columns are not in its events yet: {names}; `cdc run` publishes them"
+            yield _finding(Level.OK, "generated", table, text)
+        else:
+            text = f"generated columns are not in its events: {names}: {one.why}"
+            yield _finding(Level.WARNING if one.stored else Level.OK, "generated", table, text, sql=one.sql)
+
+
+def _large(table: SourceTable, rights: TableRights | None) -> bool:
+    """Whether it has values now that an update may not show: nearly every table could have some."""
+    return rights is not None and bool(rights.toast_bytes) and table.replica_identity is not ReplicaIdentity.FULL
+
+
+def _toast(table: SourceTable, rights: TableRights | None, *, reselect: bool) -> Iterator[Finding]:
+    if rights is None or not table.key or not _large(table, rights):
+        return
+    names = [column.name for column in table.columns if column.toastable and column.name not in table.key]
+    then = "it is read again from the table" if reselect else "its column is left out and listed in source.unchanged"
+    text = (
+        f"has {rights.toast_bytes / (1 << 20):.1f} MB of large values ({', '.join(names)}): an update that leaves one "
+        f"alone does not show it, so {then}"
+    )
+    sql = f"alter table {name_of(table)} replica identity full;  -- events with all their own values, more WAL"
+    yield _finding(Level.WARNING, "toast", table, text, sql=sql)
+
+
+def _finding(level: Level, check: str, table: SourceTable, text: str, *, sql: str = "", command: str = "") -> Finding:
+    return Finding(
+        group=Group.TABLES,
+        level=level,
+        check=check,
+        message=f"{table.table} {text}",
+        sql=sql,
+        command=command,
+        table=table.table,
+    )

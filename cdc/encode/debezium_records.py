@@ -1,0 +1,63 @@
+"""Events with the fields of Debezium's envelope that ours usually lacks: `encode.compatibility = "debezium"`. Pure.
+
+They are `ts_ns`, `xmin`, `origin` and `origin_lsn` in `source`, `ts_us` and `ts_ns` of the event. Times are those of
+the commit, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+from cdc.encode.json_transcoder import Transcoder
+from cdc.encode.relation_schema import TableSchema
+from cdc.encode.row_records import TranscodeOptions
+from cdc.model.event import Stamp, TopicBuffer, Truncation
+from cdc.model.incomplete_record import Holes
+
+
+class DebeziumTranscoder(Transcoder):
+    """A `Transcoder` whose stamps have these fields, too."""
+
+    __slots__ = ("_given", "_stamp")
+
+    def __init__(
+        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
+    ) -> None:
+        """See `Transcoder`."""
+        super().__init__(schema, buffer, options, holes)
+        self._given: Stamp | None = None
+        self._stamp: Stamp | None = None
+
+    def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+        """See `Transcoder`."""
+        super().insert(frame, self._extended(stamp), ordinal)
+
+    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
+        """See `Transcoder`."""
+        return super().update(frame, self._extended(stamp), ordinal)
+
+    def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
+        """See `Transcoder`."""
+        super().delete(frame, self._extended(stamp), ordinal)
+
+    def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
+        """See `Transcoder`."""
+        return super().remove(partition, keys, replace(truncation, stamp=self._extended(truncation.stamp)))
+
+    def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
+        """See `Transcoder`."""
+        return super().copied(text, drop, self._extended(stamp))
+
+    def copied_keyless(self, lines: Sequence[bytes], stamp: Stamp, ordinal: int) -> int:
+        """See `Transcoder`."""
+        return super().copied_keyless(lines, self._extended(stamp), ordinal)
+
+    def _extended(self, stamp: Stamp) -> Stamp:
+        """The stamp with the further fields; one a transaction."""
+        if self._stamp is None or stamp is not self._given:
+            nanos = stamp.commit_us * 1000
+            source = b'"ts_ns":%d,"xmin":null,"origin":null,"origin_lsn":null,%b' % (nanos, stamp.source)
+            tail = b'"ts_us":%d,"ts_ns":%d,%b' % (stamp.commit_us, nanos, stamp.tail)
+            self._given, self._stamp = stamp, replace(stamp, source=source, tail=tail)
+        return self._stamp

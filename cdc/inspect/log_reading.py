@@ -1,0 +1,281 @@
+"""Reads events back out of the log for people and scripts: where to start, what to keep, in which order to show it.
+
+Order within a partition is exact, always. Across partitions events are merged by position: exactly within what is
+held at a time (`HELD_RECORDS_MAX`), nearly beyond that. `cdc tail` prints what comes out of here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from cdc.clock import Clock
+from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Now, Start
+from cdc.cutindex.lookup import place_before
+from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
+from cdc.model.key_match import key_matches
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.topic_names import schema_topic, table_of, view_schema_topic
+from cdc.progress.restore import LogRecord, Partition, TopicReader
+
+HELD_RECORDS_MAX: Final = 20_000  # records sorted at a time; about what a fetch of each of 16 partitions brings
+HELD_BYTES_MAX: Final = 32 << 20
+HOLD_S: Final = 0.25  # how long an event may wait for one with an earlier position while we follow
+CLOCK_SKEW_MS: Final = 5_000  # PostgreSQL's clock (ts_ms) and ours (the record's time) are this close, we assume
+
+Position: TypeAlias = tuple[int, int, int]
+"""(epoch, commit_lsn, ordinal): the total order of events."""
+
+
+class EventReader(TopicReader, Protocol):
+    """What reading needs of Kafka; `cdc.kafka.log_reader.LogReader` is one."""
+
+    def offsets_for_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int | None]:
+        """The first offset whose record is not older; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table the log has, as its schema record says."""
+
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    format: str = "json"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The fields of `source` that reading needs."""
+
+    schema: str
+    table: str
+    epoch: int
+    commit_lsn: int
+    ordinal: int
+    unchanged: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """An event's value; row images stay bytes until somebody looks at them."""
+
+    before: msgspec.Raw
+    after: msgspec.Raw
+    source: Source
+    op: str
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A record and what it says. `envelope` is None for a tombstone that stands right behind its delete.
+
+    `position` of a tombstone is that of the event before it.
+    """
+
+    record: LogRecord
+    envelope: Envelope | None
+    position: Position
+
+
+def tables(reader: TopicReader, name: str, lakes: Sequence[str] = ()) -> list[Table]:
+    """Every table that was ever captured under this name, by name, and the views that these lakes publish.
+
+    Raises TopicMismatch when nothing was captured.
+    """
+    topic = schema_topic(name)
+    latest: dict[str, tuple[int, SchemaRecord]] = {}
+    for schemas in (topic, *(view_schema_topic(name, lake) for lake in lakes)):
+        try:
+            newest = reader.last_records(schemas)
+        except TopicMismatch:
+            newest = {}
+        for offset, value in newest.values():
+            try:
+                record = msgspec.json.decode(value, type=SchemaRecord)
+            except msgspec.MsgspecError as error:
+                raise ProgressDamaged(f"a schema record in {schemas} is not readable: {error}", topic=schemas) from None
+            if offset >= latest.get(record.table, (-1, record))[0]:
+                latest[record.table] = (offset, record)
+    if not latest:
+        raise TopicMismatch(
+            f"nothing was ever captured as {name!r}: topic {topic!r} is not there, or empty",
+            hint="start capture first, or check `name` and kafka.bootstrap",
+            command="cdc run",
+            topic=topic,
+        )
+    return [Table(table, record.topic, record.key, record.format) for table, (_, record) in sorted(latest.items())]
+
+
+class Selection:
+    """Which events are wanted: from a start on, with these operations and this key. One use, in log order."""
+
+    def __init__(self, start: Start, *, ops: frozenset[str] = frozenset(), key: object = None) -> None:
+        self._start = start
+        self._ops = ops
+        self.key = key
+        self._epoch = 0
+        self._kept: dict[Partition, bool] = {}
+
+    def offsets(self, reader: EventReader, name: str, topics: Sequence[str]) -> dict[Partition, int]:
+        """Where to read each partition from. Raises UsageError for a partition or offset that is not there."""
+        ends = reader.end_offsets(topics)
+        low = {partition: first for partition, (first, _) in ends.items()}
+        high = {partition: end for partition, (_, end) in ends.items()}
+        start = self._start
+        if isinstance(start, Now):
+            return high
+        if isinstance(start, AtTime):
+            found = reader.offsets_for_time(list(ends), start.ts_ms - CLOCK_SKEW_MS)
+            return {partition: high[partition] if at is None else at for partition, at in found.items()}
+        if isinstance(start, AtOffset):
+            return _checked(start, ends)
+        if isinstance(start, AtLsn):
+            place = place_before(reader, name, start.lsn)
+            if place is not None:
+                self._epoch = place.epoch
+                # A topic whose old records are gone starts later; one that was made again ends earlier.
+                return {at: min(max(place.offsets.get(at, 0), first), end) for at, (first, end) in ends.items()}
+        return low
+
+    def wants(self, event: Event) -> bool:
+        """Whether to show it. A tombstone goes with its delete, unless only some operations are wanted."""
+        partition = event.record[:2]
+        envelope = event.envelope
+        if envelope is None:
+            return not self._ops and self._kept.get(partition, self._unconditional)
+        kept = self._wants(event, envelope)
+        self._kept[partition] = kept
+        return kept
+
+    @property
+    def _unconditional(self) -> bool:
+        return self.key is None and not isinstance(self._start, AtLsn | AtTime)
+
+    def _wants(self, event: Event, envelope: Envelope) -> bool:
+        start, source = self._start, envelope.source
+        if self._ops and envelope.op not in self._ops:
+            return False
+        if isinstance(start, AtTime) and envelope.ts_ms < start.ts_ms:
+            return False
+        if isinstance(start, AtLsn) and (source.epoch, source.commit_lsn) < (self._epoch or source.epoch, start.lsn):
+            return False
+        return self.key is None or key_matches(self.key, event.record[4])
+
+
+def event_of(record: LogRecord, before: Position) -> Event:
+    """Read a record; `before` is the position of the one before it in its partition.
+
+    Raises TopicMismatch for a value that is no envelope: somebody else writes to the topic.
+    """
+    topic, partition, offset, _, _, value, headers = record
+    if headers and headers[0][0] == "__op":
+        return _flat_event(record, dict(headers))
+    if value is None:
+        return Event(record, None, before)
+    try:
+        envelope = _decode(value)
+    except msgspec.MsgspecError as error:
+        raise TopicMismatch(
+            f"record {offset} of {topic}-{partition} is no event of Tailrace: {error}",
+            hint="another program writes to the topic; Tailrace must be its only writer",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        ) from None
+    source = envelope.source
+    return Event(record, envelope, (source.epoch, source.commit_lsn, source.ordinal))
+
+
+def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
+    """See `cdc.encode.flat_transcoder`: what is not of the row stands in headers, and a delete is a tombstone."""
+    topic, partition, offset, _, _, value, _ = record
+    op, row = headers["__op"].decode(), msgspec.Raw(value or b"null")
+    nothing = msgspec.Raw(b"null")
+    try:
+        position = int(headers["__epoch"]), int(headers["__commit_lsn"]), int(headers["__ordinal"])
+        unchanged = msgspec.json.decode(headers.get("__unchanged", b"[]"), type=tuple[str, ...])
+        source = Source(*table_of(topic), *position, unchanged=unchanged)
+        before, after = (row, nothing) if op == "d" else (nothing, row)
+        envelope = Envelope(before, after, source, op, int(headers["__ts_ms"]))
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise TopicMismatch(
+            f"record {offset} of {topic}-{partition} is no row of Tailrace: its headers are not ({error})",
+            hint="another program writes to the topic; Tailrace must be its only writer",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        ) from None
+    return Event(record, envelope, position)
+
+
+@dataclass(slots=True)
+class Merger:
+    """Puts events of several partitions into one order; holds a bounded number of them meanwhile."""
+
+    _held: list[tuple[Position, str, int, int, Event]] = field(default_factory=list)
+    _bytes: int = 0
+    _last: dict[Partition, Position] = field(default_factory=dict)
+
+    def add(self, records: Iterable[LogRecord]) -> list[Event]:
+        """Take records; returns events that can wait no longer, because too many are held."""
+        for record in records:
+            partition = record[:2]
+            before = self._last.get(partition, (0, 0, 0))
+            event = event_of(record, before)
+            position = max(before, event.position)  # order within the partition wins, whatever the record says
+            self._last[partition] = position
+            heapq.heappush(self._held, (position, *record[:3], event))
+            self._bytes += len(record[5] or b"")
+        ready = []
+        while len(self._held) > HELD_RECORDS_MAX or self._bytes > HELD_BYTES_MAX:
+            ready.append(self._pop())
+        return ready
+
+    def flush(self) -> list[Event]:
+        """Everything that is held, in order."""
+        return [self._pop() for _ in range(len(self._held))]
+
+    def _pop(self) -> Event:
+        event = heapq.heappop(self._held)[4]
+        self._bytes -= len(event.record[5] or b"")
+        return event
+
+
+def history(
+    reader: EventReader, offsets: Mapping[Partition, int], until: Mapping[Partition, int]
+) -> Iterator[list[Event]]:
+    """Events between the offsets, merged, in lists."""
+    merger = Merger()
+    for batch in reader.read(offsets, until):
+        yield merger.add(batch)
+    yield merger.flush()
+
+
+def follow(reader: EventReader, offsets: Mapping[Partition, int], clock: Clock) -> Iterator[list[Event]]:
+    """Events from the offsets on, for ever, in lists that may be empty: time to see whether to stop."""
+    merger, since_s = Merger(), clock.monotonic_s()
+    for batch in reader.read(offsets):
+        ready = merger.add(batch)
+        if not batch or clock.monotonic_s() - since_s >= HOLD_S:
+            ready += merger.flush()
+            since_s = clock.monotonic_s()
+        yield ready
+
+
+_decode: Final = msgspec.json.Decoder(Envelope).decode
+
+
+def _checked(start: AtOffset, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:
+    topic, index = start.partition
+    if start.partition not in ends:
+        count = sum(1 for name, _ in ends if name == topic)
+        raise UsageError(f"topic {topic!r} has no partition {index}; it has {count}, counted from 0")
+    low, high = ends[start.partition]
+    if not low <= start.offset <= high:
+        raise UsageError(f"{topic}-{index} has offsets {low} to {high}; {start.offset} is not one of them")
+    return {start.partition: start.offset}

@@ -1,0 +1,214 @@
+"""Reads a pipeline's state from outside: its daemon's HTTP, its slot, its progress in Kafka; whichever answers.
+
+`View.verdict` is how a start of capture would end now (`cdc.startup.judgement`), so that a state which needs an
+operator shows while the daemon is down. Changes nothing, fences no producer. An unreachable side takes seconds.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import SourceUnreachable, TailraceError, TopicMismatch
+from cdc.kafka.log_reader import LogReader
+from cdc.lsn import Lsn
+from cdc.model.left_out import LeftOut
+from cdc.model.progress_record import Cut, Identity, Progress
+from cdc.model.table_facts import DdlFinding
+from cdc.model.topic_names import cuts_topic, progress_topic
+from cdc.model.wal_reading import WalReading
+from cdc.model.weak_setting import WeakSetting
+from cdc.progress.bounded_reader import Impatient
+from cdc.progress.record_format import decode
+from cdc.progress.recorded_catalog import recorded_catalog
+from cdc.progress.restore import Restored, recorded_position, restore
+from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity, tables_matching
+from cdc.replication.connect import Connection, connect
+from cdc.replication.eligibility import left_out_at_start
+from cdc.replication.pressure import wal_reading
+from cdc.replication.publication import PublicationFacts, publication_facts
+from cdc.replication.slot import SlotFacts, slot_facts
+from cdc.startup.judgement import Verdict
+from cdc.startup.start_facts import Foresight, foresee
+
+HTTP_TIMEOUT_S: Final = 2.0
+KAFKA_TIMEOUT_S: Final = 5.0
+_ANSWER_BYTES_MAX: Final = 1 << 20
+_VERDICT_S: Final = 10.0  # it takes a dozen queries and a few requests to Kafka
+_IDENTITY_S: Final = 30.0  # it changes at a start of capture only
+_NEWEST_CUTS: Final = 64  # offsets at the end of the cut index that surely hold a record, beside markers
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nobody binds to it here
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """What PostgreSQL says. `at_s` is of the clock handed in."""
+
+    at_s: float
+    identity: SourceIdentity
+    server_version: str
+    current_lsn: Lsn
+    slot: SlotFacts
+    publication: PublicationFacts | None
+    wal: WalReading | None = None
+    left_out: Sequence[LeftOut] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What Kafka says. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote.
+
+    `ddl` are the findings that nobody has accepted.
+    """
+
+    progress: Progress | Cut | None
+    identity: Identity | None
+    last_ms: int | None
+    ddl: Sequence[DdlFinding] = ()
+
+
+@dataclass(slots=True)
+class View:
+    """Everything that answered; `missing` says of the rest why it did not.
+
+    `verdict` is how a start would end now; `weak` are weak settings of the topics that exist.
+    """
+
+    daemon: dict[str, Any] | None = None
+    source: SourceView | None = None
+    log: LogView | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    weak: Sequence[WeakSetting] = ()
+
+    @property
+    def anything(self) -> bool:
+        """Whether any side answered."""
+        return not (self.daemon is None and self.source is None and self.log is None)
+
+
+class Observer:
+    """Looks as often as it is asked; keeps its connections. Close it."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._sql: Connection | None = None
+        self._reader: LogReader | None = None
+        self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
+        self._foreseen: tuple[float, Foresight] | None = None
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
+
+    def look(self) -> View:
+        """Ask the three sides, and judge a start, at the same time."""
+        view = View()
+        judging = self._threads.submit(self._foresee)
+        sides: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
+        pending = {side: self._threads.submit(look) for side, look in sides.items()}
+        for side, future in pending.items():
+            try:
+                setattr(view, "log" if side == "kafka" else side, future.result())
+            except TailraceError as error:
+                view.missing[side] = error.message
+        view.verdict, view.weak = judging.result()
+        return view
+
+    def close(self) -> None:
+        """End the connections."""
+        self._threads.shutdown()
+        if self._sql is not None:
+            self._sql.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _daemon(self) -> dict[str, Any]:
+        return ask_daemon(self._config.http.listen, self._config.name)
+
+    def _source(self) -> SourceView:
+        try:
+            sql = self._sql = self._sql or connect(self._config.source.dsn, application_name="cdc status")
+            identity = source_identity(sql)
+            return SourceView(
+                self._clock.monotonic_s(),
+                identity,
+                sql.info.parameter_status("server_version") or "",
+                current_wal(sql),
+                slot_facts(sql, self._config.slot),
+                publication_facts(sql, self._config.publication),
+                wal_reading(sql, self._config.slot, failover=self._config.source.failover),
+                tables_left_out(self._config, sql),
+            )
+        except TailraceError:
+            if self._sql is not None:
+                self._sql.close()
+            self._sql = None
+            raise
+
+    def _foresee(self) -> Foresight:
+        now_s = self._clock.monotonic_s()
+        if self._foreseen is None or now_s - self._foreseen[0] > _VERDICT_S:
+            self._foreseen = (now_s, foresee(self._config, application_name="cdc status"))
+        return self._foreseen[1]
+
+    def _log(self) -> LogView:
+        self._reader = self._reader or LogReader(self._config.kafka, client_id="tailrace-status")
+        reader, name = Impatient(self._reader, KAFKA_TIMEOUT_S), self._config.name
+        partition = (cuts_topic(name), 0)
+        try:
+            low, high = reader.end_offsets([partition[0], progress_topic(name)])[partition]
+        except TopicMismatch:
+            return self._without_cuts(reader)
+        now_s = self._clock.monotonic_s()
+        if self._restored is None or self._restored[1].identity is None or now_s - self._restored[0] > _IDENTITY_S:
+            self._restored = (now_s, restore(reader, name), recorded_catalog(reader, name).unsettled)
+        _, restored, ddl = self._restored
+        # The newest cut says what progress says, and is read without reading all of the progress topic again.
+        batches = reader.read({partition: max(low, high - _NEWEST_CUTS)}, {partition: high})
+        newest = [record for batch in batches for record in batch if record[5] is not None][-1:]
+        if not newest or newest[0][5] is None:
+            return LogView(restored.progress, restored.identity, None, ddl)
+        return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)
+
+    def _without_cuts(self, reader: Impatient) -> LogView:
+        """A topic does not exist: before the first start, or because it was deleted."""
+        try:
+            restored = recorded_position(reader, self._config.name)
+        except TopicMismatch:
+            return LogView(None, None, None)
+        return LogView(restored.progress, restored.identity, None)
+
+
+def tables_left_out(config: Config, sql: Connection) -> Sequence[LeftOut]:
+    """The tables that a start would leave out, judged by the catalog alone."""
+    source = config.source
+    tables = tables_matching(sql, source.tables, source.keyless, source.keys)
+    facts = publication_facts(sql, config.publication)
+    return left_out_at_start(tables, facts, name=config.publication, create=source.create)
+
+
+def ask_daemon(listen: str, name: str) -> dict[str, Any]:
+    """The document of /status. Raises SourceUnreachable with the reason when there is none to be had."""
+    host, _, port = listen.rpartition(":")
+    if not listen or port == "0":
+        raise SourceUnreachable("http.listen names no port to ask")
+    connection = http.client.HTTPConnection(_ANYWHERE.get(host, host).strip("[]"), int(port), timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", "/status")
+        found = msgspec.json.decode(connection.getresponse().read(_ANSWER_BYTES_MAX), type=dict[str, Any])
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SourceUnreachable(f"no daemon answers on {listen}: {reason or type(error).__name__}") from error
+    except msgspec.MsgspecError:
+        raise SourceUnreachable(f"another program answers on {listen}") from None
+    finally:
+        connection.close()
+    if found.get("name") != name:
+        raise SourceUnreachable(f"the daemon on {listen} is that of {found.get('name')!r}")
+    return found

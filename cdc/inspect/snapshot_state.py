@@ -1,0 +1,137 @@
+"""Snapshots seen from outside: what the log says of them, how to ask for something, and what became of it.
+
+Needs Kafka only. What the daemon alone knows (rates, what is waited for) comes from its /status, where it answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import TailraceError, TopicMismatch
+from cdc.inspect.pipeline_state import ask_daemon
+from cdc.kafka.log_reader import LogReader
+from cdc.kafka.sender import send
+from cdc.model.signal_record import SignalAnswer, SignalsRecord
+from cdc.model.snapshot_record import SnapshotRecord
+from cdc.model.topic_names import progress_topic, signals_topic
+from cdc.progress.record_format import decode, signals_key, snapshot_key
+from snapshot.signal_parsing import Signal, encode
+
+_LOOK_S: Final = 0.1  # between looks for an answer
+_ANSWER_S: Final = 5.0  # of Kafka
+
+
+class SnapshotView:
+    """What the log says of snapshots, read on from look to look. Close it."""
+
+    def __init__(self, config: Config) -> None:
+        """No connection is made yet."""
+        self._config = config
+        self._reader = LogReader(config.kafka, client_id="tailrace-snapshots")
+        self._at: int | None = None
+        self.records: dict[str, SnapshotRecord] = {}
+        self.signals: SignalsRecord | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def look(self) -> None:
+        """Read what came since the last look. Raises TopicMismatch when capture never ran, BrokerUnreachable."""
+        name = self._config.name
+        topic = progress_topic(name)
+        partition = (topic, 0)
+        low, high = self._reader.end_offsets([topic], timeout_s=_ANSWER_S)[partition]
+        start = low if self._at is None or self._at < low else self._at
+        prefix, signals = snapshot_key(name), signals_key(name)
+        for batch in self._reader.read({partition: start}, {partition: high}, timeout_s=_ANSWER_S):
+            for record in batch:
+                key, value = record[4], record[5]
+                if key is None or value is None:
+                    continue
+                if key == signals:
+                    self.signals = decode(value, SignalsRecord, topic)
+                elif key.startswith(prefix):
+                    found = decode(value, SnapshotRecord, topic)
+                    self.records[found.table] = found
+        self._at = high
+
+    def answer(self, offset: int) -> SignalAnswer | None:
+        """What became of the signal at `offset`; None while nobody has acted on it."""
+        if self.signals is None or self.signals.next_offset <= offset:
+            return None
+        known = {answer.offset: answer for answer in self.signals.answers}
+        return known.get(offset, SignalAnswer(offset=offset))
+
+
+def ask(config: Config, signal: Signal) -> int:
+    """Write a signal; its offset. Raises TopicMismatch when capture never ran, and what Kafka says."""
+    topic = signals_topic(config.name)
+    try:
+        return send(config.kafka, topic, config.name.encode(), encode(signal))
+    except TopicMismatch as error:
+        raise never_ran(config, error) from error
+
+
+def never_ran(config: Config, error: TailraceError) -> TopicMismatch:
+    """The error for a pipeline without topics."""
+    return TopicMismatch(
+        f"capture {config.name!r} has never run on this Kafka",
+        hint="its topics are made by the first start",
+        command="cdc run",
+        **error.facts,
+    )
+
+
+def await_answer(view: SnapshotView, offset: int, timeout_s: float, clock: Clock) -> SignalAnswer | None:
+    """What became of a signal; None when nobody has acted on it in time. It stays and is acted on later."""
+    end_s = clock.monotonic_s() + timeout_s
+    while True:
+        view.look()
+        found = view.answer(offset)
+        if found is not None or clock.monotonic_s() >= end_s:
+            return found
+        clock.wait(threading.Event(), _LOOK_S)
+
+
+def tables(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], str]:
+    """Every snapshot as /status has it, from the daemon where it answers; else why it does not.
+
+    What only the daemon knows is null without it. Rows and state are then as of its last commit.
+    """
+    logged = {name: _document(record) for name, record in view.records.items()}
+    try:
+        told: list[Mapping[str, Any]] = ask_daemon(config.http.listen, config.name).get("snapshots", [])
+        why = ""
+    except TailraceError as error:
+        told, why = [], error.message
+    live = {str(one["table"]): {**logged.get(str(one["table"]), {}), **one} for one in told}
+    return [found for _, found in sorted({**logged, **live}.items())], why
+
+
+def _document(record: SnapshotRecord) -> dict[str, Any]:
+    """As `snapshot.snapshot_progress.document`, from what the log says."""
+    state = "complete" if record.state == "complete" else record.hold or "reading"
+    return {
+        "table": record.table,
+        "state": "waiting" if record.begun and state == "reading" else state,
+        "number": record.number,
+        "again": record.again,
+        "rows": record.row_count,
+        "bytes": record.byte_count,
+        "blocks_done": None,
+        "blocks": None,
+        "keys_left": len({*(key.encode() for key in record.repair), *(one.key for one in record.owed)}),
+        "rows_per_second": None,
+        "eta_seconds": None,
+        "chunks_reading": None,
+        "chunks_waiting": None,
+        "waits_for": [],
+        "where": record.where or None,
+    }

@@ -1,0 +1,70 @@
+"""What is remembered of a server between commands: its process, its ports, how it was started. Pure.
+
+A state file may be from a run that crashed, half written, or from another version of ours; reading it never raises.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cdc.local.process_identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A server as it was last left.
+
+    Args:
+        process: the process we started and did not end. None: we ended it, or never started it.
+        ports: its ports by role; kept when it stops, so that addresses stay the same.
+        settings: what was asked for over our own settings when it was started.
+        started_s: when, in seconds since 1970, for people only.
+    """
+
+    process: Identity | None = None
+    ports: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    started_s: float = 0.0
+
+
+def render_state(state: State) -> str:
+    """The text of the state file."""
+    return json.dumps({"format": _FORMAT, **asdict(state)}, indent=1, sort_keys=True) + "\n"
+
+
+def parse_state(text: str) -> State:
+    """Read a state file. What cannot be read is taken as never started: readiness of the port is asked anyway."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        return State()
+    if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
+        return State()
+    started = raw.get("started_s")
+    return State(
+        process=_identity(raw.get("process")),
+        ports={k: v for k, v in _mapping(raw.get("ports")).items() if isinstance(v, int) and 0 < v < 65536},
+        settings={k: v for k, v in _mapping(raw.get("settings")).items() if isinstance(v, str)},
+        version=str(raw.get("version", "")),
+        started_s=float(started) if isinstance(started, int | float) else 0.0,
+    )
+
+
+def _mapping(raw: object) -> dict[str, object]:
+    return {str(k): v for k, v in raw.items()} if isinstance(raw, dict) else {}
+
+
+def _identity(raw: object) -> Identity | None:
+    fields = _mapping(raw)
+    pid, started = fields.get("pid"), fields.get("started")
+    if not isinstance(pid, int) or pid <= 1 or not isinstance(started, str):
+        return None
+    return Identity(pid, started)

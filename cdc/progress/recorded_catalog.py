@@ -1,0 +1,75 @@
+"""Reads back what was recorded of the catalog, and what operators have accepted since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cdc.model.table_facts import Accepted, CatalogScope, DdlFinding, TableRecord
+from cdc.model.topic_names import progress_topic
+from cdc.progress.record_format import accepted_key, catalog_key, decode, table_key
+from cdc.progress.restore import TopicReader
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCatalog:
+    """What the log says of the catalog. `scope` is None when it was never recorded.
+
+    Attributes:
+        tables: by ``schema.table``.
+        accepted: up to where findings are settled, by ``schema.table``.
+    """
+
+    scope: CatalogScope | None
+    tables: Mapping[str, TableRecord]
+    accepted: Mapping[str, Accepted]
+
+    @property
+    def unsettled(self) -> list[DdlFinding]:
+        """Findings that nobody has accepted, by table."""
+        return [
+            one
+            for table, record in sorted(self.tables.items())
+            for one in record.findings
+            if table not in self.accepted or not self.accepted[table].covers(one)
+        ]
+
+
+def recorded_catalog(reader: TopicReader, name: str) -> RecordedCatalog:
+    """Read all of it. Raises ProgressDamaged for a record that is not readable."""
+    topic = progress_topic(name)
+    return _catalog({key: value for key, (_, value) in reader.last_records(topic).items()}, name)
+
+
+class Acceptances:
+    """Follows what is accepted while capture runs. One thread."""
+
+    def __init__(self, reader: TopicReader, name: str) -> None:
+        self._reader = reader
+        self._name = name
+        self._at: int | None = None
+
+    def new(self) -> Mapping[str, Accepted]:
+        """By table, recorded since the last call; at the first one, everything there is."""
+        partition = (progress_topic(self._name), 0)
+        low, high = self._reader.end_offsets([partition[0]])[partition]
+        begin = low if self._at is None else max(low, self._at)
+        found: dict[bytes, bytes] = {}
+        for batch in self._reader.read({partition: begin}, {partition: high}):
+            found.update((record[4], record[5]) for record in batch if record[4] is not None and record[5] is not None)
+        self._at = high
+        return _catalog(found, self._name).accepted
+
+
+def _catalog(records: Mapping[bytes, bytes], name: str) -> RecordedCatalog:
+    topic = progress_topic(name)
+    scope = records.get(catalog_key(name))
+    return RecordedCatalog(
+        None if scope is None else decode(scope, CatalogScope, topic),
+        {table: decode(records[key], TableRecord, topic) for table, key in _named(records, table_key(name, ""))},
+        {table: decode(records[key], Accepted, topic) for table, key in _named(records, accepted_key(name, ""))},
+    )
+
+
+def _named(keys: Iterable[bytes], prefix: bytes) -> list[tuple[str, bytes]]:
+    return [(key.removeprefix(prefix).decode(), key) for key in keys if key.startswith(prefix)]

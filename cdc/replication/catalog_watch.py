@@ -1,0 +1,277 @@
+"""The catalog watch: a second pair of eyes on slot and publication, every few seconds, on a connection of its own.
+
+Each look first reads V = pg_current_wal_insert_lsn(); when publication and slot are as they must be, V becomes
+`verified_lsn`, and nothing above it is ever acknowledged: PostgreSQL 18 silently publishes nothing without its
+publication, and decoding again would publish nothing again (DESIGN section 5).
+
+When the look fails, or the server ends the watch's connection (a fast shutdown waits for every walsender whose
+client is not at its end, and we may not acknowledge that far), `failure` is set and the pipeline gives up the
+stream, which lets the server go down.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import psycopg
+
+from cdc.clock import Clock
+from cdc.config.secret import Secret
+from cdc.errors import InvariantError, SourceGap, SourceUnreachable, TailraceError
+from cdc.lsn import Lsn
+from cdc.replication.connect import Connection, connect, deadline, sever, translate
+from cdc.telemetry import log
+from cdc.telemetry.capture_status import SlotReading
+
+_ANSWER_S: Final = 10.0  # a look takes milliseconds; whoever answers none for so long is not there
+
+_NO_JIT: Final = "set jit = off"  # compiling costs more than the looks at thousands of tables
+
+# A statement of its own, before the others: in one of theirs it would lie behind what their snapshot has.
+_NOW: Final = "select pg_catalog.pg_current_wal_insert_lsn()::text"
+# After _TABLES, which without a publication only shows that nothing is in it.
+_LOOK: Final = """
+select coalesce(s.confirmed_flush_lsn::text, '0/0'),
+       coalesce(s.restart_lsn::text, '0/0'),
+       coalesce(s.wal_status, ''),
+       s.safe_wal_size,
+       coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), s.restart_lsn), 0)::int8,
+       s.slot_name is not null,
+       p.oid::int8,
+       coalesce(p.pubinsert and p.pubupdate and p.pubdelete, false)
+from (select 1) as one
+left join pg_catalog.pg_replication_slots s on s.slot_name = %(slot)s
+left join pg_catalog.pg_publication p on p.pubname = %(publication)s
+"""
+_TABLES: Final = """
+select c.oid::int8, g.relid is not null, coalesce(r.oid::int8, 0), n.nspname || '.' || c.relname
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+left join (
+    select p.oid as publication, t.relid
+    from pg_catalog.pg_publication p cross join lateral pg_catalog.pg_get_publication_tables(p.pubname) t
+    where p.pubname = %(publication)s
+) g on g.relid = c.oid
+left join pg_catalog.pg_publication_rel r on r.prpubid = g.publication and r.prrelid = c.oid
+where c.oid = any(%(oids)s::oid[])
+"""
+
+
+_Row: TypeAlias = tuple[int, bool, int, str]
+"""Of a table: pg_class.oid, whether it is published, pg_publication_rel.oid, ``schema.table`` as it is called now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What must stay as it is: the publication by oid, and the tables that must be in it.
+
+    A table that is dropped is no gap: its rows are gone from the source as well.
+
+    Attributes:
+        tables: pg_class.oid -> name and oid of the pg_publication_rel row, which is made anew when a table is taken
+            out and put back.
+        replaceable: of those, tables whose place another one may take, name and publication in one transaction.
+        selected: whether a name is one of a table to capture. A table that was renamed to another name may leave the
+            publication.
+    """
+
+    slot: str
+    publication: str
+    publication_oid: int
+    tables: Mapping[int, tuple[str, int]]
+    replaceable: frozenset[int] = frozenset()
+    selected: Callable[[str], bool] = lambda _: True
+
+
+class CatalogWatch:
+    """A thread that looks every `period_s`. `verified` may be read from any thread."""
+
+    def __init__(
+        self,
+        dsn: Secret,
+        watched: Watched,
+        clock: Clock,
+        *,
+        period_s: float,
+        seen: Callable[[SlotReading], None],
+        failed: Callable[[], None],
+        looked: Callable[[Connection], None] = lambda _: None,
+    ) -> None:
+        """`failed` is called when a look gets no answer: capture may be stuck on another connection to that server.
+
+        `looked` is called after each good look but the first, in the thread of the watch; what it raises ends capture.
+        """
+        self.failure: TailraceError | None = None
+        self._dsn = dsn
+        self._watched = watched
+        self._clock = clock
+        self._period_s = period_s
+        self._seen = seen
+        self._failed = failed
+        self._looked = looked
+        self._verified = Lsn(0)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+
+    def start(self) -> None:
+        """Look once, then keep looking. Raises what the first look finds wrong."""
+        self._connection = connect(self._dsn, application_name="cdc watch")
+        try:
+            self._connection.execute(_NO_JIT)
+            self._look(self._connection)
+        except psycopg.Error as error:
+            self._connection.close()
+            raise translate(error, "set up the catalog watch") from error
+        except TailraceError:
+            self._connection.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="catalog-watch", daemon=True)
+        self._thread.start()
+
+    def watch(self, tables: Mapping[int, tuple[str, int]]) -> None:
+        """From now on these must stay published. Called in the thread of the watch."""
+        self._watched = replace(self._watched, tables=tables)
+
+    @property
+    def watched(self) -> Mapping[int, tuple[str, int]]:
+        """See `Watched.tables`."""
+        return self._watched.tables
+
+    def verified(self) -> Lsn:
+        """Everything below this was published as configured. Raises what is wrong now, if anything is."""
+        failure = self.failure
+        if failure is not None:
+            raise failure
+        return self._verified
+
+    def name_gap(self, connection: Connection, seen: SourceGap) -> None:
+        """Raise the gap that the stream has `seen` with what is wrong and the range, if a look finds it.
+
+        Before 18 a server ends the stream itself when its publication is gone, and may be quicker than our looks.
+        """
+        if seen.facts["known_to"] is not None:
+            return
+        try:
+            with deadline(connection, _ANSWER_S):
+                self._look(connection)
+        except SourceGap as named:
+            raise named from seen
+        except TailraceError as error:
+            log.get().debug("gap_not_named", **log.error_fields(error))
+
+    def close(self) -> None:
+        """Stop looking, at once: a look that a silent server does not answer is cut off."""
+        self._stop.set()
+        if self._connection is not None:
+            sever(self._connection)
+        if self._thread is not None:
+            self._thread.join()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _run(self) -> None:
+        assert self._connection is not None
+        while not self._clock.wait(self._stop, self._period_s):
+            try:
+                with deadline(self._connection, _ANSWER_S):
+                    self._look(self._connection)
+                self._looked(self._connection)
+            except TailraceError as error:
+                self.failure = error
+                # A gap must be seen as one: with the stream cut it would look like a broken connection first.
+                if isinstance(error, SourceUnreachable) and not self._stop.is_set():
+                    self._failed()
+                return
+            except Exception as error:  # noqa: BLE001 - without checks nothing is acknowledged and WAL piles up
+                self.failure = InvariantError(f"the check of slot and publication failed: {log.origin(error)}")
+                return
+
+    def _look(self, connection: Connection) -> None:
+        watched = self._watched
+        names = {"slot": watched.slot, "publication": watched.publication, "oids": list(watched.tables)}
+        try:
+            now = connection.execute(_NOW).fetchone()
+            rows = _tables(connection, names)
+            changed = self._changed(rows)
+            if changed:
+                # pg_get_publication_tables does not see by the snapshot of its statement, pg_class does: a table that
+                # is dropped at this very moment is in one and not in the other. The next statement has it in neither.
+                rows = [row for row in _tables(connection, names) if row[0] in changed]
+            row = connection.execute(_LOOK, names).fetchone()
+        except psycopg.Error as error:
+            raise translate(error, "look at slot and publication") from error
+        if now is None or row is None:
+            raise SourceUnreachable("PostgreSQL did not answer the look at slot and publication")
+        current = Lsn.parse(now[0])
+        reading = SlotReading(
+            at_s=self._clock.monotonic_s(),
+            current_lsn=current,
+            confirmed_lsn=Lsn.parse(row[0]),
+            restart_lsn=Lsn.parse(row[1]),
+            wal_status=row[2],
+            safe_wal_bytes=row[3],
+            retained_bytes=row[4],
+        )
+        wrong = self._wrong(reading, slot_there=row[5], oid=row[6], publishes=row[7], rows=rows)
+        if wrong is not None:
+            raise SourceGap(
+                f"{wrong}; changes from {self._verified or current} on may be missing in the log",
+                known_to=self._verified or current,
+                resumes_at=current,
+                hint="changes in that range are unknown; the command has every table read anew, into the same topics. "
+                "See with `cdc doctor` what else is to be mended",
+                command="cdc slot recreate --resnapshot",
+                slot=watched.slot,
+                publication=watched.publication,
+            )
+        self._verified = current
+        self._seen(reading)
+
+    def _wrong(
+        self,
+        reading: SlotReading,
+        *,
+        slot_there: bool,
+        oid: int | None,
+        publishes: bool,
+        rows: Sequence[_Row],
+    ) -> str | None:
+        watched = self._watched
+        if not slot_there:
+            return f"replication slot {watched.slot!r} is gone"
+        if reading.wal_status == "lost":
+            return f"replication slot {watched.slot!r} is lost: the server removed WAL it needed"
+        if oid is None:
+            return f"publication {watched.publication!r} is gone"
+        if oid != watched.publication_oid:
+            return f"publication {watched.publication!r} was dropped and made again"
+        if not publishes:
+            return f"publication {watched.publication!r} does not publish inserts, updates and deletes any more"
+        changed = self._changed(rows)
+        if changed:
+            names = ", ".join(sorted(changed.values())[:5])
+            return f"publication {watched.publication!r} does not have {names} any more, or not all the time"
+        return None
+
+    def _changed(self, rows: Sequence[_Row]) -> dict[int, str]:
+        """The tables, by oid, that are not in the publication as they were at the start."""
+        tables, replaceable = self._watched.tables, self._watched.replaceable
+        return {
+            oid: tables[oid][0]
+            for oid, published, member, name in rows
+            if (not published or member != tables[oid][1])
+            and not (oid in replaceable and name != tables[oid][0])
+            and self._watched.selected(name)
+        }
+
+
+def _tables(connection: Connection, names: Mapping[str, object]) -> list[_Row]:
+    """None when the publication goes at this very moment: the next statement sees that."""
+    try:
+        return connection.execute(_TABLES, names).fetchall()
+    except psycopg.errors.UndefinedObject:
+        return []

@@ -1,0 +1,48 @@
+"""Puts the audit beside capture together, if it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from cdc.audit.audit_report import Report
+from cdc.audit.audit_start import record, where_to_go_on
+from cdc.audit.auditor import Auditor, Limits
+from cdc.audit.follow import AuditObserver, Following, Source
+from cdc.audit.horizon import CompactionHorizon
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.log_reader import LogReader
+
+_AHEAD_BYTES: Final = 2 << 20  # of a reader beside capture, whose memory is bounded as a whole
+_CLIENT: Final = "tailrace-audit"
+
+
+def following(config: Config, clock: Clock, observer: AuditObserver, closing: ExitStack) -> list[Following]:
+    """One or none; it runs until `closing`."""
+    if not config.audit.enabled:
+        return []
+
+    @contextmanager
+    def auditor(limits: Limits, report: Report) -> Iterator[Auditor]:
+        with LogReader(config.kafka, client_id=_CLIENT, ahead_bytes=_AHEAD_BYTES) as reader:
+            horizon = CompactionHorizon(reader, TopicAdmin(config.kafka), clock)
+            yield Auditor(reader, horizon, config.name, clock, limits, report)
+
+    def begin(made: Auditor) -> None:
+        with LogReader(config.kafka, client_id=_CLIENT, ahead_bytes=_AHEAD_BYTES) as reader:
+            at = where_to_go_on(reader, config.name)
+        made.begin(at)
+
+    made = Following(
+        config.name,
+        config.audit,
+        Source(auditor, begin, lambda one: record(config.kafka, config.name, one)),
+        clock,
+        observer,
+    )
+    closing.callback(made.close)
+    made.start()
+    return [made]

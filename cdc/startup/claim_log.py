@@ -1,0 +1,159 @@
+"""Steps 1 to 5 of a start (`cdc.startup.protocol`): from nothing to the one writer of a log that was read back.
+
+Their order is the whole of fail-over, so they stand on contracts: the simulation drives this very code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import OutcomeUnknown, ProgressDamaged, SourceError, TopicMismatch
+from cdc.kafka.cluster_facts import TopicFacts
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition
+from cdc.model.progress_record import Identity
+from cdc.model.topic_names import signals_topic
+from cdc.progress.restore import Restored, TopicReader, restore
+from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.topic_setup import TopicDirectory
+from cdc.replication.publication import PublicationFacts
+from cdc.replication.slot import SlotFacts
+from cdc.replication.stream import ServerIdentity
+from cdc.startup.slot_setup import SourceServer
+from cdc.startup.source_identity import (
+    Source,
+    check_identity,
+    find_or_make_slot,
+    identity_now,
+    publish_tables,
+    refuse_nothing_to_capture,
+)
+from cdc.startup.topic_check import control_topics, data_topics, refuse_orphans, without_topic
+from cdc.startup.writer_claim import read_behind_sentinel
+
+_FIRST_EPOCH: Final = 1
+
+
+class Session(Protocol):
+    """A stream that is open; `cdc.replication.stream.ReplicationSession` is one."""
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """Who sends it."""
+
+
+S = TypeVar("S", bound=Session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours(Generic[S]):
+    """Where a start reaches outside.
+
+    Attributes:
+        stream: opens the replication stream of the slot at a position and reads nothing. Raises SlotHeld.
+        publisher: makes one for an epoch of the log, which has not fenced anybody yet.
+    """
+
+    server: SourceServer
+    reader: TopicReader
+    admin: TopicDirectory
+    stream: Callable[[Lsn, SlotFacts], S]
+    publisher: Callable[[int], KafkaPublisher]
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Generic[S]):
+    """The slot is held, everybody before is fenced, and this is where the log is.
+
+    Attributes:
+        restored: what the log says of itself; nobody else can change it any more.
+        data: the topics of tables and those beside them.
+        signals: the topic of signals, which belongs to no position.
+    """
+
+    session: S
+    publisher: KafkaPublisher
+    epoch: int
+    restored: Restored
+    position: StreamPosition
+    identity: Identity
+    publication: PublicationFacts
+    data: Mapping[str, TopicFacts]
+    signals: TopicFacts
+
+
+def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Claim[S]:
+    """Take slot and log, or raise what forbids it. Closing session and publisher is the caller's, also then.
+
+    Raises ProducerFenced when somebody else took both meanwhile.
+    """
+    reader, server = neighbours.reader, neighbours.server
+    control = control_topics(config, neighbours.admin)
+    before = restore(reader, config.name)  # 1
+    publication = publish_tables(config, source, server, before)
+    signals = control.pop(signals_topic(config.name))  # no position belongs to it, so it may be made again
+    data = _data_topics(config, neighbours.admin, source, before.identity)
+    slot = find_or_make_slot(config, source, server, before)
+
+    session = neighbours.stream(_position(before, slot).end_lsn, slot)  # 2
+    epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
+    publisher = neighbours.publisher(epoch)
+    publisher.fence()  # 3
+    restored = read_behind_sentinel(config, reader, publisher, neighbours.clock)  # 4
+    _refuse_other_epoch(before, restored)
+    position = _position(restored, slot)
+    identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
+    try:
+        check_identity(server, restored, identity, slot, position)  # 5
+        refuse_orphans(config.name, restored, reader, data)
+    except (SourceError, ProgressDamaged, TopicMismatch):
+        publisher.plant(b"")  # refused when somebody took over meanwhile: then the log is ahead of us, and not damaged
+        raise
+    return Claim(
+        session=session,
+        publisher=publisher,
+        epoch=epoch,
+        restored=restored,
+        position=position,
+        identity=identity,
+        publication=publication,
+        data=data,
+        signals=signals,
+    )
+
+
+def _data_topics(
+    config: Config, admin: TopicDirectory, source: Source, recorded: Identity | None
+) -> dict[str, TopicFacts]:
+    """The topics; a table that is new since the last start and has no fit one is left out."""
+    try:
+        return data_topics(config, admin, source.tables, recorded)
+    except TopicMismatch:
+        if recorded is None:
+            raise
+        left_out = without_topic(config, admin, source.tables, recorded)
+        if not left_out:
+            raise
+    source.leave_out(left_out)
+    refuse_nothing_to_capture(source)
+    return data_topics(config, admin, source.tables, recorded)
+
+
+def _refuse_other_epoch(before: Restored, restored: Restored) -> None:
+    """A repair may have come in between: nothing that was derived from `before` holds then."""
+    if restored.progress is not None and (before.progress is None or restored.progress.epoch != before.progress.epoch):
+        raise OutcomeUnknown(f"the log is of epoch {restored.progress.epoch} now; capture starts over")
+
+
+def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:
+    """Where to go on: what the log says, or at the very first start where the slot begins."""
+    position = restored.position
+    if position is not None:
+        return position
+    assert slot.confirmed_flush_lsn is not None
+    return StreamPosition(slot.confirmed_flush_lsn)

@@ -1,0 +1,135 @@
+"""Rows that were in an outbox before capture saw it: routed once, before the stream is read.
+
+As tables without a key are copied (`cdc.startup.keyless_copy`): all in one snapshot and one Kafka transaction, which
+has the record that they are dealt with. By `created_at` and key, for nobody knows in which order they were committed.
+
+After a repair (`cdc slot recreate`) a range of changes is unknown. Of the rows that are still there, those whose ids
+the event topics have are left out, so every event that can be had is in the log once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg import sql
+
+from cdc.encode.envelope import snapshot_stamp
+from cdc.errors import SourceUnreachable
+from cdc.kafka.log_reader import LogReader
+from cdc.model.event import TopicBuffer
+from cdc.model.outbox_counts import OutboxRecord
+from cdc.progress.restore import LogRecord
+from cdc.replication.connect import Connection
+from cdc.replication.table_shape import SourceTable
+from cdc.startup.keyless_copy import Copier
+from cdc.startup.outbox_setup import OutboxStage
+from cdc.telemetry import log
+from cdc.wire import copy_text
+from outbox.row_form import column_of
+from snapshot import table_reader, whole_copy
+from snapshot.chunk import Form
+
+_AHEAD_BYTES: Final = 2 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxCopier(Copier):
+    """Routes what is in the table."""
+
+    stage: OutboxStage
+
+    def run(self) -> None:
+        """Returns when the rows are in the log. Raises as `Copier.copy`."""
+        assert self.stage.table is not None
+        self.copy([self.stage.table])
+
+    def _place(self, connection: Connection, name: str, moment: whole_copy.Moment, end_s: float) -> None:
+        form, router = moment.forms.get(name), self.stage.router
+        if form is None:
+            raise SourceUnreachable(f"{name} is not published any more", table=name)
+        rows = router.take(form.relation)
+        assert rows is not None, "it is the outbox"
+        identity = rows.form.id
+        done = self._routed(connection, form, identity) if self.stage.missed else frozenset()
+        # A place of its own, in front of whatever commits at the boundary; no commit record starts at an odd LSN.
+        stamp = snapshot_stamp(self.position.end_lsn - 1, moment.at_us, self.epoch)
+        buffers: dict[str, TopicBuffer] = {}
+        for found in whole_copy.lines(connection, form, self._order(form)):
+            part = found
+            if done:
+                count = len(form.relation.columns)
+                part = [line for line in found if copy_text.texts(line, count)[identity] not in done]
+            number, size = self._rows[name]
+            size += rows.copied_keyless(part, stamp, number + 1)
+            buffers.update((buffer.topic, buffer) for buffer in router.gather())
+            self.publisher.write(list(buffers.values()), [])
+            self._rows[name] = (number + len(part), size)
+            self._go_on(name, end_s)
+
+    def _order(self, form: Form) -> list[str]:
+        """Oldest first, as far as the table says it."""
+        assert self.config.outbox is not None
+        there = [column.name for column in form.relation.columns]
+        wanted = [column_of(there, self.config.outbox.columns, field) for field in ("created_at", "id")]
+        return [column for column in wanted if column is not None]
+
+    def _routed(self, connection: Connection, form: Form, identity: int) -> frozenset[bytes]:
+        """Ids of rows that are there and in the log. Memory is bounded by the table, not by the log."""
+        relation = form.relation
+        query = sql.SQL("select {}::text from {}").format(
+            sql.Identifier(relation.columns[identity].name),
+            table_reader.place(relation.namespace, relation.name, partitioned=form.partitioned),
+        )
+        there = {str(row[0]).encode() for row in connection.execute(query)}
+        topics = self.stage.topics
+        found: set[bytes] = set()
+        with LogReader(self.config.kafka, client_id="tailrace-outbox", ahead_bytes=_AHEAD_BYTES) as log_reader:
+            ends = log_reader.end_offsets(topics)
+            begin = {at: low for at, (low, high) in ends.items() if low < high}
+            until = {at: ends[at][1] for at in begin}
+            for batch in log_reader.read(begin, until) if begin else ():
+                found.update(_ids(batch) & there)
+        log.get().info("outbox_searched", rows=len(there), routed=len(found))
+        return frozenset(found)
+
+    def _commit(self, tables: Iterable[SourceTable], moment: whole_copy.Moment) -> None:
+        for table in tables:
+            rows, _ = self._rows[table.table]
+            self.publisher.keep(
+                OutboxRecord(
+                    table=table.table,
+                    relation=table.oid,
+                    seen=moment.text,
+                    seen_to_lsn=moment.inserted,
+                    event_count=rows,
+                )
+            )
+        self.stage.write(self.position)
+        self.publisher.commit(self.position, self.verified())
+        self.stage.written()
+
+
+def copied(stage: OutboxStage, copier: Copier) -> bool:
+    """Have the rows of the table routed, as `copier` copies. False: nothing is to be."""
+    if not stage.missing:
+        return False
+    OutboxCopier(
+        config=copier.config,
+        clock=copier.clock,
+        stop=copier.stop,
+        sql=copier.sql,
+        publisher=copier.publisher,
+        planner=copier.planner,
+        status=copier.status,
+        verified=copier.verified,
+        position=copier.position,
+        epoch=copier.epoch,
+        stage=stage,
+    ).run()
+    return True
+
+
+def _ids(batch: list[LogRecord]) -> set[bytes]:
+    return {value for record in batch for name, value in record[6] or () if name == "id"}

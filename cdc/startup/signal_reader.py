@@ -1,0 +1,270 @@
+"""Reads ``<name>.__signals`` and acts on it, beside capture; what was acted on is recorded with what it changed.
+
+A thread with a consumer of its own. Whoever may write to the topic can write anything, so no record may stop capture or
+the thread: whatever goes wrong while a signal is examined or carried out becomes a refusal, which is recorded, and the
+next signal is read. An error of Kafka or PostgreSQL is waited out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import InvariantError, TailraceError
+from cdc.kafka.log_reader import LogReader
+from cdc.lsn import Lsn
+from cdc.model.signal_record import SignalAnswer, SignalsRecord, bounded
+from cdc.model.topic_names import signals_topic
+from cdc.progress.record_format import encode
+from cdc.progress.restore import LogRecord
+from cdc.replication.connect import connect
+from cdc.startup.signal_actions import Act, Catalog, Outcome, SourceCatalog, start, steering
+from cdc.startup.signal_rate import SignalRate
+from cdc.telemetry import log
+from snapshot.handover import Desk
+from snapshot.merger import Merger
+from snapshot.reader_threads import Tables
+from snapshot.signal_parsing import Signal, SignalError
+from snapshot.signal_parsing import parse as parse_signal
+
+_AHEAD_BYTES: Final = 2 << 20
+_AGAIN_S: Final = 2.0  # between attempts to read, or to ask PostgreSQL
+_ATTEMPTS_MAX: Final = 3  # at a signal over whose examination the connection breaks; then it is refused
+_LOGGED_MAX: Final = 10  # reasons in one event
+
+
+class SignalObserver(Protocol):
+    """Told of signals; for logs, metrics and status. Must not block or raise."""
+
+    def signals_listening(self, alive: Callable[[], bool] | None) -> None:
+        """The topic is being read for as long as `alive()`; None: no more."""
+
+    def signals_failed(self, cause: TailraceError | None) -> None:
+        """The topic cannot be read, or a signal not be examined; None: it goes on."""
+
+    def signal_handled(self, *, refused: bool, next_offset: int) -> None:
+        """A signal was answered; `refused`: for some table, or as a whole."""
+
+
+class Merging(Protocol):
+    """What of the desk is needed; `snapshot.handover.Desk` is one."""
+
+    boundary: Lsn
+
+    def merging(self) -> AbstractContextManager[Merger]:
+        """See there."""
+
+
+class SignalHandler:
+    """Turns records into acts and answers. Not thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        desk: Merging,
+        catalog: Callable[[], AbstractContextManager[Catalog]],
+        record: SignalsRecord,
+        observer: SignalObserver,
+        *,
+        avro: bool = False,
+    ) -> None:
+        """`catalog` connects to PostgreSQL; it raises TailraceError when that is not possible now."""
+        self._name = name
+        self._desk = desk
+        self._catalog = catalog
+        self._observer = observer
+        self._avro = avro
+        self._tried = (-1, 0)
+        self.record = record
+
+    def handle(self, record: LogRecord) -> None:
+        """Act on one record; that and its offset go into the log together.
+
+        Raises TailraceError while PostgreSQL cannot be asked. A signal over whose examination the connection breaks
+        again and again is refused in the end.
+        """
+        _, _, offset, _, key, value, _ = record
+        signal, act = self._examined(key, value, offset)
+        with self._desk.merging() as merger:
+            outcome = self._acted(act, merger, offset)
+            self.record = self._answered(offset, signal, outcome)
+            merger.acted(self.record)
+        if signal is not None:
+            self._observer.signal_handled(refused=bool(outcome.refused), next_offset=offset + 1)
+            _log(signal, offset, outcome)
+
+    def _examined(self, key: bytes | None, value: bytes | None, offset: int) -> tuple[Signal | None, Act]:
+        signal: Signal | None = None
+        try:
+            signal = parse_signal(key, value, self._name)
+            return signal, _nothing if signal is None else self._prepared(signal, offset)
+        except SignalError as error:
+            refusal = str(error)
+        except TailraceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a signal causes is its refusal
+            refusal = _failed(offset, error)
+        return signal or Signal("", ""), lambda _: Outcome(refused={"": refusal})
+
+    def _prepared(self, signal: Signal, offset: int) -> Act:
+        if signal.action in {"log", ""}:
+            return _nothing
+        if signal.action != "start":
+            with self._desk.merging() as merger:
+                names = frozenset(merger.states)
+            return steering(signal, names)
+        with self._catalog() as catalog:
+            try:
+                return start(signal, catalog, lambda: self._desk.boundary, avro=self._avro)
+            except TailraceError as error:
+                before, count = self._tried
+                self._tried = (offset, count + 1 if before == offset else 1)
+                if self._tried[1] < _ATTEMPTS_MAX:
+                    raise
+                raise SignalError(f"it failed {_ATTEMPTS_MAX} times while it was examined: {error.message}") from None
+
+    def _acted(self, act: Act, merger: Merger, offset: int) -> Outcome:
+        try:
+            return act(merger)
+        except SignalError as error:
+            return Outcome(refused={"": str(error)})
+        except Exception as error:  # noqa: BLE001 - see `_examined`
+            return Outcome(refused={"": _failed(offset, error)})
+
+    def _answered(self, offset: int, signal: Signal | None, outcome: Outcome) -> SignalsRecord:
+        """Return the record to be written. One that cannot be encoded would stop capture, so that is tried here."""
+        topic_id, answers = self.record.topic_id, self.record.answers
+        if signal is None:
+            return SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=answers)
+        answer = SignalAnswer(
+            offset=offset, id=signal.id, action=signal.action, done=tuple(outcome.done), refused=outcome.shown
+        )
+        found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=bounded((*answers, answer)))
+        try:
+            encode(found)
+        except Exception as error:  # noqa: BLE001 - see `_examined`
+            plain = SignalAnswer(offset=offset, done=tuple(outcome.done), refused={"": _failed(offset, error)})
+            found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=bounded((*answers, plain)))
+        return found
+
+
+class SignalListener:
+    """Acts on every signal once, from `start` to `close`, in a thread that survives every error."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        handler: SignalHandler,
+        observer: SignalObserver,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._handler = handler
+        self._observer = observer
+        self._rate = SignalRate(config.signals.per_second_max, clock)
+        self._stop = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+        self._observer.signals_listening(self._thread.is_alive)
+
+    def close(self) -> None:
+        """End the thread, within a moment."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._observer.signals_listening(None)
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._read()
+            except TailraceError as error:
+                self._failed(error)
+            except Exception as error:  # noqa: BLE001 - the thread goes on; the observer reports it
+                self._failed(InvariantError(f"the signals thread failed: {log.origin(error)}"))
+
+    def _failed(self, error: TailraceError) -> None:
+        self._failing = True
+        self._observer.signals_failed(error)
+        self._clock.wait(self._stop, _AGAIN_S)
+
+    def _read(self) -> None:
+        partition = (signals_topic(self._config.name), 0)
+        with LogReader(
+            self._config.kafka, client_id="tailrace-signals", clock=self._clock, ahead_bytes=_AHEAD_BYTES, follows=True
+        ) as consumer:
+            low, high = consumer.end_offsets([partition[0]])[partition]
+            at = self._handler.record.next_offset
+            batches = consumer.read({partition: at if low <= at <= high else low})
+            try:
+                for batch in batches:
+                    for record in batch:
+                        if self._stop.is_set() or not self._rate.wait(self._stop):
+                            return
+                        self._handler.handle(record)
+                    if self._stop.is_set():
+                        return
+                    if self._failing:
+                        self._failing = False
+                        self._observer.signals_failed(None)
+            finally:
+                batches.close()
+
+
+def listener(
+    config: Config,
+    clock: Clock,
+    desk: Desk,
+    tables: Tables,
+    record: SignalsRecord | None,
+    topic_id: str,
+    observer: SignalObserver,
+) -> SignalListener | None:
+    """Return what reads the signals; None when `[signals] enabled` is false.
+
+    `record` is what the log has; of another topic, or None, the topic is read from its beginning.
+    """
+    if not config.signals.enabled:
+        return None
+
+    @contextmanager
+    def catalog() -> Iterator[Catalog]:
+        with connect(config.source.dsn, application_name="cdc signals") as connection:
+            yield SourceCatalog(connection, config.publication, tables)
+
+    if record is None or record.topic_id != topic_id:
+        record = SignalsRecord(topic_id=topic_id, next_offset=0)
+    avro = config.encode.format == "avro"
+    return SignalListener(
+        config, clock, SignalHandler(config.name, desk, catalog, record, observer, avro=avro), observer
+    )
+
+
+def _nothing(_: Merger) -> Outcome:
+    """There is nothing to be done."""
+    return Outcome()
+
+
+def _failed(offset: int, error: Exception) -> str:
+    """Log an error that no signal should cause, and return the refusal."""
+    log.get().error("signal_failed", offset=offset, error=log.origin(error))
+    return f"it failed with {type(error).__name__}; the log of capture says where"
+
+
+def _log(signal: Signal, offset: int, outcome: Outcome) -> None:
+    if outcome.refused:
+        refused = {name or "*": why for name, why in list(outcome.refused.items())[:_LOGGED_MAX]}
+        log.get().warning("signal_refused", action=signal.action, offset=offset, reasons=refused)
+    elif signal.action == "log":
+        log.get().info("signal_log", offset=offset, message=signal.message.replace("{}", str(offset)))
+    if outcome.done:
+        log.get().info("signal_done", action=signal.action, offset=offset, tables=len(outcome.done))

@@ -1,0 +1,94 @@
+"""What a start asks of PostgreSQL and makes there, publication and slot: the contract, and the real thing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from cdc.config.settings import Config
+from cdc.lsn import Lsn
+from cdc.model.timeline import Switch
+from cdc.replication import catalog_queries
+from cdc.replication.blockers import Blocker
+from cdc.replication.connect import Connection, connect
+from cdc.replication.generated_columns import publish_generated
+from cdc.replication.publication import Ensured, PublicationFacts, ensure_publication, publication_facts
+from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
+from cdc.replication.table_shape import SourceTable
+from cdc.replication.timeline_history import timeline_history
+from cdc.telemetry import log
+
+
+class SourceServer(Protocol):
+    """A database with one publication and one slot, those of the configuration. Every call may raise SourceError."""
+
+    def publication(self) -> PublicationFacts | None:
+        """The publication as it is now, None when there is none."""
+
+    def publish(self, tables: Sequence[SourceTable]) -> Ensured:
+        """Make the publication, or add what it does not have, where the configuration allows it."""
+
+    def slot(self) -> SlotFacts:
+        """The slot as it is now."""
+
+    def make_slot(self) -> SlotFacts:
+        """Make the slot; waits for open transactions as long as the configuration says, or until told to stop."""
+
+    def wal_end(self) -> Lsn:
+        """Where the next WAL record goes."""
+
+    def timeline(self) -> int:
+        """The timeline it is on now."""
+
+    def history(self, timeline: int) -> list[Switch]:
+        """Where the timelines before this one were left."""
+
+
+class PostgresServer:
+    """See `SourceServer`; on an open connection."""
+
+    def __init__(self, config: Config, sql: Connection, stop: threading.Event) -> None:
+        self._config = config
+        self._sql = sql
+        self._stop = stop
+
+    def publication(self) -> PublicationFacts | None:
+        """See `SourceServer.publication`."""
+        return publication_facts(self._sql, self._config.publication)
+
+    def publish(self, tables: Sequence[SourceTable]) -> Ensured:
+        """See `SourceServer.publish`."""
+        create = self._config.source.create
+        ensured = ensure_publication(self._sql, self._config.publication, tables, create=create)
+        return publish_generated(self._sql, ensured, tables, create)
+
+    def slot(self) -> SlotFacts:
+        """See `SourceServer.slot`."""
+        return slot_facts(self._sql, self._config.slot)
+
+    def make_slot(self) -> SlotFacts:
+        """See `SourceServer.make_slot`."""
+        config = self._config
+        with connect(config.source.dsn, application_name="cdc slot watch") as second:
+            watch = Watch(second, _tell_blockers, self._stop)
+            timeout_s = config.source.slot_create_timeout_s
+            create_slot(self._sql, config.slot, timeout_s, watch, failover=config.source.failover)
+        return self.slot()
+
+    def wal_end(self) -> Lsn:
+        """See `SourceServer.wal_end`."""
+        return catalog_queries.current_wal(self._sql)
+
+    def timeline(self) -> int:
+        """See `SourceServer.timeline`."""
+        return catalog_queries.source_identity(self._sql).timeline
+
+    def history(self, timeline: int) -> list[Switch]:
+        """See `SourceServer.history`."""
+        return timeline_history(self._config.source.dsn, timeline)
+
+
+def _tell_blockers(blockers: Sequence[Blocker]) -> None:
+    if blockers:
+        log.get().info("slot_waits_for_transactions", count=len(blockers), oldest=blockers[0].what)

@@ -1,0 +1,204 @@
+"""What a start needs of PostgreSQL: tables, publication, slot; and whether this is the source the log belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc.config.outbox_check import literal_pattern
+from cdc.config.settings import Config
+from cdc.errors import SourceRefused, SourceUnreachable, TailraceError
+from cdc.kafka.cluster_facts import TopicFacts
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition
+from cdc.model.left_out import LeftOut
+from cdc.model.progress_record import Identity
+from cdc.progress.restore import Restored
+from cdc.replication import catalog_queries
+from cdc.replication.catalog_queries import SourceIdentity
+from cdc.replication.connect import Connection, connect_replication
+from cdc.replication.eligibility import left_out_at_start, not_addable
+from cdc.replication.publication import Ensured, PublicationFacts, publication_facts
+from cdc.replication.slot import SlotFacts, held
+from cdc.replication.stream import ServerIdentity
+from cdc.replication.table_shape import SourceTable
+from cdc.startup import start_rules
+from cdc.startup.promotion import note_promotion
+from cdc.startup.slot_setup import SourceServer
+from cdc.telemetry import log
+
+
+@dataclass(slots=True)
+class Source:
+    """What the first look at PostgreSQL found; nothing is changed by it.
+
+    Attributes:
+        tables: those that are captured.
+        left_out: those that source.tables selects and that cannot be captured.
+    """
+
+    sql: Connection
+    identity: SourceIdentity
+    tables: list[SourceTable]
+    outbox: SourceTable | None = None
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def leave_out(self, found: Sequence[LeftOut]) -> None:
+        """Do not capture these; the others are captured."""
+        oids = {one.oid for one in found}
+        self.tables = [table for table in self.tables if table.oid not in oids]
+        if self.outbox is not None and self.outbox.oid in oids:
+            self.outbox = None
+        self.left_out += found
+
+    @property
+    def published(self) -> list[SourceTable]:
+        """All that must be in the publication: the tables, and the outbox beside them."""
+        apart = self.outbox is not None and all(table.oid != self.outbox.oid for table in self.tables)
+        return [*self.tables, self.outbox] if apart and self.outbox is not None else self.tables
+
+
+def refuse(error: TailraceError | None) -> None:
+    """Raise it, if there is one."""
+    if error is not None:
+        raise error
+
+
+def look_at_source(config: Config, sql: Connection) -> Source:
+    """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
+    if catalog_queries.pooled(sql):
+        # Most poolers pass no replication on: find out before anything is made that would then hold WAL.
+        connect_replication(config.source.dsn).close()
+    identity = catalog_queries.source_identity(sql)
+    refuse(start_rules.server_unfit(config, identity, catalog_queries.wal_settings(sql)))
+    selected = catalog_queries.tables_matching(sql, config.source.tables, config.source.keyless, config.source.keys)
+    outbox = outbox_table(config, sql)
+    refuse(start_rules.keys_unknown(config, selected))
+    source = Source(sql, identity, selected, outbox)
+    facts = publication_facts(sql, config.publication)
+    name, create = config.publication, config.source.create
+    source.leave_out(left_out_at_start(source.published, facts, name=name, create=create))
+    refuse(start_rules.nothing_to_capture(source.published, source.left_out, script=facts is None))
+    return source
+
+
+def refuse_nothing_to_capture(source: Source) -> None:
+    """Raise SourceRefused when no table is left."""
+    refuse(start_rules.nothing_to_capture(source.published, source.left_out))
+
+
+def outbox_table(config: Config, sql: Connection) -> SourceTable | None:
+    """The outbox, if one is configured and there is a table. Raises SourceRefused for one that cannot be published."""
+    if config.outbox is None:
+        return None
+    found = catalog_queries.tables_matching(sql, [literal_pattern(config.outbox.table)])
+    if not found:
+        return None
+    table = found[0]
+    if table.problem:
+        raise SourceRefused(
+            f"the outbox {table.table} cannot be captured: {table.problem}",
+            hint="PostgreSQL would refuse every DELETE there once it is published; give it a primary key",
+            command="cdc doctor",
+            table=table.table,
+        )
+    return table
+
+
+def publish_tables(config: Config, source: Source, server: SourceServer, restored: Restored) -> PublicationFacts:
+    """Have the tables published.
+
+    Once capture has run, the publication must be the one it ran with, and must still have the tables it had: what
+    was written to a table while it was not published is not in the stream. Raises SourceGap when it may have been,
+    and SourceDiverged for a source that is not the log's at all.
+    """
+    name, recorded = config.publication, restored.identity
+    if recorded is not None:
+        _refuse_other_source(server, recorded, source.identity, restored.position)  # before anything is made there
+        facts = server.publication()
+        missing = [one for one in source.left_out if one.reason == "not_published"]
+        selected = [(table.table, table.oid) for table in source.published]
+        selected += [(one.table, one.oid) for one in missing]
+        refuse(start_rules.unpublished(name, facts, restored, selected, server.wal_end))
+    ensured = server.publish(source.published)
+    if ensured.altered:
+        log.get().info("publication_altered", publication=name, statement=ensured.altered)
+    leave_out_refused(source, ensured, name)
+    refuse_nothing_to_capture(source)
+    if recorded is not None:
+        for table in ensured.added:
+            log.get().info("table_joined", table=table.table)
+    return ensured.facts
+
+
+def leave_out_refused(source: Source, ensured: Ensured, publication: str) -> None:
+    """Do not capture tables that the server refused to add to the publication."""
+    by_oid = {table.oid: table for table in source.published}
+    source.leave_out([not_addable(by_oid[oid], publication, why) for oid, why in ensured.refused.items()])
+
+
+def _refuse_other_source(
+    server: SourceServer, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
+) -> None:
+    if now.timeline < server.timeline():
+        raise SourceUnreachable("a standby was promoted while this start looked at the source")
+    end_lsn = position.end_lsn if position is not None else Lsn(0)
+    promoted = now.timeline > recorded.timeline and now.system_identifier == recorded.system_identifier
+    history = server.history(now.timeline) if promoted else []
+    refuse(start_rules.other_source(recorded, now, history, end_lsn))
+    if now.timeline != recorded.timeline:
+        note_promotion(history, recorded=recorded.timeline, now=now.timeline)
+
+
+def find_or_make_slot(config: Config, source: Source, server: SourceServer, restored: Restored) -> SlotFacts:
+    """The slot as it is before we stream from it; made when this is the very first start."""
+    facts = server.slot()
+    refuse(start_rules.slot_lost(facts, restored.known_to, server.wal_end))
+    if facts.being_made:
+        raise held(facts)
+    refuse(start_rules.slot_unfit(config, facts, source.identity.database, restored, server.wal_end))
+    if facts.exists:
+        return facts
+    log.get().info("slot_creating", slot=config.slot)
+    facts = server.make_slot()
+    log.get().info("slot_created", slot=config.slot, lsn=str(facts.confirmed_flush_lsn))
+    return facts
+
+
+def identity_now(
+    config: Config,
+    source: Source,
+    publication: PublicationFacts,
+    server: ServerIdentity,
+    topics: Mapping[str, TopicFacts],
+    recorded: Identity | None,
+) -> Identity:
+    """Whose positions the log will hold from now on. Topics of tables that left are remembered: they may come back."""
+    return Identity(
+        system_identifier=server.system_identifier,
+        timeline=server.timeline,
+        database=source.identity.database,
+        database_oid=source.identity.database_oid,
+        slot=config.slot,
+        publication=config.publication,
+        publication_oid=publication.oid,
+        server_version=source.identity.server_version_num,
+        partitions=(recorded.partitions if recorded else {})
+        | {name: facts.partition_count for name, facts in topics.items()},
+        tables={table.table: (table.oid, publication.tables.get(table.oid, 0)) for table in source.published},
+        topic_ids=(recorded.topic_ids if recorded else {}) | {name: facts.topic_id for name, facts in topics.items()},
+    )
+
+
+def check_identity(
+    server: SourceServer, restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition
+) -> None:
+    """Is this the source, are these the topics, that the log's positions belong to?"""
+    recorded = restored.identity
+    if recorded is None:
+        return
+    _refuse_other_source(server, recorded, now, position)
+    # The end of the WAL after `position`: others may have gone on with newer WAL while this start stood still.
+    refuse(start_rules.wal_behind(position, server.wal_end()))
+    refuse(start_rules.topics_made_again(recorded.topic_ids, now.topic_ids))
+    refuse(start_rules.slot_elsewhere(recorded, replace(slot, name=now.slot), position))

@@ -1,0 +1,298 @@
+"""What forbids a start: one function for each rule, facts in, the error or None out. Pure.
+
+`cdc.startup.source_identity` and `cdc.startup.topic_check` raise these errors; `cdc.startup.judgement` puts the rules
+in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from cdc.config.settings import Config, Kafka
+from cdc.errors import BrokerRefused, ProgressDamaged, SourceDiverged, SourceGap, SourceRefused, TailraceError
+from cdc.kafka.client_options import transaction_timeout_ms
+from cdc.kafka.cluster_facts import BrokerFacts
+from cdc.lsn import Lsn
+from cdc.model.event import StreamPosition
+from cdc.model.failover import FAILOVER_SINCE
+from cdc.model.left_out import LeftOut
+from cdc.model.progress_record import Identity
+from cdc.model.timeline import Switch
+from cdc.model.topic_names import progress_topic
+from cdc.progress.restore import Restored
+from cdc.publish.topic_setup import REPAIR, topic_lost
+from cdc.replication.catalog_queries import SourceIdentity
+from cdc.replication.publication import PublicationFacts, publishable
+from cdc.replication.slot import SlotFacts, creation
+from cdc.replication.table_shape import SourceTable
+from cdc.startup.promotion import LEVEL, divergence
+
+WalEnd: TypeAlias = Callable[[], Lsn]
+"""Where the next WAL record goes; called only when an error needs it."""
+
+_NAMED_MAX: Final = 5  # tables a message names
+MAJOR_MIN: Final = 15
+ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
+AGAIN: Final = (
+    "the WAL of that range is gone; the command makes a new slot and reads every table again, into the same topics"
+)
+
+
+def error_of(check: Callable[[], object]) -> TailraceError | None:
+    """Return what `check` raises, or None."""
+    try:
+        check()
+    except TailraceError as error:
+        return error
+    return None
+
+
+def server_unfit(config: Config, identity: SourceIdentity, settings: Mapping[str, str]) -> TailraceError | None:
+    """The server cannot decode, or not as configured."""
+    major = identity.server_version_num // 10000
+    if identity.in_recovery:
+        return SourceRefused(
+            "this server is a standby; capture needs the primary",
+            hint="connect to the primary, or add target_session_attrs=primary to source.dsn",
+        )
+    if major < MAJOR_MIN:
+        return SourceRefused(
+            f"PostgreSQL {major} is too old: capture needs {MAJOR_MIN} or later", hint="upgrade the server"
+        )
+    if settings.get("wal_level") != "logical":
+        return SourceRefused(
+            f"wal_level is {settings.get('wal_level')!r}; logical decoding needs 'logical'",
+            hint="set it and restart PostgreSQL",
+            command="alter system set wal_level = 'logical';",
+        )
+    if config.source.origin != "any" and identity.server_version_num < ORIGINS_SINCE:
+        return SourceRefused(
+            f"PostgreSQL {major} cannot leave out changes that have an origin",
+            hint='it can from 16 on; remove the line source.origin = "none" from the configuration',
+        )
+    if config.source.failover and major < FAILOVER_SINCE:
+        return SourceRefused(
+            f"PostgreSQL {major} cannot synchronise a slot to standbys",
+            hint=f"it can from {FAILOVER_SINCE} on; remove the line source.failover = true from the configuration",
+        )
+    return None
+
+
+def keys_unknown(config: Config, tables: Sequence[SourceTable]) -> TailraceError | None:
+    """source.keys names a table that is not captured."""
+    unknown = sorted(config.source.keys.keys() - {table.table for table in tables if not table.unpublishable})
+    if not unknown:
+        return None
+    return SourceRefused(
+        f"source.keys names {unknown[0]!r}, which is not a captured table",
+        hint="remove the line, or correct the name; otherwise the table would be captured under another key",
+        command="cdc doctor",
+        table=unknown[0],
+    )
+
+
+def nothing_to_capture(
+    tables: Sequence[SourceTable], left_out: Sequence[LeftOut], *, script: bool = False
+) -> TailraceError | None:
+    """Every selected table is left out. With `script` the publication does not exist, so no table can join it later."""
+    if tables:
+        return None
+    if not left_out:
+        return error_of(lambda: publishable([]))
+    first = left_out[0]
+    script = script and first.reason == "not_published"
+    hint = f"the statement is for {first.by}" if first.by else "capture other tables"
+    return SourceRefused(
+        f"none of {len(left_out)} tables of source.tables can be captured: "
+        + "; ".join(f"{one.table}: {one.problem}" for one in left_out[:_NAMED_MAX]),
+        hint="a role with the rights of the owners can publish them; the command prints a script" if script else hint,
+        command="cdc doctor --sql" if script else first.statement,
+        table=first.table,
+    )
+
+
+def no_free_slot(slot: SlotFacts, settings: Mapping[str, str], slots_used: int) -> TailraceError | None:
+    """A slot must be made, and the server has no room for it."""
+    most = int(settings.get("max_replication_slots", "0"))
+    if slot.exists or slots_used < most:
+        return None
+    return SourceRefused(
+        f"cannot create slot {slot.name!r}: all {most} replication slots are in use (max_replication_slots)",
+        hint="drop a slot that is not used, or raise max_replication_slots and restart PostgreSQL",
+        command="cdc slot list",
+        slot=slot.name,
+    )
+
+
+def other_source(
+    recorded: Identity, now: Identity | SourceIdentity, history: Sequence[Switch], end_lsn: Lsn
+) -> TailraceError | None:
+    """The log belongs to another cluster, database or history. `history` is that of the timeline now."""
+    for field in ("system_identifier", "database_oid"):
+        was, found = getattr(recorded, field), getattr(now, field)
+        if was != found:
+            return SourceDiverged(
+                f"the log belongs to a source with {field} {was}; this one has {found}",
+                hint="the database was restored, or source.dsn leads to another server or database: positions of the "
+                f"log have no meaning here. Check source.dsn first; if it is right, {LEVEL}",
+                command=REPAIR,
+                field=field,
+            )
+    return divergence(list(history), recorded=recorded.timeline, now=now.timeline, end_lsn=end_lsn)
+
+
+def unpublished(
+    name: str, facts: PublicationFacts | None, restored: Restored, tables: Sequence[tuple[str, int]], wal_end: WalEnd
+) -> TailraceError | None:
+    """Changes were not published for a time: the publication is not the one capture ran with, or lost a table.
+
+    `tables` are names and oids of those that are captured, or would be if they were published.
+    """
+    recorded = restored.identity
+    if recorded is None:
+        return None
+    what = ""
+    if facts is None:
+        what = f"publication {name!r} is gone"
+    elif facts.oid != recorded.publication_oid:
+        what = f"publication {name!r} was dropped and made again"
+    else:
+        for table, now_oid in tables:
+            oid, member = recorded.tables.get(table, (0, 0))
+            if oid == now_oid and facts.tables.get(oid) != member:
+                what = f"publication {name!r} does not have {table} any more, or not all the time"
+                break
+    if not what:
+        return None
+    known, now = Lsn(restored.progress.verified_lsn) if restored.progress else None, wal_end()
+    return SourceGap(
+        f"{what}; changes between {known} and {now} may not be in the log",
+        known_to=known,
+        resumes_at=now,
+        hint=AGAIN,
+        command=REPAIR,
+    )
+
+
+def slot_lost(slot: SlotFacts, known_to: Lsn | None, wal_end: WalEnd) -> TailraceError | None:
+    """The slot exists, and PostgreSQL has given up the WAL it needs. `known_to` is None when capture never ran."""
+    if not slot.exists or slot.usable:
+        return None
+    if known_to is None:
+        return SourceGap(
+            f"replication slot {slot.name!r} is lost ({slot.invalidation or slot.wal_status}); nothing was captured "
+            "from it yet",
+            hint="drop it; the next start makes a new one",
+            command="cdc slot drop",
+            slot=slot.name,
+        )
+    return _slot_gap(slot, f"is lost ({slot.invalidation or slot.wal_status})", known_to, wal_end)
+
+
+def slot_unfit(
+    config: Config, slot: SlotFacts, database: str, restored: Restored, wal_end: WalEnd
+) -> TailraceError | None:
+    """There is no slot that a start could stream from, or make."""
+    if slot.exists and not slot.being_made and (slot.plugin != "pgoutput" or slot.database != database):
+        return SourceRefused(
+            f"slot {slot.name!r} belongs to plugin {slot.plugin!r} and database {slot.database!r}",
+            hint="choose another name with source.slot",
+            slot=slot.name,
+        )
+    if slot.exists:
+        return None
+    if restored.progress is not None:
+        return _slot_gap(slot, "is gone", restored.known_to, wal_end)
+    if config.source.create:
+        return None
+    return SourceRefused(
+        f"slot {slot.name!r} does not exist, and source.create is false",
+        hint="create it with this statement",
+        command=creation(slot.name, failover=config.source.failover),
+        slot=slot.name,
+    )
+
+
+def wal_behind(position: StreamPosition, wal_end: Lsn) -> TailraceError | None:
+    """The log has what the server does not have."""
+    if wal_end >= position.end_lsn and wal_end > position.commit_lsn:  # the log may have a part of that transaction
+        return None
+    return SourceDiverged(
+        f"the log reaches {max(position.end_lsn, position.commit_lsn)}, the server's WAL only {wal_end}",
+        hint=f"the database was restored from an older copy, or lost WAL that was not flushed; {LEVEL}",
+        command=REPAIR,
+    )
+
+
+def topics_made_again(recorded: Mapping[str, str], now: Mapping[str, str]) -> TailraceError | None:
+    """A recorded topic has another id now. Both map topics to ids; topics that are not in both do not count."""
+    again = [topic for topic, topic_id in recorded.items() if now.get(topic, topic_id) != topic_id]
+    return topic_lost(again[0], more=len(again) - 1, found="was deleted and made again") if again else None
+
+
+def slot_elsewhere(recorded: Identity, slot: SlotFacts, position: StreamPosition) -> TailraceError | None:
+    """The slot is not the one of the log, or does not stand where the log ends."""
+    if recorded.slot != slot.name:
+        return ProgressDamaged(
+            f"the log was written from slot {recorded.slot!r}, the configuration names {slot.name!r}",
+            hint="set source.slot back; another slot begins elsewhere",
+            command=f'source.slot = "{recorded.slot}"',
+            slot=slot.name,
+        )
+    if slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn <= position.end_lsn:
+        return None
+    return SourceGap(
+        f"the slot stands at {slot.confirmed_flush_lsn}, the log at {position.end_lsn}: what was committed "
+        "between is unknown",
+        known_to=position.end_lsn,
+        resumes_at=slot.confirmed_flush_lsn,
+        hint=f"another program advanced the slot or made it again; {AGAIN}",
+        command=REPAIR,
+        slot=slot.name,
+    )
+
+
+def orphans(name: str, filled: Sequence[str]) -> TailraceError | None:
+    """There is no progress, and these data topics have records: events would be in the log twice."""
+    if not filled:
+        return None
+    which = f"topic {filled[0]!r} has" if len(filled) == 1 else f"{len(filled)} topics ({filled[0]!r}, ...) have"
+    return ProgressDamaged(
+        f"topic {progress_topic(name)!r} holds no position, but {which} records: the progress topic was deleted, "
+        "or another program writes there",
+        hint="set another `name`: capture then starts from scratch, with its own slot and topics. Then drop the old "
+        "slot (cdc slot list), or PostgreSQL keeps WAL for it",
+        command=f'name = "{name[:36]}_2"',
+        topic=filled[0],
+    )
+
+
+def brokers_unfit(kafka: Kafka, brokers: BrokerFacts, *, creates: bool) -> TailraceError | None:
+    """The cluster cannot hold topics that a start `creates`, or ends transactions too early."""
+    if creates and kafka.replication_factor > brokers.broker_count:
+        return BrokerRefused(
+            f"topics cannot be created with kafka.replication_factor = {kafka.replication_factor}: the cluster has "
+            f"{brokers.broker_count} broker{'s' if brokers.broker_count != 1 else ''}",
+            hint="set kafka.replication_factor to at most the number of brokers, with kafka.allow_unreplicated below 3",
+            command=f"kafka.replication_factor = {brokers.broker_count}",
+        )
+    longest, needed = brokers.configs.get("transaction.max.timeout.ms", ""), transaction_timeout_ms(kafka)
+    if longest.isdigit() and int(longest) < needed:
+        return BrokerRefused(
+            f"transaction.max.timeout.ms of the brokers is {longest}, capture needs {needed}",
+            hint="raise it on the brokers, or lower kafka.options.transaction.timeout.ms",
+        )
+    return None
+
+
+def _slot_gap(slot: SlotFacts, what: str, known_to: Lsn | None, wal_end: WalEnd) -> SourceGap:
+    now = wal_end()
+    return SourceGap(
+        f"replication slot {slot.name!r} {what}; what was committed between {known_to} and {now} is unknown",
+        known_to=known_to,
+        resumes_at=now,
+        hint=AGAIN,
+        command=REPAIR,
+        slot=slot.name,
+    )

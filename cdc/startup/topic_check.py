@@ -1,0 +1,251 @@
+"""What a start needs of Kafka: topics as they must be, and where each partition ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from cdc.config.settings import Config
+from cdc.errors import BrokerRefused, ConfigError, TopicMismatch, TopicMissing
+from cdc.kafka.cluster_facts import TopicFacts
+from cdc.model.left_out import LeftOut, no_topic
+from cdc.model.progress_record import Identity
+from cdc.model.topic_names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
+from cdc.progress.restore import Restored, TopicReader
+from cdc.publish.ledger import Ledger, Partition
+from cdc.publish.topic_rules import TopicWant, control_wants, data_want, events_want, refused_want, side_want
+from cdc.publish.topic_setup import TopicDirectory, ensure_topics
+from cdc.replication.table_shape import SourceTable
+from cdc.startup import start_rules
+from outbox.event_topics import EventTopics
+
+
+def control_topics(config: Config, admin: TopicDirectory) -> dict[str, TopicFacts]:
+    """The topics that progress is read from; what is recorded about them is compared once it is read."""
+    return ensure_topics(
+        admin,
+        control_wants(config.name, config.kafka, row_bytes_max=config.capture.row_bytes_max),
+        kafka=config.kafka,
+        create=config.kafka.create_topics,
+        recorded_partitions={},
+        recorded_topic_ids={},
+    )
+
+
+def data_topics(
+    config: Config, admin: TopicDirectory, tables: Sequence[SourceTable], recorded: Identity | None
+) -> dict[str, TopicFacts]:
+    """The topics of all tables and those beside them, made or checked against what is recorded of them."""
+    return ensure_topics(
+        admin,
+        data_wants(config, tables, recorded),
+        kafka=config.kafka,
+        create=config.kafka.create_topics,
+        recorded_partitions=recorded.partitions if recorded else {},
+        recorded_topic_ids=recorded.topic_ids if recorded else {},
+    )
+
+
+def data_wants(config: Config, tables: Sequence[SourceTable], recorded: Identity | None) -> list[TopicWant]:
+    """What the topics of all tables, and those beside them, must be. Raises ConfigError for a name that is taken."""
+    wants = [
+        data_want(
+            data_topic(config.name, table.namespace, table.name),
+            config.kafka,
+            row_bytes_max=config.capture.row_bytes_max,
+            compacted=bool(table.key),
+        )
+        for table in tables
+    ]
+    wants += [
+        side_want(topic, config.kafka, row_bytes_max=config.capture.row_bytes_max) for topic in side_topics(config)
+    ]
+    return [*wants, *(event_want(config, topic) for topic in recorded_event_topics(config, tables, recorded))]
+
+
+def without_topic(
+    config: Config, admin: TopicDirectory, tables: Iterable[SourceTable], recorded: Identity
+) -> list[LeftOut]:
+    """New tables whose topics are missing and may not be created, or are unfit."""
+    found = []
+    for table in tables:
+        topic = data_topic(config.name, table.namespace, table.name)
+        if topic in recorded.topic_ids:
+            continue
+        size = config.capture.row_bytes_max
+        want = data_want(topic, config.kafka, row_bytes_max=size, compacted=bool(table.key))
+        try:
+            ensure_topics(
+                admin,
+                [want],
+                kafka=config.kafka,
+                create=config.kafka.create_topics,
+                recorded_partitions=recorded.partitions,
+                recorded_topic_ids=recorded.topic_ids,
+            )
+        except TopicMismatch as error:
+            found.append(no_topic(table.table, table.oid, error))
+    return found
+
+
+def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorded: Identity | None) -> list[str]:
+    """The topics of events, and of refused ones, that the log has. Raises ConfigError when a table has such a name."""
+    if config.outbox is None:
+        return []
+    names = EventTopics.of(config.name, config.outbox)
+    captured = {data_topic(config.name, table.namespace, table.name): table.table for table in tables}
+    taken = sorted(topic for topic in captured if names.type_of(topic) is not None)
+    if taken:
+        raise ConfigError(
+            f"the topic of {captured[taken[0]]} would be {taken[0]!r}, which is a name of event topics (outbox.topic)",
+            hint="have events under another name, or leave the table out of source.tables",
+            command='[outbox] topic = "{name}.outbox.{aggregate_type}"',
+            table=captured[taken[0]],
+        )
+    refused = refused_events_topic(config.name)
+    return sorted(
+        topic
+        for topic in (recorded.topic_ids if recorded else {})
+        if topic == refused or names.type_of(topic) is not None
+    )
+
+
+def event_want(config: Config, topic: str) -> TopicWant:
+    """What a topic of events must be."""
+    assert config.outbox is not None
+    size = config.capture.row_bytes_max
+    if topic == refused_events_topic(config.name):
+        return refused_want(topic, config.kafka, row_bytes_max=size)
+    return events_want(topic, config.kafka, config.outbox, row_bytes_max=size)
+
+
+def side_topics(config: Config) -> list[str]:
+    """Topics of transactions, messages and heartbeats, as far as they are asked for."""
+    asked = {
+        heartbeat_topic(config.name): config.capture.heartbeat_interval_s > 0,
+        transaction_topic(config.name): config.capture.transactions,
+        message_topic(config.name): config.capture.messages,
+    }
+    return [topic for topic, wanted in asked.items() if wanted]
+
+
+def refuse_orphans(name: str, restored: Restored, reader: TopicReader, data: Mapping[str, TopicFacts]) -> None:
+    """Without progress the data topics must be empty, or events would be in the log twice."""
+    if restored.progress is not None:
+        return
+    error = start_rules.orphans(name, filled_topics(reader, list(data)))
+    if error is not None:
+        raise error
+
+
+def filled_topics(reader: TopicReader, topics: Sequence[str]) -> list[str]:
+    """Those of `topics` that have records, by name."""
+    ends = reader.end_offsets(topics) if topics else {}
+    return sorted({topic for (topic, _), (_, high) in ends.items() if high > 0})
+
+
+class Accounts:
+    """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it.
+
+    A topic that is not written to now (its table has left, or it was turned off) keeps its account, until somebody
+    deletes it.
+    """
+
+    def __init__(
+        self, config: Config, admin: TopicDirectory, reader: TopicReader, ledger: Ledger, restored: Restored
+    ) -> None:
+        self._config = config
+        self._admin = admin
+        self._reader = reader
+        self._ledger = ledger
+        self._restored = restored
+        self._counts: dict[str, int] = {}
+        self._facts: dict[str, TopicFacts] = {}
+
+    def begin(self, topics: Iterable[str]) -> None:
+        """A start: open these topics, and have the ledger remember the accounts of all others."""
+        self.open_all(topics)
+        resting = {at: told for at, told in self._told() if at[0] not in self._counts}
+        ends = self._ends_of(sorted({topic for topic, _ in resting}))
+        for partition, told in resting.items():
+            if partition[0] in ends:
+                self._ledger.rest(partition, end_offset=ends[partition[0]].get(partition, told[0]), before=told)
+
+    def open_all(self, topics: Iterable[str]) -> None:
+        """Open every partition of these topics."""
+        for partition, (_, high) in self._reader.end_offsets(list(topics)).items():
+            topic, index = partition
+            before = self._restored.accounts.get(f"{topic}-{index}")
+            self._ledger.open(partition, end_offset=high, before=before)
+            self._counts[topic] = max(self._counts.get(topic, 0), index + 1)
+
+    def open_topic(self, topic: str, compacted: bool) -> int:  # noqa: FBT001 - see cdc.capture.table_planner.OpenTopic
+        """See `cdc.capture.table_planner.OpenTopic`; a table that appeared after the start gets its topic here."""
+        if topic not in self._counts:
+            size = self._config.capture.row_bytes_max
+            self.open_wanted(data_want(topic, self._config.kafka, row_bytes_max=size, compacted=compacted))
+        return self._counts[topic]
+
+    def facts(self, topic: str) -> TopicFacts | None:
+        """Of a topic that was opened while capture runs."""
+        return self._facts.get(topic)
+
+    def exists(self, topic: str) -> bool:
+        """Whether Kafka has the topic now. From any thread."""
+        return self._admin.describe([topic]).get(topic) is not None
+
+    def known(self, topic: str) -> bool:
+        """Whether its partitions are open."""
+        return topic in self._counts
+
+    def reach(self, topic: str) -> dict[Partition, int]:
+        """See `cdc.publish.ledger.Ledger.reach`."""
+        return self._ledger.reach(topic)
+
+    @property
+    def topics(self) -> list[str]:
+        """Those whose partitions are open."""
+        return list(self._counts)
+
+    def open_wanted(self, want: TopicWant) -> TopicFacts:
+        """Make or check a topic, and open every partition of it."""
+        config, topic = self._config, want.spec.topic
+        recorded = self._restored.identity
+        found = ensure_topics(
+            self._admin,
+            [want],
+            kafka=config.kafka,
+            create=config.kafka.create_topics,
+            recorded_partitions=recorded.partitions if recorded else {},
+            recorded_topic_ids=recorded.topic_ids if recorded else {},
+        )
+        self.open_all([topic])
+        self._facts[topic] = found[topic]
+        return found[topic]
+
+    def _told(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:
+        for text, told in self._restored.accounts.items():
+            topic, _, index = text.rpartition("-")
+            yield (topic, int(index)), told
+
+    def _ends_of(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
+        """Where the partitions of each topic end; without topics that were deleted, or made again by somebody else.
+
+        Empty for one that we may not look at: its account stays what it is.
+        """
+        try:
+            return self._look(topics)
+        except (TopicMismatch, BrokerRefused) as error:
+            if len(topics) == 1 and isinstance(error, TopicMissing) and self._admin.describe(topics)[topics[0]]:
+                raise  # the topic exists: only the broker's metadata is behind
+            if len(topics) == 1:  # deleted while it was asked for, or not ours to look at
+                return {} if isinstance(error, TopicMismatch) else {topics[0]: {}}
+        return {topic: ends for one in topics for topic, ends in self._ends_of([one]).items()}
+
+    def _look(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
+        recorded = self._restored.identity.topic_ids if self._restored.identity else {}
+        found = self._admin.describe(topics) if topics else {}
+        there = {name for name, facts in found.items() if facts and recorded.get(name) in {None, facts.topic_id}}
+        ends: dict[str, dict[Partition, int]] = {topic: {} for topic in there}
+        for partition, (_, high) in self._reader.end_offsets(sorted(there)).items() if there else ():
+            ends[partition[0]][partition] = high
+        return ends

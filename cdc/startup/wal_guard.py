@@ -1,0 +1,138 @@
+"""The WAL guard: looks at the WAL kept for the slot every few seconds, whatever capture does (RELIABILITY part 1).
+
+A thread with a connection of its own, beside the catalog watch, which lives only while the stream does: WAL piles up
+when capture waits for a broker, and then somebody has to tell. It only tells, unless `source.on_wal_pressure` has it
+drop the slot.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import psycopg
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import SlotHeld, SourceGap, TailraceError
+from cdc.model.wal_reading import WalReading
+from cdc.publish.topic_setup import REPAIR
+from cdc.replication.connect import Connection, connect, deadline, sever
+from cdc.replication.pressure import wal_reading
+from cdc.replication.slot import drop_slot, slot_facts
+from cdc.startup.start_rules import AGAIN
+from cdc.telemetry import log
+from cdc.telemetry.capture_status import Status
+
+_ANSWER_S: Final = 10.0
+_DROP_TRIES: Final = 20  # a reader that was cut off may be back once or twice before the slot is free
+_DROP_S: Final = 60.0
+_END_S: Final = 2.0
+_ENDS_MS: Final = 1000  # for a walsender to end
+_APPLICATION_NAME: Final = "cdc wal guard"
+
+T = TypeVar("T")
+
+
+class WalGuard:
+    """Looks from `start` to `close`. A server that does not answer is asked again at the next look."""
+
+    def __init__(self, config: Config, clock: Clock, status: Status) -> None:
+        self._config = config
+        self._clock = clock
+        self._status = status
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wal-guard", daemon=True)
+        self._connection: Connection | None = None
+        self._failure: SourceGap | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking, at once."""
+        self._stop.set()
+        connection = self._connection
+        if connection is not None:
+            sever(connection)
+        self._thread.join(_END_S)  # it may be connecting to a host that says nothing, and has nothing to save
+
+    def guarded(self, start: Callable[[], T]) -> T:
+        """Start capture, unless the slot was dropped here: raises the SourceGap that this is, broker or not."""
+        if self._failure is not None:
+            raise self._failure
+        return start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except TailraceError as error:
+                log.get().debug("wal_guard_waits", **log.error_fields(error))
+                self._disconnect()
+            except Exception as error:  # noqa: BLE001 - the guard goes on; the age of its last check shows it
+                log.get().error("wal_guard_failed", error=log.origin(error))
+                self._disconnect()
+            self._clock.wait(self._stop, self._config.source.wal_check_s)
+        self._disconnect()
+
+    def look(self) -> None:
+        """One look. Raises a TailraceError when there was no answer."""
+        source = self._config.source
+        if self._connection is None:
+            self._connection = connect(source.dsn, application_name=_APPLICATION_NAME)
+        with deadline(self._connection, _ANSWER_S):
+            reading = wal_reading(self._connection, self._config.slot, failover=source.failover)
+        if reading is None:
+            return
+        self._status.wal_seen(
+            reading, alarm_bytes=source.wal_alarm_bytes, transaction_alarm_s=source.transaction_alarm_s
+        )
+        if source.on_wal_pressure == "drop_slot" and reading.kept_bytes >= source.wal_drop_bytes:
+            self._drop(self._connection, reading)
+
+    def _drop(self, connection: Connection, reading: WalReading) -> None:
+        """Give the changes up for the server's disk, and have capture end with the range that is unknown."""
+        with deadline(connection, _DROP_S):
+            _drop_slot(connection, reading.slot)
+        captured = self._status.position
+        known = max(reading.confirmed_lsn, captured.end_lsn if captured is not None else reading.confirmed_lsn)
+        log.get().error(
+            "slot_dropped",
+            slot=reading.slot,
+            kept_bytes=reading.kept_bytes,
+            drop_bytes=self._config.source.wal_drop_bytes,
+            known_to=str(known),
+            resumes_at=str(reading.current_lsn),
+        )
+        self._failure = SourceGap(
+            f"replication slot {reading.slot!r} was dropped by source.on_wal_pressure, with {reading.kept_bytes} bytes "
+            f"of WAL kept for it; what was committed between {known} and {reading.current_lsn} is unknown",
+            known_to=known,
+            resumes_at=reading.current_lsn,
+            hint=AGAIN,
+            command=REPAIR,
+            slot=reading.slot,
+        )
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+def _drop_slot(connection: Connection, slot: str) -> None:
+    """Drop it also from under its reader. Raises SlotHeld when that one is always back in time."""
+    for _ in range(_DROP_TRIES):
+        pid = slot_facts(connection, slot).active_pid
+        try:
+            if pid is not None:
+                connection.execute("select pg_terminate_backend(%(pid)s, %(ms)s)", {"pid": pid, "ms": _ENDS_MS})
+            drop_slot(connection, slot)
+        except (SlotHeld, psycopg.Error) as error:
+            log.get().debug("slot_still_held", slot=slot, pid=pid, error=type(error).__name__)
+        else:
+            return
+    raise SlotHeld(f"slot {slot!r} cannot be dropped: its reader is back each time", slot=slot)

@@ -1,0 +1,145 @@
+"""What a sink is doing, in one place that every thread may ask: its /status, /readyz and metrics read from here.
+
+State, reason and error are those of the `Status` that the daemon writes; the cuts come from the sink's driver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from cdc.clock import Clock
+from cdc.lsn import Lsn
+from cdc.model.run_state import State
+from cdc.telemetry.capture_status import Status
+from cdc.telemetry.exposition import UNKNOWN, known
+from cdc.telemetry.metrics import SinkMetrics
+
+_SHARED = ("name", "state", "reason", "state_seconds", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCut:
+    """A sink's newest cut.
+
+    Attributes:
+        published_us: microseconds since 1970.
+        views_behind: view -> why it is as of an older cut.
+        plans: view that was computed for this cut -> recompute, affected or delta.
+    """
+
+    number: int
+    end_lsn: Lsn
+    published_us: int
+    views_behind: Mapping[str, str] = field(default_factory=dict)
+    plans: Mapping[str, str] = field(default_factory=dict)
+
+
+class SinkStatus:
+    """Thread-safe. Written by the driver's thread; see `sinks.warehouse.lake_observer.LakeObserver` for the writers."""
+
+    def __init__(self, daemon: Status, metrics: SinkMetrics, clock: Clock) -> None:
+        self._daemon = daemon
+        self._metrics = metrics
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._cut: PublishedCut | None = None
+        self._log_lsn = Lsn(0)
+        self._looked_s: float | None = None
+        self._cuts = self._records = self._last_records = 0
+        self._last_seconds: float | None = None
+        metrics.cut_age_seconds.set_function(self._age_s)
+        metrics.look_age_seconds.set_function(self._look_age_s)
+
+    def opened(self, cut: PublishedCut | None) -> None:
+        """What was found when the sink was opened; None: nothing yet."""
+        if cut is not None:
+            self._now_at(cut)
+
+    def looked(self, log_lsn: Lsn) -> None:
+        """The log was seen to reach `log_lsn`."""
+        with self._lock:
+            self._log_lsn, self._looked_s = log_lsn, self._clock.monotonic_s()
+        self._compare()
+
+    def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
+        """A cut of `records` is visible, `took_s` after it was begun."""
+        self._now_at(cut)
+        self._works()
+        self._metrics.cuts.inc()
+        self._metrics.records.inc(records)
+        self._metrics.cut_seconds.observe(took_s)
+        for plan in cut.plans.values():
+            self._metrics.view_plans.labels(plan=plan).inc()
+        with self._lock:
+            self._cuts, self._records = self._cuts + 1, self._records + records
+            self._last_records, self._last_seconds = records, took_s
+
+    @property
+    def state(self) -> State:
+        """As the daemon has it."""
+        return self._daemon.state
+
+    @property
+    def ready(self) -> bool:
+        """Whether readers find a cut and the sink follows the log; how old the cut is, is not judged."""
+        return self._daemon.ready and self._cut is not None
+
+    def snapshot(self) -> dict[str, Any]:
+        """The document of /status. Keys are part of the interface."""
+        daemon = self._daemon.snapshot()
+        age_s, look_age_s = self._age_s(), self._look_age_s()
+        with self._lock:
+            cut = self._cut
+            return {key: daemon[key] for key in _SHARED} | {
+                "cut": cut.number if cut else None,
+                "lsn": str(cut.end_lsn) if cut else None,
+                "published_at": _time(cut.published_us) if cut else None,
+                "cut_age_seconds": round(age_s, 1) if cut else None,
+                "behind_bytes": self._behind_bytes() if self._log_lsn else None,
+                "look_age_seconds": round(look_age_s, 1) if self._looked_s is not None else None,
+                "cuts": self._cuts,
+                "records": self._records,
+                "last_cut_records": self._last_records if self._cuts else None,
+                "last_cut_seconds": known(self._last_seconds, 3),
+                "views_behind": dict(cut.views_behind) if cut else {},
+            }
+
+    def _now_at(self, cut: PublishedCut) -> None:
+        with self._lock:
+            self._cut = cut
+        self._metrics.cut.set(cut.number)
+        self._metrics.position.set(cut.end_lsn)
+        self._metrics.views_behind.set(len(cut.views_behind))
+        self._compare()
+
+    def _compare(self) -> None:
+        with self._lock:
+            behind_bytes, is_known = self._behind_bytes(), self._log_lsn > 0
+        self._metrics.behind_bytes.set(behind_bytes if is_known else UNKNOWN)
+        if is_known and not behind_bytes:
+            self._works()
+            self._daemon.caught_up()
+
+    def _works(self) -> None:
+        """A cut is published, or there is none to publish."""
+        if not self._daemon.ready:
+            self._daemon.works()
+
+    def _behind_bytes(self) -> int:
+        return max(0, self._log_lsn - (self._cut.end_lsn if self._cut else 0))
+
+    def _age_s(self) -> float:
+        cut = self._cut
+        return max(0.0, self._clock.wall_s() - cut.published_us / 1e6) if cut else float("nan")
+
+    def _look_age_s(self) -> float:
+        looked_s = self._looked_s
+        return float("nan") if looked_s is None else self._clock.monotonic_s() - looked_s
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,184 @@
+"""Keeps the expected state of each key of a topic, as far as the topic was read. On disk, as large as the topic.
+
+`cdc.verify.verify_rule` gives the states. They lie in SQLite's private temporary database, as in
+`cdc.verify.topic_rows`. Deleted keys stay, with the record that deleted them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import xxhash
+
+from cdc.progress.restore import LogRecord
+from cdc.verify.log_events import JSON, Format, checked_key
+from cdc.verify.topic_rows import CACHE_KIB, IN_MAX
+from cdc.verify.verify_rule import Event, State, after
+from sinks.contract import Change
+
+_SCHEMA: Final = """
+create table latest (
+    name blob primary key, key blob not null, topic_partition integer not null, at integer not null,
+    row blob, kept text not null,
+    schema_id text not null, epoch integer not null, lsn integer not null, ts_ms integer not null,
+    xid integer, read integer not null, absent text not null, seen integer not null default 0
+) without rowid
+"""
+_STRANGE: Final = "create table strange (name text primary key, at integer) without rowid"
+_COLUMNS: Final = "name, key, topic_partition, at, row, kept, schema_id, epoch, lsn, ts_ms, xid, read, absent"
+_PUT: Final = f"insert or replace into latest ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
+
+
+class Known(NamedTuple):
+    """A key.
+
+    Attributes:
+        change: what a store is to have. `kept` are the columns that cannot be compared (`State.unsure`).
+        xid: the transaction of its last event, 32 bits; None when the log does not have it.
+        absent: columns that the row lacks although the table has them.
+        read: its last event is a row that was read from the table, not a change.
+    """
+
+    change: Change
+    xid: int | None
+    absent: tuple[str, ...] = ()
+    read: bool = False
+
+
+class Sample:
+    """A random share of keys, the same in every store; `share` 1 is all of them."""
+
+    def __init__(self, share: float = 1.0, seed: int = 0) -> None:
+        self.share = share
+        self.seed = seed
+        self._below = int(share * (1 << 64))
+
+    def has(self, key: bytes) -> bool:
+        """Whether the key is in it."""
+        return self.share >= 1.0 or xxhash.xxh3_64_intdigest(key, self.seed) < self._below
+
+
+class Latest:
+    """One topic. Close it. `named` gives the name under which a key is asked for; no two keys have the same."""
+
+    def __init__(
+        self, topic: str, sample: Sample, named: Callable[[bytes], bytes] | None = None, form: Format = JSON
+    ) -> None:
+        self.topic = topic
+        self._form = form
+        self._sample = sample
+        self._named = named or form.key
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.execute("pragma journal_mode = off")
+        self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
+        self._db.execute(_SCHEMA)
+        self._db.execute(_STRANGE)
+        self._db.execute("begin")
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._db.close()
+
+    def take(self, batch: Iterable[LogRecord]) -> None:
+        """Apply the next records, in order per partition. Raises TopicMismatch for one that is not ours."""
+        named = ((self._named(key), records) for key, records in of_keys(batch).items())
+        found = {name: records for name, records in named if self._sample.has(name)}
+        before = self.get(list(found))
+        put = [(name, self.states(records, before.get(name))[-1]) for name, records in found.items()]
+        self._db.executemany(_PUT, [_row(name, known) for name, known in put])
+
+    def states(self, records: Sequence[LogRecord], before: Known | None) -> list[Known]:
+        """A key behind each of these records of it; `before` is what was known in front of them."""
+        return states_after(records, before, self._form)
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, Known]:
+        """What is known of these keys, dead ones too."""
+        found: dict[bytes, Known] = {}
+        for at in range(0, len(keys), IN_MAX):
+            some = keys[at : at + IN_MAX]
+            marks = ",".join("?" * len(some))
+            query = f"select {_COLUMNS} from latest where name in ({marks})"  # noqa: S608 - marks only
+            found.update((row[0], self._known(row)) for row in self._db.execute(query, some))
+        return found
+
+    def see(self, keys: Sequence[bytes]) -> None:
+        """Note that the other side has these."""
+        self._db.executemany("update latest set seen = 1 where name = ?", [(key,) for key in keys])
+
+    def unseen(self, *, deleted: bool = False) -> Iterator[bytes]:
+        """Live keys that the other side was not seen to have; with `deleted` those that were once, too."""
+        live = "" if deleted else " and row is not null"
+        for (key,) in self._db.execute(f"select name from latest where seen = 0{live}"):  # noqa: S608 - ours
+            yield key
+
+    def note(self, key: bytes, mark: int) -> None:
+        """Put a key among those of a mark, above 1, however often; the newest mark counts."""
+        self._db.execute("update latest set seen = ? where name = ?", (mark, key))
+
+    def noted(self, mark: int) -> int:
+        """How many keys have that mark."""
+        (count,) = self._db.execute("select count(*) from latest where seen = ?", (mark,)).fetchone()
+        return int(count)
+
+    def add_strange(self, names: Iterable[tuple[str, int]]) -> None:
+        """Remember names in the store, and their versions, of which it does not say whose they are."""
+        self._db.executemany("insert or ignore into strange values (?, ?)", list(names))
+
+    def explain(self, names: Iterable[str]) -> None:
+        """These are names of keys of the topic."""
+        self._db.executemany("delete from strange where name = ?", [(name,) for name in names])
+
+    def strange(self) -> Iterator[tuple[str, int]]:
+        """Names and versions that nobody has explained."""
+        yield from self._db.execute("select name, at from strange order by name")
+
+    def live_count(self) -> int:
+        """Keys that are there."""
+        (count,) = self._db.execute("select count(*) from latest where row is not null").fetchone()
+        return int(count)
+
+    def _known(self, row: tuple[Any, ...]) -> Known:
+        _, key, partition, at, image, kept, schema_id, epoch, lsn, ts_ms, xid, read, absent = row
+        change = Change(self.topic, partition, at, key, image, _split(kept), schema_id, epoch, lsn, ts_ms)
+        return Known(change, xid, _split(absent), bool(read))
+
+
+def states_after(records: Sequence[LogRecord], before: Known | None, form: Format = JSON) -> list[Known]:
+    """A key behind each of these records of it; `before` is what was known in front of them."""
+    found: list[Known] = []
+    for record in records:
+        before = _known_after(record, form.event(record), before)
+        found.append(before)
+    return found
+
+
+def of_keys(batch: Iterable[LogRecord]) -> dict[bytes, list[LogRecord]]:
+    """The records of each key of one topic, in their order. Raises TopicMismatch for a record without a key."""
+    found: dict[bytes, list[LogRecord]] = {}
+    for record in batch:
+        found.setdefault(checked_key(record), []).append(record)
+    return found
+
+
+def _known_after(record: LogRecord, event: Event, before: Known | None) -> Known:
+    topic, partition, offset = record[:3]
+    then = None if before is None else State(before.change.row, before.change.kept, before.absent)
+    row, unsure, absent = after(event, then)
+    place = (topic, partition, offset, checked_key(record))
+    change = Change(*place, row, unsure, event.schema_id, event.epoch, event.commit_lsn, event.ts_ms)
+    if not event.op and before is not None and before.change.row is None:
+        return Known(change, before.xid, (), before.read)  # the tombstone of the delete before it
+    return Known(change, event.xid, absent, event.op == "r")
+
+
+def _row(name: bytes, known: Known) -> tuple[object, ...]:
+    change = known.change
+    place = (name, change.key, change.partition, change.offset, change.row, "\0".join(change.kept))
+    event = (change.schema_id, change.epoch, change.commit_lsn, change.ts_ms)
+    return (*place, *event, known.xid, known.read, "\0".join(known.absent))
+
+
+def _split(columns: str) -> tuple[str, ...]:
+    return tuple(columns.split("\0")) if columns else ()

@@ -1,0 +1,141 @@
+"""Reads records of the topics for `cdc verify`, in the formats ``json`` and ``flat``: record -> `Event`. Pure.
+
+It has decoders of its own, so that a fault of a sink's decoder shows. ``avro`` is in `cdc.verify.avro_events`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from cdc.errors import TopicMismatch
+from cdc.model.event import Headers
+from cdc.progress.restore import LogRecord
+from cdc.verify.verify_rule import Event
+
+
+class _Source(msgspec.Struct, frozen=True):
+    epoch: int
+    commit_lsn: int
+    schema_id: str = ""
+    unchanged: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
+    txId: int | None = None  # noqa: N815 - Debezium's name
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    after: msgspec.Raw
+    source: _Source
+    op: str
+    ts_ms: int
+
+
+class Format(NamedTuple):
+    """How the records of a topic are read.
+
+    Attributes:
+        event: reads a record. Raises TopicMismatch for one that is not ours.
+        key: the key as a JSON object.
+    """
+
+    event: Callable[[LogRecord], Event]
+    key: Callable[[bytes], bytes]
+
+
+_OPS: Final = frozenset("crud")
+_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_Headers: TypeAlias = dict[str, bytes]
+
+
+def json_event(record: LogRecord) -> Event:
+    """Read an event of `encode.format = "json"`. Raises TopicMismatch."""
+    value = record[5]
+    checked_key(record)
+    if value is None:
+        return Event("", None)
+    try:
+        found = _envelope(value)
+    except msgspec.MsgspecError as error:
+        raise foreign(record, str(error)) from None
+    source, row = found.source, bytes(found.after)
+    event = Event(
+        found.op,
+        None if found.op == "d" or row == b"null" else row,
+        source.unchanged,
+        source.omitted,
+        source.schema_id,
+        source.epoch,
+        source.commit_lsn,
+        found.ts_ms,
+        source.txId,
+    )
+    return checked(record, event)
+
+
+def flat_event(record: LogRecord) -> Event:
+    """Read a row of `encode.format = "flat"`, whose position stands in headers. Raises TopicMismatch."""
+    checked_key(record)
+    headers = _texts(record[6])
+    try:
+        if record[5] is not None:
+            _object(record[5])
+        event = Event(
+            headers["__op"].decode(),
+            record[5],
+            _listed(headers, "__unchanged"),
+            (),
+            headers["__schema_id"].decode(),
+            int(headers["__epoch"]),
+            int(headers["__commit_lsn"]),
+            int(headers["__ts_ms"]),
+        )
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise foreign(record, f"its headers or value are not of the format flat ({error})") from None
+    return checked(record, event)
+
+
+def checked(record: LogRecord, event: Event) -> Event:
+    """Return the event. Raises TopicMismatch when its operation and its row do not go together."""
+    if event.op not in _OPS or (event.row is None) is not (event.op == "d"):
+        raise foreign(record, f"op {event.op!r} {'without' if event.row is None else 'with'} a row")
+    return event
+
+
+def checked_key(record: LogRecord) -> bytes:
+    """Return the key. Raises TopicMismatch for a record without one: no compacted topic has one."""
+    if record[4] is None:
+        raise foreign(record, "it has no key")
+    return record[4]
+
+
+def foreign(record: LogRecord, why: str) -> TopicMismatch:
+    """The error of a record that capture did not write."""
+    topic, partition, offset = record[:3]
+    return TopicMismatch(
+        f"record {offset} of {topic}-{partition} is not an event of Tailrace: {why}",
+        hint="another program writes to the topic; Tailrace must be its only writer",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+    )
+
+
+def same_key(key: bytes) -> bytes:
+    """The key of a topic in JSON."""
+    return key
+
+
+JSON: Final = Format(json_event, same_key)
+FLAT: Final = Format(flat_event, same_key)
+
+
+def _texts(headers: Headers | None) -> _Headers:
+    return dict(headers or ())
+
+
+def _listed(headers: _Headers, name: str) -> tuple[str, ...]:
+    return _names(headers[name]) if name in headers else ()

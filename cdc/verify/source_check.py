@@ -1,0 +1,276 @@
+"""Source and topic: every key compared, by key range, while capture runs and the table is written (DESIGN section 8).
+
+    1. fold the topic up to the newest cut, read the table range by range. What agrees is done, the rest is suspect.
+    2. a round: read the suspects in a snapshot S, and then the WAL position L. Fold on until the log has everything
+       below L, so every transaction that S sees. A key is right when the row is what the log says behind the last event
+       of it whose transaction S sees; a commit may be in the log long before it is visible, so a log that was ahead of
+       S already cannot be told from a wrong one yet. Wrong twice with no event and no write in between, it differs.
+
+What changes meanwhile is looked at again until time is up: then it is undecided.
+
+Records of the format ``flat`` do not name their transaction. Such an event counts as visible once every transaction has
+ended that had begun when the log had the event (`_Horizon`). A key that changes all the while is right when its row is
+one of the states that the log had around the snapshot.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.lsn import Lsn
+from cdc.model.visibility import Snapshot
+from cdc.progress.restore import LogRecord
+from cdc.verify.findings import TableFindings
+from cdc.verify.key_states import Known, Latest, Sample, of_keys
+from cdc.verify.key_verdict import Kind
+from cdc.verify.log_events import JSON, Format
+from cdc.verify.row_json import Row, canonical, row_of
+from cdc.verify.sink_check import Reader, slices
+from cdc.verify.source_rows import Keys, Moment
+from cdc.verify.verified_cut import CutIndex
+
+ROUND_KEYS: Final = 5_000
+ROUND_S: Final = 0.5
+DECIDE_S: Final = 60.0
+
+
+class KeyedSource(Protocol):
+    """What is needed of `cdc.verify.source_rows.KeyedRows`."""
+
+    def pages(self) -> Iterator[Keys]:
+        """All rows, some at a time."""
+
+    def moment(self, keys: Sequence[bytes]) -> Moment:
+        """These keys now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSides:
+    """What is compared, and how.
+
+    Attributes:
+        cut: the cut index once it has everything below an LSN.
+        repair: has capture read these keys of the table again, keys as the topic has them, and delete those that the
+            table does not have; returns those it asked for. None: nothing is mended.
+        decide_s: how long suspects are looked at.
+        form: of each topic's records.
+    """
+
+    reader: Reader
+    cut: Callable[[Lsn], CutIndex]
+    clock: Clock
+    sample: Sample
+    repair: Callable[[str, Sequence[bytes]], Sequence[bytes]] | None = None
+    decide_s: float = DECIDE_S
+    form: Callable[[str], Format] = lambda _: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    kind: Kind
+    offset: int
+    row: Row | None
+    raw: bytes
+
+
+def normal_key(key: bytes) -> bytes:
+    """A key in JSON, in the form in which rows are asked for."""
+    return canonical(row_of(key))
+
+
+class _Horizon:
+    """Up to where the log has only transactions that are visible to everybody by now."""
+
+    def __init__(self) -> None:
+        self._visible: dict[int, int] = {}
+        self._next: tuple[int, dict[int, int]] | None = None
+
+    def take(self, moment: Moment, at: Mapping[int, int]) -> None:
+        """Learn from a snapshot; `at`: how far the log had been read before it was taken."""
+        if self._next is not None and moment.snapshot.ended_below(self._next[0]):
+            self._visible, self._next = self._next[1], None
+        if self._next is None:
+            self._next = (moment.next_xid, dict(at))
+
+    def has(self, known: Known) -> bool:
+        """Whether the key's last event is visible."""
+        return known.change.offset < self._visible.get(known.change.partition, 0)
+
+
+class SourceCheck:
+    """One table. `run` it once, then `close`."""
+
+    def __init__(
+        self, sides: SourceSides, table: str, topic: str, rows: KeyedSource, told: Callable[[str, int], None]
+    ) -> None:
+        self._sides = sides
+        self._table = table
+        self._topic = topic
+        self._rows = rows
+        self._told = told
+        self._form = sides.form(topic)
+        self._latest = Latest(topic, sides.sample, self._name, self._form)
+        self._horizon = _Horizon()
+        self._at: dict[int, int] = {}
+        self._found = TableFindings(table=table, topic=topic)
+
+    def close(self) -> None:
+        """Forget the topic."""
+        self._latest.close()
+
+    def run(self) -> TableFindings:
+        """Compare it. Raises what Kafka and PostgreSQL say, CutNotReached."""
+        self._fold(self._sides.cut(Lsn(0)))
+        self._found.offsets = dict(self._at)
+        suspects = self._scan()
+        self._told("again", len(suspects))
+        for some in slices(suspects, ROUND_KEYS):
+            self._settle(some)
+        return self._found
+
+    def _name(self, key: bytes) -> bytes:
+        return normal_key(self._form.key(key))
+
+    def _fold(self, index: CutIndex, watched: frozenset[bytes] = frozenset()) -> dict[bytes, list[LogRecord]]:
+        """Fold on to a cut; the records of these keys that came."""
+        until = {(self._topic, at): account.next_offset for at, account in index.topic(self._topic).items()}
+        low = {place: first for place, (first, _) in self._sides.reader.end_offsets([self._topic]).items()}
+        start = {place: max(self._at.get(place[1], 0), low.get(place, 0)) for place in until}
+        came: dict[bytes, list[LogRecord]] = {}
+        count = 0
+        for batch in self._sides.reader.read(start, until):
+            self._latest.take(batch)
+            count += len(batch)
+            self._told("fold", count)
+            for key, of_key in of_keys(batch).items() if watched else ():
+                if (name := self._name(key)) in watched:
+                    came.setdefault(name, []).extend(of_key)
+        self._at.update({place[1]: end for place, end in until.items()})
+        return came
+
+    def _scan(self) -> list[bytes]:
+        found, suspects, compared = self._found, [], 0
+        for page in self._rows.pages():
+            mine = {key: row for key, row in page.items() if self._sides.sample.has(key)}
+            known = self._latest.get(list(mine))
+            self._latest.see(list(mine))
+            suspects += [key for key, row in mine.items() if differs(row, known.get(key)) is not None]
+            compared += len(mine)
+            self._told("compare", compared)
+        extra = list(self._latest.unseen())
+        found.compared = compared + len(extra)
+        return sorted({*suspects, *extra})
+
+    def _settle(self, suspects: Sequence[bytes]) -> None:
+        differing, undecided = self._decide(list(suspects))
+        for suspect in differing.values():
+            self._found.add(suspect.kind, suspect.raw.decode(errors="replace"))
+        if self._sides.repair is not None and differing:
+            undecided += self._mend(differing)
+        self._found.undecided += len(undecided)
+        for key in undecided:
+            self._found.show("undecided", key.decode(errors="replace"))
+
+    def _mend(self, differing: Mapping[bytes, _Suspect]) -> list[bytes]:
+        """Have the keys read again, and wait until they are right; what is undecided then."""
+        assert self._sides.repair is not None
+        asked = set(self._sides.repair(self._table, [one.raw for one in differing.values()]))
+        end_s = self._sides.clock.monotonic_s() + self._sides.decide_s
+        while True:
+            left, undecided = self._decide(list(differing))
+            if not any(one.raw in asked for one in left.values()) or self._sides.clock.monotonic_s() > end_s:
+                break
+            self._sides.clock.wait(threading.Event(), ROUND_S)
+        self._found.repaired += len(differing) - len(left) - len(undecided)
+        self._found.unrepaired += len(left)
+        return undecided
+
+    def _decide(self, suspects: list[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
+        """Those that differ, and those that could not be told."""
+        sides = self._sides
+        end_s = sides.clock.monotonic_s() + sides.decide_s
+        before: dict[bytes, _Suspect] = {}
+        differing: dict[bytes, _Suspect] = {}
+        while suspects:
+            wrong, unclear = self._round(suspects)
+            self._found.again += 0 if before else len(suspects)
+            differing |= {key: one for key, one in wrong.items() if before.get(key) == one}
+            suspects = [*(key for key in wrong if key not in differing), *unclear]
+            before = wrong
+            if not suspects or sides.clock.monotonic_s() > end_s:
+                break
+            sides.clock.wait(threading.Event(), ROUND_S)
+        return differing, suspects
+
+    def _round(self, keys: Sequence[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
+        """Those that are wrong at this moment, and those of which this moment cannot tell."""
+        before = self._latest.get(keys)
+        moment = self._rows.moment(keys)
+        self._horizon.take(moment, self._at)
+        came = self._fold(self._sides.cut(moment.lsn), frozenset(keys))
+        wrong: dict[bytes, _Suspect] = {}
+        unclear: list[bytes] = []
+        for key in keys:
+            known = before.get(key)
+            states = [known, *self._latest.states(came.get(key, ()), known)]
+            row = moment.rows.get(key)
+            event = as_of(moment.snapshot, states, self._horizon.has)
+            if isinstance(event, Unclear):
+                if not _may_be(row, states):
+                    unclear.append(key)
+                continue
+            kind = differs(row, event)
+            if kind is not None:
+                raw = event.change.key if event is not None else key
+                wrong[key] = _Suspect(kind, -1 if event is None else event.change.offset, row, raw)
+        return wrong, unclear
+
+
+class Unclear:
+    """The log does not say what a snapshot sees."""
+
+
+def _may_be(row: Row | None, states: Sequence[Known | None]) -> bool:
+    """Whether a row is one of the states that a snapshot may see, where no state names its transaction. Pure."""
+    unnamed = all(state is None or state.xid is None for state in states)
+    return unnamed and any(differs(row, state) is None for state in states)
+
+
+def as_of(
+    snapshot: Snapshot, states: Sequence[Known | None], visible: Callable[[Known], bool]
+) -> Known | Unclear | None:
+    """What a key was to the snapshot; None when the log has nothing of it by then. Pure.
+
+    Args:
+        snapshot: everything that it sees is among the states.
+        states: the first as the log was before the snapshot was taken, then one behind each record.
+        visible: whether the first state's event, which names no transaction, is seen by the snapshot.
+    """
+    for at, state in reversed(list(enumerate(states))):
+        if state is None:
+            return None
+        if state.xid is None and at:
+            return Unclear()  # a row that was read again, or a change, at a moment that the log does not tell
+        if snapshot.sees(state.xid) if state.xid is not None else state.read or visible(state):
+            return state
+    return Unclear()
+
+
+def differs(row: Row | None, known: Known | None) -> Kind | None:
+    """How the topic differs from a row of the table; None: it does not. Pure.
+
+    A column that the topic does not have is null: it was added since.
+    """
+    live = known is not None and known.change.row is not None
+    if row is None:
+        return Kind.EXTRA if live else None
+    if known is None or known.change.row is None:
+        return Kind.MISSING
+    there = row_of(known.change.row)
+    left_out = {*known.absent, *known.change.kept}
+    same = all(there.get(column) == value for column, value in row.items() if column not in left_out)
+    return None if same else Kind.DIFFERENT

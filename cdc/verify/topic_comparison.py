@@ -1,0 +1,165 @@
+"""Puts a comparison of the topics with the source together."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from cdc.clock import Clock
+from cdc.config.settings import Config
+from cdc.errors import CutNotReached, SourceRefused, UsageError
+from cdc.inspect.snapshot_state import SnapshotView, ask, await_answer
+from cdc.lsn import Lsn
+from cdc.model.topic_names import data_topic
+from cdc.patterns import matches
+from cdc.replication.connect import Connection, connect
+from cdc.replication.table_shape import SourceTable
+from cdc.verify.capture_wait import WAIT_S, PatientReader, Say, noticed, silent
+from cdc.verify.findings import TableFindings
+from cdc.verify.key_states import Sample
+from cdc.verify.source_check import SourceCheck, SourceSides
+from cdc.verify.source_rows import KeyedRows
+from cdc.verify.source_tables import SourceRows, refuse_compatibility
+from cdc.verify.store_check import Told
+from cdc.verify.topic_formats import Forms
+from cdc.verify.verified_cut import CutFollower, CutIndex
+from snapshot.signal_parsing import KEYS_MAX, Signal, SignalError, in_order
+
+_LOOK_S: Final = 0.2
+_SIGNAL_BYTES: Final = 900_000  # of keys, below snapshot.signal_parsing.KEYS_BYTES_MAX
+
+
+def verify_source(
+    config: Config,
+    patterns: Sequence[str],
+    *,
+    clock: Clock,
+    sample: Sample,
+    repair: bool,
+    told: Told = lambda _, __, ___: None,
+    wait_s: float = WAIT_S,
+    say: Say = silent,
+) -> list[TableFindings]:
+    """Compare each captured table with its topic, while both are written.
+
+    Kafka may be away, and capture behind the source, for `wait_s` each; `say` takes a line when that is waited for.
+
+    Raises:
+        CutNotReached: the log stays behind the source.
+        UsageError: topics in Avro cannot be repaired by key, and with `encode.compatibility` not be compared.
+        TailraceError: what Kafka, PostgreSQL and the schema registry say.
+    """
+    refuse_compatibility(config)
+    _refuse_repair(config, repair=repair)
+    with (
+        PatientReader(config.kafka, wait_s=wait_s, say=say) as reader,
+        contextlib.closing(connect(config.source.dsn, application_name="cdc verify")) as connection,
+        contextlib.ExitStack() as held,
+    ):
+        connection.autocommit = True
+        source = SourceRows(config, connection)
+        forms = held.enter_context(contextlib.closing(Forms(config, reader)))
+        follower = CutFollower(reader, config.name, clock, say)
+
+        def cut(lsn: Lsn) -> CutIndex:
+            return follower.until(lsn, timeout_s=wait_s)
+
+        columns = {table.table: [one.name for one in table.columns if one.name in table.key] for table in source.tables}
+
+        def mend(table: str, keys: Sequence[bytes]) -> Sequence[bytes]:
+            named = [key for key in keys if _can_be_asked_for(key, columns[table])]
+            with noticed(say, f"waiting for capture to read keys of {table} again; gives up after {wait_s:g} s"):
+                read_again(config, table, named, clock, wait_s)
+            return named
+
+        sides = SourceSides(
+            reader=reader, cut=cut, clock=clock, sample=sample, repair=mend if repair else None, form=forms.of
+        )
+        tables = [table for table in source.tables if not patterns or matches(table.table, patterns)]
+        return [_check(config, source, connection, table, sides, told) for table in tables]
+
+
+def _check(
+    config: Config, source: SourceRows, connection: Connection, table: SourceTable, sides: SourceSides, told: Told
+) -> TableFindings:
+    topic = data_topic(config.name, table.namespace, table.name)
+    shape = source.shape(table)
+    problem = table.problem or ("" if shape is not None else "it is not in the publication")
+    problem = problem or ("" if table.key else "it has no key, so rows cannot be told apart")
+    if problem or shape is None:
+        return TableFindings(table=table.table, topic=topic, problem=problem)
+    rows = KeyedRows(connection, table, shape)
+    with contextlib.closing(
+        SourceCheck(sides, table.table, topic, rows, lambda what, count: told(table.table, what, count))
+    ) as check:
+        return check.run()
+
+
+def _can_be_asked_for(key: bytes, columns: Sequence[str]) -> bool:
+    """Whether a signal can name the key: one that somebody else wrote in a form of his own is left as it is."""
+    try:
+        return in_order(key, columns) == key
+    except (SignalError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _refuse_repair(config: Config, *, repair: bool) -> None:
+    if repair and config.encode.format == "avro":
+        raise UsageError(
+            'verify --repair cannot repair topics with encode.format = "avro": it asks capture for keys in JSON, and '
+            "keys in Avro can be asked for by a condition only",
+            hint="verify without --repair, then have the rows that differ read again",
+            command="cdc snapshot start TABLE --where CONDITION",
+        )
+
+
+def read_again(config: Config, table: str, keys: Sequence[bytes], clock: Clock, wait_s: float = WAIT_S) -> None:
+    """Have capture read these keys of a table again, and delete from its topic those that it does not have.
+
+    Raises CutNotReached when capture does not answer within `wait_s`, SourceRefused.
+    """
+    for some in _lists(keys):
+        with SnapshotView(config) as view:
+            _await_rest(view, table, clock, wait_s)
+            offset = ask(config, Signal(uuid.uuid4().hex, "start", (table,), keys=tuple(some)))
+            answer = await_answer(view, offset, wait_s, clock)
+        if answer is None:
+            raise CutNotReached(
+                f"capture did not act within {wait_s:g} s on reading keys of {table} again",
+                hint="it acts on it as soon as it runs; verify again then",
+                command="cdc status",
+            )
+        if answer.refused:
+            raise SourceRefused(
+                f"capture will not read keys of {table} again: {'; '.join(answer.refused.values())}", table=table
+            )
+
+
+def _await_rest(view: SnapshotView, table: str, clock: Clock, wait_s: float) -> None:
+    """Keys that were asked for before are read first; what takes longer is said by capture's refusal."""
+    end_s = clock.monotonic_s() + wait_s
+    view.look()
+    while (record := view.records.get(table)) is not None and record.state != "complete":
+        if clock.monotonic_s() > end_s:
+            return
+        clock.wait(threading.Event(), _LOOK_S)
+        view.look()
+
+
+def _lists(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """As many keys as one signal takes."""
+    some: list[bytes] = []
+    size = 0
+    for key in keys:
+        if some and (len(some) >= KEYS_MAX or size + len(key) > _SIGNAL_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(key)
+        size += len(key)
+    if some:
+        yield some

@@ -1,0 +1,52 @@
+"""Chooses how the records of each topic are read, by `encode.format` and the schema records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cdc.config.settings import Config
+from cdc.kafka.log_reader import LogReader
+from cdc.kafka.schema_registry import ConfluentRegistry
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.topic_names import schema_topic
+from cdc.verify.avro_events import AvroFormat
+from cdc.verify.log_events import FLAT, JSON, Format
+
+_PLAIN: Final = {"json": JSON, "flat": FLAT}
+
+
+class Forms:
+    """The formats of a capture's topics. Close it."""
+
+    def __init__(self, config: Config, reader: LogReader) -> None:
+        """Raises ConfigError when the client of the schema registry is not installed."""
+        self._config = config
+        self._reader = reader
+        self._registry = ConfluentRegistry(config.registry) if config.encode.format == "avro" else None
+        self._encodings: dict[str, dict[str, str]] = {}
+
+    def close(self) -> None:
+        """End the connections."""
+        if self._registry is not None:
+            self._registry.close()
+
+    def of(self, topic: str) -> Format:
+        """How its records are read. Raises what Kafka says."""
+        if self._registry is None:
+            return _PLAIN[self._config.encode.format]
+        if not self._encodings:
+            self._encodings = self._read()
+        return AvroFormat(self._registry.schema, self._encodings.get(topic, {})).format
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        """The encodings of each topic's key columns, as its newest schema has them."""
+        found: dict[str, tuple[int, int, dict[str, str]]] = {}
+        for _, value in self._reader.last_records(schema_topic(self._config.name)).values():
+            record = msgspec.json.decode(value, type=SchemaRecord)
+            encodings = {column.name: column.encoding for column in record.columns if column.key}
+            place = (record.epoch, record.lsn, encodings)
+            if record.topic not in found or found[record.topic][:2] <= place[:2]:
+                found[record.topic] = place
+        return {topic: encodings for topic, (_, _, encodings) in found.items()}

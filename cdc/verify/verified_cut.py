@@ -1,0 +1,127 @@
+"""The cut that is verified: waits until the log has it, and says where every partition ends there.
+
+Reads ``<name>.__cuts`` (DESIGN section 4). Knows nothing of PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc.clock import Clock
+from cdc.errors import CutNotReached
+from cdc.kafka.log_reader import LogReader
+from cdc.lsn import Lsn
+from cdc.model.progress_record import Cut
+from cdc.model.topic_names import cuts_topic
+from cdc.progress.record_format import decode
+from cdc.verify.capture_wait import NOTICE_S, Say, silent
+
+Partition = tuple[str, int]
+
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the cut index says of a partition; see `cdc.model.progress_record.Cut`."""
+
+    next_offset: int
+    count: int
+    rolling: int
+
+
+@dataclass(slots=True)
+class CutIndex:
+    """The index up to its last boundary of source transactions.
+
+    Attributes:
+        accounts: every partition capture ever opened; empty before the first full map.
+        since_lsn: where the counts began; 0: with the log.
+        began_ms: when its first record was written; None when older ones may have been removed.
+        count: cuts read.
+    """
+
+    epoch: int = 0
+    end_lsn: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
+    accounts: dict[Partition, Account] = field(default_factory=dict)
+    since_lsn: Lsn = Lsn(0)  # noqa: RUF009
+    began_ms: int | None = None
+    count: int = 0
+    _mapped: bool = False
+    _behind: dict[Partition, Account] = field(default_factory=dict)
+
+    def take(self, cut: Cut) -> None:
+        """Read the next cut. Changes count only when the source transaction they belong to is complete."""
+        self._mapped = self._mapped or cut.full
+        self.count += 1
+        if not self._mapped:
+            return
+        if cut.full:
+            self.since_lsn = Lsn(cut.since_lsn)
+        for name, (next_offset, count, rolling) in cut.changed.items():
+            topic, _, index = name.rpartition("-")
+            self._behind[(topic, int(index))] = Account(next_offset, count, int(rolling, 16))
+        if cut.next_ordinal == 0:
+            self.accounts.update(self._behind)
+            self._behind.clear()
+            self.epoch, self.end_lsn = cut.epoch, Lsn(cut.end_lsn)
+
+    def topic(self, topic: str) -> Mapping[int, Account]:
+        """Accounts of a topic by partition; empty when capture never opened it."""
+        return {index: account for (name, index), account in self.accounts.items() if name == topic}
+
+
+class CutFollower:
+    """Reads the index on from where it was. One thread."""
+
+    def __init__(self, reader: LogReader, name: str, clock: Clock, say: Say = silent) -> None:
+        self._reader = reader
+        self._say = say
+        self._topic = cuts_topic(name)
+        self._clock = clock
+        self._at = 0
+        self.index = CutIndex()
+
+    def until(self, lsn: Lsn, *, timeout_s: float) -> CutIndex:
+        """Read until the index reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
+        lsn = lsn.before_header()
+        began_s, reported = self._clock.monotonic_s(), False
+        while True:
+            self._look()
+            if self.index.accounts and self.index.end_lsn >= lsn:
+                return self.index
+            waited_s = self._clock.monotonic_s() - began_s
+            if waited_s > timeout_s:
+                raise CutNotReached(
+                    f"capture did not catch up within {timeout_s:g} s: the topics are at {self.index.end_lsn}, and the "
+                    f"tables at {lsn}",
+                    hint="capture is not running, or does not keep up",
+                    command="cdc status",
+                    lsn=lsn,
+                )
+            if waited_s > NOTICE_S and not reported:
+                reported = True
+                self._say(
+                    f"waiting for capture: the topics are at {self.index.end_lsn}, and the tables at {lsn}; gives up "
+                    f"after {timeout_s:g} s"
+                )
+            self._clock.wait(threading.Event(), _POLL_S)
+
+    def _look(self) -> None:
+        partition = (self._topic, 0)
+        low, high = self._reader.end_offsets([self._topic])[partition]
+        for batch in self._reader.read({partition: max(self._at, low)}, {partition: high}):
+            for _, _, offset, timestamp_ms, _, value, _ in batch:
+                if offset == 0:
+                    self.index.began_ms = timestamp_ms
+                if value is not None:
+                    self.index.take(decode(value, Cut, self._topic))
+        self._at = max(self._at, high)
+
+
+def wait_for_cut(reader: LogReader, name: str, lsn: Lsn, clock: Clock, *, timeout_s: float) -> CutIndex:
+    """Read the index until it reaches `lsn` and to its end then. Raises CutNotReached after `timeout_s`."""
+    return CutFollower(reader, name, clock).until(lsn, timeout_s=timeout_s)

@@ -1,0 +1,59 @@
+"""Partitions of an outbox by day (UTC): names and statements. Pure.
+
+Partition ``<table>_p<yyyymmdd>`` takes the rows of its day, ``<table>_default`` those that no other takes. Making a
+partition ahead is cheap while the default has no rows of its day.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+from typing import Final
+
+from outbox.table_names import quoted
+
+AHEAD_DAYS: Final = 7
+_NAME: Final = re.compile(r"_p(\d{4})(\d{2})(\d{2})")
+
+
+def partition_name(table: str, day: date) -> str:
+    """The partition of a day."""
+    return f"{table}_p{day:%Y%m%d}"
+
+
+def day_of(table: str, partition: str) -> date | None:
+    """The day of a partition by its name; None for the default and for others."""
+    match = _NAME.fullmatch(partition.removeprefix(table)) if partition.startswith(table) else None
+    if match is None:
+        return None
+    try:
+        return date(int(match[1]), int(match[2]), int(match[3]))
+    except ValueError:
+        return None
+
+
+def default_name(table: str) -> str:
+    """The partition for all that no other takes."""
+    return f"{table}_default"
+
+
+def create_default(schema: str, table: str, *, of: str = "") -> str:
+    """The statement that makes the default partition of `of`, which is `table` unless said."""
+    return (
+        f"create table if not exists {quoted(schema)}.{quoted(default_name(table))} "
+        f"partition of {quoted(schema)}.{quoted(of or table)} default"
+    )
+
+
+def create_day(schema: str, table: str, day: date, *, of: str = "") -> str:
+    """The statement that makes the partition of a day, unless it is there."""
+    begin, end = f"{day:%Y-%m-%d} 00:00:00+00", f"{day + timedelta(days=1):%Y-%m-%d} 00:00:00+00"
+    return (
+        f"create table if not exists {quoted(schema)}.{quoted(partition_name(table, day))} "
+        f"partition of {quoted(schema)}.{quoted(of or table)} for values from ('{begin}') to ('{end}')"
+    )
+
+
+def days_ahead(today: date, ahead_days: int = AHEAD_DAYS) -> list[date]:
+    """Today and the days after it, for which partitions are to be there."""
+    return [today + timedelta(days=number) for number in range(ahead_days + 1)]

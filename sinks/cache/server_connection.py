@@ -1,0 +1,224 @@
+"""One Redis or Valkey: connections that know which life of the server they speak to, scripts, errors as ours.
+
+A server that was started, or promoted, since may have lost what it acknowledged. So each connection asks at its
+beginning which run of which server it is (`Life`), and is refused when that is another than the one whose positions
+were read: nothing is written until they are read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import redis
+import redis.exceptions as theirs
+from redis.backoff import NoBackoff
+from redis.credentials import UsernamePasswordCredentialProvider
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from cdc.config.secret import Secret
+from cdc.errors import ConfigError
+from sinks.cache.cache_errors import NoPrimary, OtherLife, translate
+
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 20.0
+"""A chunk of a thousand keys takes milliseconds; a server that is silent for so long hangs, or its disk does."""
+
+_PORT: Final = 6379
+_SENTINEL_PORT: Final = 26379
+_OPTIONS: Final = frozenset(
+    {
+        "username",
+        "password",
+        "sentinel",
+        "sentinel_username",
+        "sentinel_password",
+        "ssl_ca_certs",
+        "ssl_certfile",
+        "ssl_keyfile",
+    }
+)
+T = TypeVar("T")
+
+
+class Life(NamedTuple):
+    """A run of a server in its role: another one may lack writes of this one."""
+
+    run_id: str
+    replication_id: str
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.replication_id}"
+
+
+class Call(NamedTuple):
+    """A script, its keys and its arguments."""
+
+    script: str
+    keys: Sequence[str]
+    arguments: Sequence[bytes | str | int]
+
+
+class Store:
+    """The connections of one sink. Thread-safe. Raises SinkUnreachable and SinkUnfit."""
+
+    def __init__(self, url: str, options: Mapping[str, Secret]) -> None:
+        """No connection is made yet. Raises ConfigError for options nobody takes."""
+        unknown = sorted(set(options) - _OPTIONS)
+        if unknown:
+            raise ConfigError(
+                f"there is no option {unknown[0]!r} of a cache", hint=f"there are {', '.join(sorted(_OPTIONS))}"
+            )
+        parts = urlsplit(url)
+        self.where = parts.netloc
+        self.life: Life | None = None
+        self._lock = threading.Lock()
+        self._place = (parts.scheme, parts.netloc, int(parts.path.strip("/") or 0))
+        self._options = options
+        self._client = self._made()
+
+    def born_again(self) -> None:
+        """Speak to whichever server is there now, from now on; `life` then says which."""
+        before = self._client
+        with self._lock:
+            self.life = None
+        # What is under way on the old connections ends there; none of them is used again.
+        self._client = self._made()
+        before.connection_pool.disconnect(inuse_connections=False)
+        self.command("ask whether it is there", "PING")
+
+    def command(self, doing: str, *words: bytes | str | int) -> Any:
+        """One command and its answer."""
+        client = self._client
+        return self._guarded(doing, lambda: client.execute_command(*words))  # type: ignore[no-untyped-call]
+
+    def commands(self, doing: str, commands: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
+        """Commands in one go, and their answers. Raises for the first that fails."""
+
+        def call() -> list[Any]:
+            with self._client.pipeline(transaction=False) as pipeline:
+                for words in commands:
+                    pipeline.execute_command(*words)  # type: ignore[no-untyped-call]
+                return pipeline.execute()
+
+        return self._guarded(doing, call) if commands else []
+
+    def run(self, doing: str, calls: Sequence[Call]) -> list[bytes | None]:
+        """Scripts in one go, and what each says; None for one that a full store refuses, all of it."""
+        found = self._guarded(doing, lambda: self._scripts(calls, by_name=True))
+        lost = [index for index, answer in enumerate(found) if isinstance(answer, theirs.NoScriptError)]
+        if lost:
+            # Somebody flushed them, or the server is a new one; the text is as good as its name.
+            again = self._guarded(doing, lambda: self._scripts([calls[index] for index in lost], by_name=False))
+            for index, answer in zip(lost, again, strict=True):
+                found[index] = answer
+        for answer in found:
+            if isinstance(answer, Exception) and not isinstance(answer, theirs.OutOfMemoryError):
+                raise translate(answer, where=self.where, doing=doing) from answer
+        return [None if isinstance(answer, Exception) else answer for answer in found]
+
+    def info(self, section: str) -> Mapping[str, str]:
+        """A section of INFO, as it is."""
+        return _parsed_info(self.command(f"run INFO {section}", "INFO", section))
+
+    def close(self) -> None:
+        """End the connections. May be called twice."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+    def _made(self) -> redis.Redis:
+        return _client(*self._place, self._options, self._on_connect)
+
+    def _scripts(self, calls: Sequence[Call], *, by_name: bool) -> list[Any]:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for script, keys, arguments in calls:
+                verb, what = ("EVALSHA", _name_of(script)) if by_name else ("EVAL", script)
+                pipeline.execute_command(verb, what, len(keys), *keys, *arguments)  # type: ignore[no-untyped-call]
+            return pipeline.execute(raise_on_error=False)
+
+    def _on_connect(self, connection: Any) -> None:
+        connection.on_connect()
+        answers = []
+        for section in ("server", "replication"):
+            connection.send_command("INFO", section)
+            answers.append(_parsed_info(connection.read_response()))
+        server, replication = answers
+        if replication.get("role") == "slave":
+            raise NoPrimary("it is a replica")
+        life = Life(server.get("run_id", ""), replication.get("master_replid", ""))
+        with self._lock:
+            if self.life is None:
+                self.life = life
+            elif self.life != life:
+                raise OtherLife("another life")
+
+    def _guarded(self, doing: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except theirs.RedisError as error:
+            raise translate(error, where=self.where, doing=doing) from error
+
+
+def _client(
+    scheme: str, netloc: str, database: int, options: Mapping[str, Secret], on_connect: Callable[[Any], None]
+) -> redis.Redis:
+    service = options["sentinel"].reveal() if "sentinel" in options else None
+    limits = {"socket_connect_timeout": CONNECT_S, "socket_timeout": ANSWER_S, "retry": Retry(NoBackoff(), 0)}
+    tls = {name: secret.reveal() for name, secret in options.items() if name.startswith("ssl_")}
+    if scheme != "rediss" and tls:
+        raise ConfigError(f"{min(tls)} without TLS", hint="the url begins with rediss:// then")
+    ours: dict[str, Any] = {**tls, **_login(options, ""), **limits, "db": database, "redis_connect_func": on_connect}
+    ours |= {"ssl": True} if scheme == "rediss" else {}
+    if service is None:
+        if "," in netloc:
+            raise ConfigError(
+                "the url of a cache names several hosts, and no sentinel",
+                hint='options.sentinel has the name of the service that sentinels watch, as "mymaster"',
+            )
+        host, port = _address(netloc, _PORT)
+        return redis.Redis(host=host, port=port, **ours)
+    addresses = [_address(one, _SENTINEL_PORT) for one in netloc.split(",")]
+    secure = {"ssl": True, **tls} if scheme == "rediss" else {}
+    sentinel = Sentinel(addresses, sentinel_kwargs={**_login(options, "sentinel_"), **limits, **secure})  # type: ignore[no-untyped-call]
+    client: redis.Redis = sentinel.master_for(service, **ours)  # type: ignore[no-untyped-call]
+    return client
+
+
+def _login(options: Mapping[str, Secret], prefix: str) -> dict[str, Any]:
+    """User and password, as an object that shows neither in the client's repr."""
+    user, password = (options.get(f"{prefix}{word}") for word in ("username", "password"))
+    if password is None:
+        return {}
+    name = None if user is None else user.reveal()
+    return {"credential_provider": UsernamePasswordCredentialProvider(name, password.reveal())}
+
+
+def _address(text: str, port: int) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    try:
+        return parts.hostname or "", parts.port or port
+    except ValueError:
+        raise ConfigError(f"{text!r} is no host:port", hint="as redis://localhost:6379/0") from None
+
+
+def _name_of(script: str) -> str:
+    found = _NAMES.get(script)
+    if found is None:
+        # The protocol names scripts so; nothing secret is hashed.
+        found = _NAMES[script] = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    return found
+
+
+_NAMES: Final[dict[str, str]] = {}
+
+
+def _parsed_info(answer: Any) -> Mapping[str, str]:
+    if isinstance(answer, Mapping):  # the client has parsed it
+        return {str(name): str(value) for name, value in answer.items()}
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
+    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,155 @@
+"""Puts a sink of one key at a time together: its store by kind, the group, the runner, and where a replay begins.
+
+Part of the composition root beside `cdc.run.app`: it names concrete classes. A store's package is imported only when a
+sink of its kind is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, cast
+
+from msgspec import structs
+
+from cdc.clock import Clock
+from cdc.config.settings import Applied, Cache, Config, Search
+from cdc.config.sink_kinds import applied_of, view_lakes
+from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now, Start
+from cdc.cutindex.lookup import place_before
+from cdc.errors import UsageError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.group_member import GroupConsumer
+from cdc.kafka.group_offsets import GroupDealing
+from cdc.kafka.log_reader import LogReader
+from cdc.model.topic_names import sink_group
+from sinks.contract import Place, Target
+from sinks.deadletters.queue_setup import dead_letters
+from sinks.runner.orphaned_partitions import Unowned
+from sinks.runner.runner import SinkRunner
+from sinks.runner.runner_contracts import RunnerParts, Starts
+from sinks.runner.runner_observer import RunnerObserver
+from sinks.state.capture_start import waiting_for_capture
+from sinks.state.offset_metadata import Why
+from sinks.state.pause_records import Control
+from sinks.state.read_topics import ReadPlaces, has_read
+from sinks.state.schema_follower import SchemaBook
+from sinks.state.state_topic import StateTopic
+from sinks.state.table_match import TableCheck
+
+WATCH_S: Final = 60.0
+"""Between looks for topics that were made again, and for tables that are new."""
+
+_KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.start", Cache: "sinks.cache.start"}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Another target under another name, from a place in the log on."""
+
+    start: Start
+    name: str
+
+
+def replayed(config: Config, name: str, replay: Replay | None) -> tuple[Config, str]:
+    """The configuration in which the sink has the replay's name. Raises UsageError for one that is taken."""
+    if replay is None:
+        return config, name
+    if replay.name in config.sinks:
+        raise UsageError(
+            f"--as {replay.name!r} is a sink of the configuration",
+            hint="name one that is not there: it has its own place",
+        )
+    return structs.replace(config, sinks={**config.sinks, replay.name: applied_of(config, name)}), replay.name
+
+
+def target_of(config: Config, name: str, settings: Applied) -> Target:
+    """The store of a sink, not yet asked for anything."""
+    module = import_module(_KINDS[type(settings)])
+    return cast("Target", module.target(config, name, settings))  # each of them has one, of exactly this form
+
+
+def start_applied(
+    config: Config,
+    name: str,
+    clock: Clock,
+    *,
+    observer: RunnerObserver,
+    replay: Replay | None = None,
+    instance: str = "",
+    target: Target | None = None,
+    watch_s: float = WATCH_S,
+) -> SinkRunner:
+    """A runner that has joined its group. Raises what forbids it, with everything closed again."""
+    settings, group = applied_of(config, name), sink_group(config.name, name)
+    with ExitStack() as closing:
+        reader = closing.enter_context(LogReader(config.kafka, client_id=f"{group}.reader"))
+        schemas = SchemaBook(reader, config.name, settings.tables, clock, lakes=view_lakes(config, settings.tables))
+        with waiting_for_capture(reader, config.name, lambda: has_read(config, name)):
+            schemas.look()
+        state = StateTopic(config, name)
+        closing.callback(state.close)
+        state_of_places = StateTopic(config, name)
+        closing.callback(state_of_places.close)
+        letters = dead_letters(config, name, settings, clock)
+        closing.callback(letters.close)
+        store = target or target_of(config, name, settings)
+        closing.callback(store.close)
+        directory = TopicAdmin(config.kafka, client_id=f"{group}.admin")
+        unowned = Unowned(GroupDealing(config.kafka, group), directory.describe, clock) if instance else None
+        runner = SinkRunner(
+            RunnerParts(
+                why=Why(name, group),
+                settings=settings,
+                target=store,
+                letters=letters,
+                directory=directory,
+                schemas=schemas,
+                control=Control(state, clock),
+                places=ReadPlaces(state_of_places),
+                clock=clock,
+                observer=observer,
+                watch_s=watch_s,
+                unowned=unowned,
+                tables=TableCheck(
+                    name, settings.tables, schemas, observer, clock, settings=_settings_of_tables(settings)
+                ),
+                starts=None if replay is None else starts_of(reader, config.name, replay.start),
+                closing=closing.pop_all(),
+            )
+        )
+        runner.join(GroupConsumer(config.kafka, group, runner, instance=instance, clock=clock))
+        return runner
+    raise AssertionError("unreachable")
+
+
+def _settings_of_tables(settings: Applied) -> Mapping[str, Sequence[str]]:
+    """Keys of the section that name tables."""
+    if isinstance(settings, Search):
+        return {"fields": list(settings.fields)}
+    return {"keys": list(settings.keys)} if isinstance(settings, Cache) else {}
+
+
+def starts_of(reader: LogReader, name: str, start: Start) -> Starts:
+    """Where a replay begins, for partitions that its group has not committed."""
+
+    def starts(places: Sequence[Place]) -> Mapping[Place, int]:
+        match start:
+            case AtLsn(lsn):
+                found = place_before(reader, name, lsn)
+                return {} if found is None else found.offsets
+            case AtTime(timestamp_ms):
+                at = reader.offsets_for_time(places, timestamp_ms)
+                ends = reader.end_offsets({topic for topic, _ in places})
+                return {place: ends[place][1] if offset is None else offset for place, offset in at.items()}
+            case AtOffset(partition, offset):
+                return {partition: offset}
+            case Now():
+                ends = reader.end_offsets({topic for topic, _ in places})
+                return {place: ends[place][1] for place in places}
+            case Beginning():
+                return {}
+
+    return starts

@@ -1,0 +1,215 @@
+"""Which keys a sink is blocked at, as its state topic has it and as a worker keeps it in memory. Pure.
+
+``{"blocked":[topic,partition,key]}`` -> Block: a record of the key was refused, and everything of it that came after is
+parked behind it. ``{"retry":[topic,partition,key]}`` -> Wish: somebody wants the key tried again, or passed over; the
+worker that has the partition obeys. A key that is no UTF-8 is ``{"base64":…}``. See `sinks.state.state_topic`.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from cdc.errors import SinkUnfit
+from sinks.contract import Place
+
+STATE_VERSION: Final = 1
+ERRORS_MAX: Final = 1000  # classes of errors told apart in memory; a store has a few dozen
+
+Action: TypeAlias = Literal["retry", "skip"]
+BlockedKey: TypeAlias = tuple[Place, bytes]
+
+
+class Block(NamedTuple):
+    """A blocked key.
+
+    Attributes:
+        first: offset of the record that was refused.
+        last: of the newest one that is parked; all of the key from `first` to it are.
+        record_count: how many those are.
+        at: offset in the topic of dead letters from which on they lie.
+        since_ms: when it was blocked, by the worker's clock.
+        tries: how often it was tried again in vain.
+        error: class of the last refusal.
+    """
+
+    first: int
+    last: int
+    record_count: int
+    at: int
+    since_ms: int
+    tries: int
+    error: str
+
+
+class Wish(NamedTuple):
+    """What somebody wants of a blocked key; `id` tells one wish from another."""
+
+    action: Action
+    id: str
+
+
+class _BlockRecord(msgspec.Struct, frozen=True):
+    version: int
+    first: int
+    last: int
+    record_count: int
+    at: int
+    since_ms: int
+    tries: int = 0
+    error: str = ""
+
+
+class _WishRecord(msgspec.Struct, frozen=True):
+    version: int
+    action: Action
+    id: str = ""
+
+
+class _Bytes(msgspec.Struct, frozen=True):
+    base64: str
+
+
+_Named: TypeAlias = tuple[str, int, str | _Bytes]
+
+
+class _Key(msgspec.Struct, frozen=True, omit_defaults=True):
+    blocked: _Named | None = None
+    retry: _Named | None = None
+
+
+_key: Final = msgspec.json.Decoder(_Key).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def blocked_key(place: Place, key: bytes) -> bytes:
+    """The key of a Block in the state topic."""
+    return _encode(_Key(blocked=_named(place, key)))
+
+
+def wish_key(place: Place, key: bytes) -> bytes:
+    """The key of a Wish in the state topic."""
+    return _encode(_Key(retry=_named(place, key)))
+
+
+def encode_block(block: Block) -> bytes:
+    """As it lies in the state topic."""
+    return _encode(_BlockRecord(STATE_VERSION, *block))
+
+
+def encode_wish(wish: Wish) -> bytes:
+    """As it lies in the state topic."""
+    return _encode(_WishRecord(STATE_VERSION, *wish))
+
+
+def parse_key(data: bytes) -> tuple[Literal["blocked", "retry"], BlockedKey] | None:
+    """Whose entry it is; None for one that is not of dead letters."""
+    try:
+        found = _key(data)
+        if found.blocked is not None:
+            return "blocked", _unnamed(found.blocked)
+        if found.retry is not None:
+            return "retry", _unnamed(found.retry)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        pass
+    return None
+
+
+def parse_block(data: bytes, where: str) -> Block:
+    """Read a Block. Raises SinkUnfit for what is none, or of another version."""
+    try:
+        found = msgspec.json.decode(data, type=_BlockRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise _unreadable(where) from None
+    if found.version != STATE_VERSION:
+        raise _unreadable(where)
+    return Block(found.first, found.last, found.record_count, found.at, found.since_ms, found.tries, found.error)
+
+
+def parse_wish(data: bytes) -> Wish | None:
+    """Read a Wish; None for what is none: anybody may write one, and it stops nobody."""
+    try:
+        found = msgspec.json.decode(data, type=_WishRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return Wish(found.action, found.id) if found.version == STATE_VERSION else None
+
+
+def _named(place: Place, key: bytes) -> _Named:
+    try:
+        return (*place, key.decode())
+    except UnicodeDecodeError:
+        return (*place, _Bytes(base64.b64encode(key).decode()))
+
+
+def _unnamed(named: _Named) -> BlockedKey:
+    topic, partition, key = named
+    return (topic, partition), key.encode() if isinstance(key, str) else base64.b64decode(key.base64, validate=True)
+
+
+def _unreadable(where: str) -> SinkUnfit:
+    return SinkUnfit(
+        f"a record of a blocked key in {where} is not readable, so what is blocked is not known",
+        hint="it was written by another version of Tailrace, or by somebody else",
+        topic=where,
+    )
+
+
+_PACKED: Final = struct.Struct("<qqqqqiH")
+
+
+class BlockedKeys:
+    """Blocked keys of the partitions that are assigned, about 250 bytes and the key's own each.
+
+    What a worker asks for each record is one look into a dictionary.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[Place, dict[bytes, bytes]] = {}
+        self._errors: list[str] = ["other"]
+        self._error_at: dict[str, int] = {}
+
+    def assign(self, places: Iterable[Place]) -> None:
+        """Forget everything, and hold the keys of these partitions from now on."""
+        self._keys = {place: {} for place in places}
+
+    def has_place(self, place: Place) -> bool:
+        """Whether it is assigned."""
+        return place in self._keys
+
+    def has(self, place: Place, key: bytes) -> bool:
+        """Whether the key is blocked."""
+        return key in self._keys.get(place, ())
+
+    def get(self, place: Place, key: bytes) -> Block | None:
+        """How the key is blocked."""
+        packed = self._keys.get(place, {}).get(key)
+        if packed is None:
+            return None
+        first, last, record_count, at, since_ms, tries, error = _PACKED.unpack(packed)
+        return Block(first, last, record_count, at, since_ms, tries, self._errors[error])
+
+    def put(self, place: Place, key: bytes, block: Block) -> None:
+        """Note a key of a partition that is assigned."""
+        self._keys[place][key] = _PACKED.pack(*block[:6], self._error(block.error))
+
+    def drop(self, place: Place, key: bytes) -> None:
+        """The key is blocked no longer."""
+        self._keys.get(place, {}).pop(key, None)
+
+    def count(self, place: Place) -> int:
+        """Blocked keys of a partition."""
+        return len(self._keys.get(place, ()))
+
+    def _error(self, error: str) -> int:
+        at = self._error_at.get(error)
+        if at is None:
+            if len(self._errors) >= ERRORS_MAX:
+                return 0
+            at = self._error_at[error] = len(self._errors)
+            self._errors.append(error)
+        return at

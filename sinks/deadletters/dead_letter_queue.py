@@ -1,0 +1,289 @@
+"""Dead letters of a sink: which keys are blocked, and the records parked behind each (DESIGN section 4).
+
+Implements `sinks.contract.DeadLetters` on two topics: the sink's state (`sinks.state.state_topic`,
+`sinks.deadletters.blocked_keys`) and ``<name>.__dlq.<sink>`` (`sinks.deadletters.dead_letter_record`,
+`sinks.deadletters.dead_letter_topic`). Their order is what survives a kill:
+
+    1. park: the letters, then the block; the runner commits offsets after both.
+       Killed between: letters that no block names. The record is read again and judged anew; a letter that is there
+       twice counts once.
+    2. settled: the block is taken away, then the wish for it.
+       Killed before: the key is tried again, which changes nothing. Killed between: a wish for a key that is not
+       blocked is dropped.
+
+A worker that lost its partition without knowing may still write a block (harmless: the key is parked until somebody
+retries it) or take one away; the partition's owner sees that within LOOK_S and writes its own again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.errors import BrokerUnreachable, InvariantError, SinkUnfit
+from cdc.model.event import Record
+from cdc.progress.restore import LogRecord
+from sinks.contract import Outcome, Parked, Place, Verdict
+from sinks.deadletters.blocked_keys import (
+    Block,
+    BlockedKey,
+    BlockedKeys,
+    Wish,
+    blocked_key,
+    encode_block,
+    parse_block,
+    parse_key,
+    parse_wish,
+    wish_key,
+)
+from sinks.deadletters.dead_letter_record import BEHIND, Letter, headers_of
+
+LOOK_S: Final = 1.0  # how soon a wish is noticed; a look is one question to the broker
+RETRY_KEYS_MAX: Final = 1_000  # handed out by one call of `retries`
+RETRY_BYTES_MAX: Final = 16 << 20  # of their records; a key with more comes alone
+GONE: Final = "records_gone"
+"""The error of a key whose letters Kafka has removed (the retention of the topic of dead letters)."""
+
+
+class StateLog(Protocol):
+    """What is needed of `sinks.state.state_topic.StateTopic`."""
+
+    topic: str
+
+    def stream(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """All entries, oldest first."""
+
+    def new(self) -> list[tuple[bytes, bytes | None]]:
+        """Entries since the last look."""
+
+    def put(self, entries: Sequence[tuple[bytes, bytes | None]]) -> list[int]:
+        """Write entries durably, in this order."""
+
+    def close(self) -> None:
+        """End the connections."""
+
+
+class LetterLog(Protocol):
+    """What is needed of `sinks.deadletters.dead_letter_topic.LetterTopic`."""
+
+    def append(self, letters: Sequence[Record]) -> list[int]:
+        """Write letters durably; their offsets."""
+
+    def read(self, start: int) -> Iterator[Letter]:
+        """Letters from this offset to the end there is now."""
+
+    def close(self) -> None:
+        """End the connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator allows: `[sinks.NAME]` on_refused and parked_keys_max."""
+
+    sink: str
+    stop: bool = False
+    keys_max: int = 10_000
+
+
+class KafkaDeadLetters:
+    """See `sinks.contract.DeadLetters`. One thread."""
+
+    def __init__(self, state: StateLog, letters: LetterLog, policy: Policy, clock: Clock) -> None:
+        self._state = state
+        self._letters = letters
+        self._policy = policy
+        self._clock = clock
+        self._keys = BlockedKeys()
+        self._places: frozenset[Place] = frozenset()
+        self._wishes: dict[BlockedKey, Wish] = {}
+        self._under_way: set[BlockedKey] = set()
+        self._looked_s: float | None = None
+
+    def assigned(self, places: Iterable[Place]) -> None:
+        """See `sinks.contract.DeadLetters`."""
+        self._places = frozenset(places)
+        self._keys.assign(self._places)
+        self._wishes.clear()
+        self._under_way.clear()
+        for entry, value in self._state.stream():
+            self._load(entry, value)
+        self._looked_s = self._clock.monotonic_s()
+
+    def blocks(self, place: Place, key: bytes) -> bool:
+        """See `sinks.contract.DeadLetters`."""
+        return self._keys.has(place, key)
+
+    def park(self, place: Place, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
+        """See `sinks.contract.DeadLetters`. Records that are parked already are left out."""
+        if not self._keys.has_place(place):
+            raise InvariantError(f"a record of {place[0]}-{place[1]} is parked, which is not assigned")
+        block = self._keys.get(place, key)
+        if block is None:
+            self._admit(place, outcome)
+        fresh = [record for record in records if block is None or record[2] > block.last]
+        if not fresh:
+            return
+        now_ms = int(self._clock.wall_s() * 1000)
+        offsets = self._letters.append(_letters(fresh, outcome, now_ms, behind=block is not None))
+        if block is None:
+            block = Block(fresh[0][2], 0, 0, offsets[0], now_ms, 0, outcome.error)
+        block = block._replace(last=fresh[-1][2], record_count=block.record_count + len(fresh))
+        self._state.put([(blocked_key(place, key), encode_block(block))])
+        self._keys.put(place, key, block)
+
+    def retries(self) -> Sequence[Parked]:
+        """See `sinks.contract.DeadLetters`. No news while the broker does not answer."""
+        try:
+            self._look()
+            return self._wanted()
+        except BrokerUnreachable:
+            return ()
+
+    def settled(self, parked: Parked, outcome: Outcome) -> None:
+        """See `sinks.contract.DeadLetters`. LATER: it is handed out again."""
+        place, key = parked.place, parked.key
+        block = self._keys.get(place, key)
+        self._under_way.discard((place, key))
+        if block is None or outcome.verdict is Verdict.LATER:
+            return  # of a partition that is somebody else's by now
+        if outcome.verdict is Verdict.REFUSED:
+            self._keep(place, key, block._replace(tries=block.tries + 1, error=outcome.error))
+            return
+        self._state.put([(blocked_key(place, key), None), (wish_key(place, key), None)])
+        self._keys.drop(place, key)
+        self._wishes.pop((place, key), None)
+
+    def close(self) -> None:
+        """End the connections. May be called twice."""
+        self._state.close()
+        self._letters.close()
+
+    def count(self) -> int:
+        """Blocked keys of the partitions that are assigned."""
+        return sum(self._keys.count(place) for place in self._places)
+
+    def _admit(self, place: Place, outcome: Outcome) -> None:
+        """Whether one more key may be blocked."""
+        topic, partition = place
+        what = f"sink {self._policy.sink!r}: its store refuses a record of {topic}-{partition}: {outcome.error}"
+        if self._policy.stop:
+            raise SinkUnfit(
+                f"{what}: {outcome.reason}",
+                hint=f'mend the store or the row, or set sinks.{self._policy.sink}.on_refused = "park"',
+                topic=topic,
+                partition=partition,
+            )
+        if self._keys.count(place) >= self._policy.keys_max:
+            raise SinkUnfit(
+                f"{what}, and {self._policy.keys_max} keys of the partition are blocked already",
+                hint=f"mend what the store refuses and retry them, or raise sinks.{self._policy.sink}.parked_keys_max",
+                command=f"cdc dlq list {self._policy.sink}",
+                topic=topic,
+                partition=partition,
+            )
+
+    def _load(self, entry: bytes, value: bytes | None) -> None:
+        """An entry of the state as it was before us."""
+        found = parse_key(entry)
+        if found is None:
+            return
+        kind, (place, key) = found
+        if place not in self._places:
+            return
+        if kind == "retry":
+            self._wish(place, key, value)
+        elif value is None:
+            self._keys.drop(place, key)
+        else:
+            self._keys.put(place, key, parse_block(value, self._state.topic))
+
+    def _wish(self, place: Place, key: bytes, value: bytes | None) -> None:
+        wish = None if value is None else parse_wish(value)
+        if wish is None:
+            self._wishes.pop((place, key), None)
+        else:
+            self._wishes[(place, key)] = wish
+
+    def _look(self) -> None:
+        """Take what others wrote: wishes, and blocks that are not as we left them."""
+        now_s = self._clock.monotonic_s()
+        if self._looked_s is not None and now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        latest = dict(self._state.new())
+        ours: list[tuple[bytes, bytes | None]] = []
+        for entry, value in latest.items():
+            found = parse_key(entry)
+            if found is None or found[1][0] not in self._places:
+                continue
+            kind, (place, key) = found
+            block = self._keys.get(place, key)
+            if kind == "retry":
+                self._wish(place, key, value)
+            elif block is None and value is not None:
+                self._keys.put(place, key, parse_block(value, self._state.topic))
+            elif block is not None and value != encode_block(block):
+                ours.append((entry, encode_block(block)))
+        if ours:
+            self._state.put(ours)
+
+    def _wanted(self) -> Sequence[Parked]:
+        """The next keys that somebody wants something of."""
+        idle = [wanted for wanted in self._wishes if not self._keys.has(*wanted)]
+        if idle:
+            self._state.put([(wish_key(*wanted), None) for wanted in idle])
+            for wanted in idle:
+                del self._wishes[wanted]
+        waiting = [wanted for wanted in self._wishes if wanted not in self._under_way][:RETRY_KEYS_MAX]
+        if not waiting:
+            return ()
+        skipped = [Parked(*wanted, ()) for wanted in waiting if self._wishes[wanted].action == "skip"]
+        tried = self._found([wanted for wanted in waiting if self._wishes[wanted].action == "retry"])
+        self._under_way |= {(parked.place, parked.key) for parked in (*skipped, *tried)}
+        return [*skipped, *tried]
+
+    def _found(self, wanted: Sequence[BlockedKey]) -> list[Parked]:
+        """Keys with what is parked of them, as many as RETRY_BYTES_MAX allows; those whose letters are gone stay."""
+        blocks = {one: block for one in wanted if (block := self._keys.get(*one)) is not None}
+        complete: list[Parked] = []
+        for (place, key), records in _gathered(self._letters, blocks).items():
+            block = blocks[(place, key)]
+            if sum(record[2] <= block.last for record in records) < block.record_count:
+                self._keep(place, key, block._replace(tries=block.tries + 1, error=GONE))
+            else:
+                complete.append(Parked(place, key, records))
+        return complete
+
+    def _keep(self, place: Place, key: bytes, block: Block) -> None:
+        """It stays blocked, and nobody wishes anything of it any more."""
+        self._state.put([(blocked_key(place, key), encode_block(block)), (wish_key(place, key), None)])
+        self._keys.put(place, key, block)
+        self._wishes.pop((place, key), None)
+
+
+def _letters(records: Sequence[LogRecord], outcome: Outcome, now_ms: int, *, behind: bool) -> list[Record]:
+    """Letters of records of one key; those of a new block were folded to what the store refused."""
+    error, reason = (BEHIND, "") if behind else (outcome.error, outcome.reason)
+    return [(record[4], record[5], headers_of(record, error, reason, now_ms)) for record in records]
+
+
+def _gathered(letters: LetterLog, blocks: Mapping[BlockedKey, Block]) -> dict[BlockedKey, list[LogRecord]]:
+    """The letters of these keys in log order, each once; keys blocked last are left out when it is too much."""
+    if not blocks:
+        return {}
+    found: dict[BlockedKey, dict[int, LogRecord]] = {one: {} for one in blocks}
+    latest_first = sorted(blocks, key=lambda one: -blocks[one].at)
+    size = 0
+    for letter in letters.read(min(block.at for block in blocks.values())):
+        one = (letter.place, letter.record[4] or b"")
+        offset = letter.record[2]
+        if one not in found or offset < blocks[one].first or offset in found[one]:
+            continue
+        found[one][offset] = letter.record
+        size += len(letter.record[5] or b"")
+        while size > RETRY_BYTES_MAX and len(found) > 1:
+            dropped = found.pop(latest_first.pop(0))
+            size -= sum(len(record[5] or b"") for record in dropped.values())
+    return {one: [records[offset] for offset in sorted(records)] for one, records in found.items()}

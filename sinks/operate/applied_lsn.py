@@ -1,0 +1,256 @@
+"""How far a sink of one key at a time is: which LSN it holds everything up to, told by what is in Kafka.
+
+The cut index says up to which offset each partition holds exactly the transactions up to an LSN; the sink's consumer
+group says up to which offset each partition is applied. The sink is at the greatest cut that ends between two source
+transactions and whose offsets are all committed (DESIGN section 8). So nobody asks the sink's processes, of which there
+may be many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import structs
+
+from cdc.errors import ProgressDamaged, TailraceError, TopicMismatch
+from cdc.lsn import Lsn
+from cdc.model.progress_record import Cut, SchemaRecord
+from cdc.model.topic_names import cuts_topic, schema_topic, view_cuts_topic, view_schema_topic
+from cdc.patterns import matches
+from cdc.progress.record_format import decode
+from cdc.progress.restore import LogRecord, Partition, TopicReader
+
+PENDING_MAX: Final = 20_000
+"""Cuts that are read ahead of the sink: a minute of load, 10 MB. More are read when the sink has come closer."""
+
+_ASKED: Final = 512  # cuts whose partitions are asked for at a time
+_BEHIND: Final = "behind"  # of a published view, `sinks.warehouse.topics.view_positions.BEHIND`
+_LEVEL: Final = 500  # a read that brings fewer has come to the end of the index; the next may be there at once
+_TAIL: Final = 4096
+"""Offsets of the cut index read at first: a full map comes every 1,000 records, each with a marker behind it."""
+
+
+class Reached(NamedTuple):
+    """A cut that the sink holds: its offset in the cut index, and its LSN."""
+
+    cut: int
+    end_lsn: Lsn
+
+
+class _Waiting(NamedTuple):
+    reached: Reached | None  # None inside a source transaction
+    needs: Mapping[Partition, int]
+
+
+class CutReader(TopicReader, Protocol):
+    """What following the index needs of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
+
+    def read(
+        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
+    ) -> Generator[list[LogRecord], None, None]:
+        """As `TopicReader`; without `until` for ever, with an empty batch when nothing comes."""
+
+    def close(self) -> None:
+        """End the connections."""
+
+
+class Offsets(Protocol):
+    """What a group has committed; `cdc.kafka.group_offsets.GroupOffsets` is one."""
+
+    def committed(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """The offset each partition is to be read on from; none for one that was never committed."""
+
+    def close(self) -> None:
+        """End the connections."""
+
+
+class Cuts:
+    """Cuts that a sink has not reached yet, oldest first, and the newest that it has. Pure.
+
+    Offsets of a partition only grow from cut to cut, so each is asked of the first cut that has it.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self.reached: Reached | None = None
+        self._wanted = wanted
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, offset: int, cut: Cut) -> None:
+        """Take the next cut of the index. The first one must be full."""
+        reached = Reached(offset, Lsn(cut.end_lsn)) if cut.next_ordinal == 0 else None
+        places = ((_partition(text), account[0]) for text, account in cut.changed.items())
+        needs = {place: end for place, end in places if end > 0 and self._wanted(place[0])}
+        if needs or (reached is None and not self._waiting):
+            self._waiting.append(_Waiting(reached, needs))
+        elif self._waiting:
+            # It asks for nothing more than the one before.
+            before = self._waiting.pop()
+            self._waiting.append(_Waiting(reached or before.reached, before.needs))
+        else:
+            self.reached = reached
+
+    def asked(self) -> set[Partition]:
+        """The partitions whose committed offsets decide what is reached next."""
+        return {place for waiting in islice(self._waiting, _ASKED) for place in waiting.needs}
+
+    def settle(self, committed: Mapping[Partition, int]) -> bool:
+        """Let go of cuts whose offsets are all committed; whether more might follow if more were asked."""
+        count = 0
+        while self._waiting and count < _ASKED:
+            reached, needs = self._waiting[0]
+            if any(committed.get(place, 0) < end for place, end in needs.items()):
+                return False
+            self._waiting.popleft()
+            self.reached = reached or self.reached
+            count += 1
+        return bool(self._waiting)
+
+
+class SinkReach:
+    """Where a sink is now, each time it is called. Thread-safe; connections are made at the first call.
+
+    With `lake`, how far it is in the views that this lake publishes: there is an index of their own.
+    Raises BrokerUnreachable, BrokerRefused, TopicMismatch; the call after that begins anew.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tables: Sequence[str],
+        reader: Callable[[], CutReader],
+        offsets: Callable[[], Offsets],
+        *,
+        lake: str = "",
+    ) -> None:
+        self._topic = (view_cuts_topic(name, lake) if lake else cuts_topic(name), 0)
+        self._schemas = view_schema_topic(name, lake) if lake else schema_topic(name)
+        self._patterns = tables
+        self._make = (reader, offsets)
+        self._reader: CutReader | None = None
+        self._offsets: Offsets | None = None
+        self._cuts = Cuts(self._wants)
+        self._lock = threading.Lock()
+        self._batches: Iterator[list[LogRecord]] | None = None
+        self._tables: dict[str, bool] = {}
+
+    def __call__(self) -> Reached | None:
+        """The newest cut that the sink holds; None when it is further behind than is looked."""
+        with self._lock:
+            try:
+                self._follow()
+                if self._offsets is None:
+                    self._offsets = self._make[1]()
+                while len(self._cuts) and self._cuts.settle(self._offsets.committed(self._cuts.asked())):
+                    pass
+            except TailraceError:
+                self._close()
+                raise
+            return self._cuts.reached
+
+    def topics(self) -> list[str]:
+        """The topics that the sink is asked for, as far as they were seen."""
+        return sorted(topic for topic, wanted in self._tables.items() if wanted)
+
+    def close(self) -> None:
+        """End the connections. May be called twice; the next call makes others."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if isinstance(self._batches, Generator):
+            self._batches.close()
+        for one in (self._reader, self._offsets):
+            if one is not None:
+                one.close()
+        self._reader = self._offsets = self._batches = None
+        self._cuts, self._tables = Cuts(self._wants), {}
+
+    def _follow(self) -> None:
+        """Read what is new in the index, as much as is held at a time."""
+        if self._reader is None:
+            self._reader = self._make[0]()
+        if self._batches is None:
+            start = self._begin(self._reader)
+            if start is None:
+                return
+            self._batches = self._reader.read({self._topic: start})
+        while len(self._cuts) < PENDING_MAX:
+            batch = next(self._batches)
+            for record in batch:
+                if record[5] is not None:
+                    self._cuts.add(record[2], self._judged(decode(record[5], Cut, record[0])))
+            if len(batch) < _LEVEL:
+                return
+
+    def _judged(self, cut: Cut) -> Cut:
+        """A cut at which a view that the sink keeps is left behind is none for those who wait for the view."""
+        late = any(state == _BEHIND and matches(table, self._patterns) for table, state in cut.tables.items())
+        return structs.replace(cut, next_ordinal=max(cut.next_ordinal, 1)) if late else cut
+
+    def _begin(self, reader: TopicReader) -> int | None:
+        """Where the newest full map is, if there is one: what came before it need not be known."""
+        low, high = reader.end_offsets([self._topic[0]])[self._topic]
+        for start in (max(low, high - _TAIL), low):
+            found = None
+            for batch in reader.read({self._topic: start}, {self._topic: high}):
+                for record in batch:
+                    if record[5] is not None and decode(record[5], Cut, record[0]).full:
+                        found = record[2]
+            if found is not None:
+                return found
+        return None
+
+    def _wants(self, topic: str) -> bool:
+        if topic not in self._tables:
+            reader = self._make[0]()  # the other one is in the middle of the index
+            try:
+                for of, record in _newest_schemas(reader, self._schemas).items():
+                    self._tables[of] = bool(record.key) and matches(record.table, self._patterns)
+            finally:
+                reader.close()
+        return self._tables.setdefault(topic, False)
+
+
+def least(reaches: Sequence[Callable[[], Reached | None]]) -> Reached | None:
+    """Of several indices that a sink is asked for, the one it is furthest behind in; None when that is not known.
+
+    An index that is not there yet, because a lake has published nothing, is not reached.
+    """
+    found: list[Reached] = []
+    for reach in reaches:
+        try:
+            reached = reach()
+        except TopicMismatch:
+            if len(reaches) == 1:
+                raise
+            return None
+        if reached is None:
+            return None
+        found.append(reached)
+    return min(found, key=lambda one: one.end_lsn, default=None)
+
+
+def _newest_schemas(reader: TopicReader, topic: str) -> dict[str, SchemaRecord]:
+    """The newest schema record of each topic."""
+    newest: dict[str, tuple[int, SchemaRecord]] = {}
+    for offset, value in reader.last_records(topic).values():
+        try:
+            record = msgspec.json.decode(value, type=SchemaRecord)
+        except msgspec.MsgspecError:
+            raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
+        if offset >= newest.get(record.topic, (-1, record))[0]:
+            newest[record.topic] = (offset, record)
+    return {of: record for of, (_, record) in newest.items()}
+
+
+def _partition(text: str) -> Partition:
+    topic, _, index = text.rpartition("-")
+    return topic, int(index)

@@ -1,0 +1,211 @@
+"""Dead letters of a sink seen from outside: which keys are blocked, what is parked of them, and what to do with them.
+
+Needs Kafka only. What is asked for is a record of the sink's state topic; the worker that has the partition obeys.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Self
+
+from cdc.clock import Clock
+from cdc.config.settings import Applied, Config
+from cdc.config.sink_kinds import sink_of
+from cdc.errors import TopicMismatch, UsageError
+from cdc.kafka.durable_writer import RecordWriter
+from cdc.kafka.log_reader import LogReader
+from cdc.model.key_match import key_matches
+from cdc.model.topic_names import dead_letters_topic, sink_state_topic, table_of
+from cdc.patterns import matches
+from sinks.contract import Place
+from sinks.deadletters.blocked_keys import (
+    Action,
+    Block,
+    BlockedKey,
+    Wish,
+    encode_wish,
+    parse_block,
+    parse_key,
+    parse_wish,
+    wish_key,
+)
+from sinks.deadletters.dead_letter_record import Letter, letter_of
+
+_LOOK_S: Final = 0.2  # between looks at what became of a wish
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedRow:
+    """A blocked key; `wished` is what somebody wants of it and nobody has done yet."""
+
+    at: BlockedKey
+    block: Block
+    wished: Action | None = None
+
+    @property
+    def table(self) -> str:
+        """``schema.table``."""
+        return ".".join(table_of(self.at[0][0]))
+
+    @property
+    def key(self) -> str:
+        """As the topic has it."""
+        return self.at[1].decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which blocked keys are meant: table patterns, a class of errors, some columns of the key; empty: all."""
+
+    tables: Sequence[str] = ()
+    error: str = ""
+    key: object = None
+
+    def fits(self, row: BlockedRow) -> bool:
+        """Whether it is one of them."""
+        return (
+            (not self.tables or matches(row.table, self.tables))
+            and (not self.error or row.block.error == self.error)
+            and (self.key is None or key_matches(self.key, row.at[1]))
+        )
+
+
+def keyed_sinks(config: Config) -> list[str]:
+    """Sinks that can have dead letters."""
+    return sorted(name for name, sink in config.sinks.items() if isinstance(sink, Applied))
+
+
+class DeadLetterView:
+    """Close it. Raises UsageError for a sink that has no dead letters, BrokerUnreachable, BrokerRefused everywhere."""
+
+    def __init__(self, config: Config, sink: str) -> None:
+        """No connection is made yet."""
+        if not isinstance(sink_of(config, sink), Applied):
+            raise UsageError(
+                f"sink {sink!r} has no dead letters: a lake takes every record or stops",
+                hint="sinks of kind search and cache have them",
+            )
+        self.sink = sink
+        self._state = sink_state_topic(config.name, sink)
+        self._letters = dead_letters_topic(config.name, sink)
+        self._reader = LogReader(config.kafka, client_id="tailrace-dlq")
+        self._writer = RecordWriter(config.kafka, client_id="tailrace-dlq")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    def blocked(self) -> list[BlockedRow]:
+        """Every blocked key now, by table, partition and offset. Empty when the sink never ran."""
+        blocks: dict[BlockedKey, Block] = {}
+        wishes: dict[BlockedKey, Action] = {}
+        for entry, (_, value) in self._newest().items():
+            found = parse_key(entry)
+            if found is None:
+                continue
+            kind, at = found
+            if kind == "blocked":
+                blocks[at] = parse_block(value, self._state)
+            elif (wish := parse_wish(value)) is not None:
+                wishes[at] = wish.action
+        rows = [BlockedRow(at, block, wishes.get(at)) for at, block in blocks.items()]
+        return sorted(rows, key=lambda row: (row.at[0], row.block.first))
+
+    def letters(self, rows: Sequence[BlockedRow]) -> Iterator[Letter]:
+        """What is parked of these keys, each record once, in the order it was parked."""
+        wanted = {row.at: row.block for row in rows}
+        if not wanted:
+            return
+        seen: set[tuple[BlockedKey, int]] = set()
+        place = (self._letters, 0)
+        low, high = self._reader.end_offsets([self._letters])[place]
+        start = max(low, min(block.at for block in wanted.values()))
+        for batch in self._reader.read({place: start}, {place: high}):
+            for letter in map(letter_of, batch):
+                at, offset = (letter.place, letter.record[4] or b""), letter.record[2]
+                if at in wanted and offset >= wanted[at].first and (at, offset) not in seen:
+                    seen.add((at, offset))
+                    yield letter
+
+    def ask(self, rows: Sequence[BlockedRow], action: Action) -> None:
+        """Wish something of these keys. It is durable when this returns, and obeyed as soon as the sink runs."""
+        wish = encode_wish(Wish(action, uuid.uuid4().hex))
+        self._writer.write([(self._state, 0, wish_key(*row.at), wish, None) for row in rows])
+
+    def settled(
+        self, rows: Sequence[BlockedRow], clock: Clock, *, within_s: float, told: Callable[[int], None] = lambda _: None
+    ) -> tuple[list[BlockedRow], list[BlockedRow]]:
+        """Wait until nothing is wished of these keys: (those still blocked, those nobody has looked at in time)."""
+        wanted = {row.at for row in rows}
+        end_s = clock.monotonic_s() + within_s
+        while True:
+            left = [row for row in self.blocked() if row.at in wanted]
+            waiting = [row for row in left if row.wished is not None]
+            told(len(waiting))
+            if not waiting or clock.monotonic_s() > end_s:
+                return [row for row in left if row.wished is None], waiting
+            clock.wait(threading.Event(), _LOOK_S)
+
+    def _newest(self) -> dict[bytes, tuple[int, bytes]]:
+        try:
+            return self._reader.last_records(self._state)
+        except TopicMismatch:
+            return {}
+
+
+def _table(place: Place) -> str:
+    return ".".join(table_of(place[0]))
+
+
+class BlockedNow:
+    """Which keys of a partition are blocked now; reads on from look to look. Close it."""
+
+    def __init__(self, config: Config, sink: str) -> None:
+        """No connection is made yet."""
+        self._reader = LogReader(config.kafka, client_id="tailrace-dlq")
+        self._place = (sink_state_topic(config.name, sink), 0)
+        self._next = 0
+        self._keys: dict[Place, set[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def of(self, place: Place) -> frozenset[bytes]:
+        """Those of a partition; none when the sink never parked anything."""
+        self._look()
+        return frozenset(self._keys.get(place, ()))
+
+    def has(self, key: bytes, table: str | None = None) -> bool:
+        """Whether the key is blocked, of that table or of any."""
+        self._look()
+        return any(key in keys and table in {None, _table(place)} for place, keys in self._keys.items())
+
+    def some(self, count: int) -> list[tuple[str, str]]:
+        """Tables and keys of some that are blocked."""
+        self._look()
+        found = ((_table(place), key.decode(errors="replace")) for place, keys in self._keys.items() for key in keys)
+        return sorted(islice(found, count))
+
+    def _look(self) -> None:
+        try:
+            low, high = self._reader.end_offsets([self._place[0]])[self._place]
+        except TopicMismatch:
+            return
+        for batch in self._reader.read({self._place: max(low, self._next)}, {self._place: high}):
+            for record in batch:
+                found = parse_key(record[4] or b"")
+                if found is not None and found[0] == "blocked":
+                    at, key = found[1]
+                    keys = self._keys.setdefault(at, set())
+                    (keys.discard if record[5] is None else keys.add)(key)
+        self._next = high

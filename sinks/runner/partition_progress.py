@@ -1,0 +1,91 @@
+"""The partitions of one worker: how far each is applied, what is committed, how far it is behind. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cdc.progress.restore import LogRecord
+from sinks.contract import Place, Topic
+from sinks.runner.frontier import Frontier
+from sinks.runner.runner_observer import Lag
+from sinks.state.offset_metadata import Window, left_s
+
+
+@dataclass(slots=True)
+class Partition:
+    """One that is ours.
+
+    Attributes:
+        low: the first offset there was when it became ours.
+        committed: offset that is committed; -1: none by us.
+        committed_s: when, on the runner's clock.
+        high: the end as last heard.
+        at_end: everything there is was read.
+        times: (offset, time in ms) of the first record of each batch that is not applied.
+    """
+
+    topic: Topic
+    window: Window
+    low: int
+    frontier: Frontier
+    committed: int = -1
+    committed_s: float = 0.0
+    high: int = 0
+    at_end: bool = False
+    times: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def batch_begins(self, record: LogRecord) -> None:
+        """The first record of a batch."""
+        self.times.append((record[2], record[3]))
+
+    def ended(self, offset: int) -> None:
+        """Nothing comes before `offset` any more."""
+        self.frontier.reached(offset)
+        self.high = max(self.high, offset)
+        self.at_end = True
+
+    def rewind(self, offset: int) -> None:
+        """Everything from `offset` on is to be applied again."""
+        self.frontier = Frontier(offset)
+        self.times.clear()
+        self.at_end = False
+
+    def behind_s(self, now_ms: float) -> float:
+        """Age of the oldest record that is not applied, to the batch it came in; 0 when there is none."""
+        position = self.frontier.position
+        while len(self.times) > 1 and self.times[1][0] <= position:
+            self.times.popleft()
+        if not self.times or self.is_level:
+            return 0.0
+        return max(0.0, (now_ms - self.times[0][1]) / 1000)
+
+    @property
+    def is_level(self) -> bool:
+        """Whether everything that was seen is applied, and nothing more is to be seen."""
+        return self.at_end and not self.frontier.span
+
+
+def lag_of(partitions: Iterable[Partition], now_ms: float, *, still_s: float = 0.0) -> Lag:
+    """Of all of them together; the one that is in danger first says how much time is left.
+
+    `still_s`: for so long nothing was read, so what has come since is not known.
+    """
+    records, seconds, left = 0, 0.0, None
+    for one in partitions:
+        records += max(0, one.high - one.frontier.position)
+        behind_s = max(one.behind_s(now_ms), still_s)
+        seconds = max(seconds, behind_s)
+        of_one = left_s(one.window, behind_s)
+        left = of_one if left is None else left if of_one is None else min(left, of_one)
+    return Lag(records, seconds, left)
+
+
+def uncommitted(partitions: dict[Place, Partition], now_s: float, *, again_s: float) -> dict[Place, int]:
+    """Positions that are to be committed: those that moved, and all whose commit is as old as `again_s`."""
+    return {
+        place: one.frontier.position
+        for place, one in partitions.items()
+        if one.frontier.position != one.committed or now_s - one.committed_s >= again_s
+    }

@@ -1,0 +1,197 @@
+"""Puts the rebuilding of search indices together: Kafka, OpenSearch, and the pause of the sink's workers.
+
+Part of the composition root beside `cdc.run.app`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cdc.config.settings import Config, Search
+from cdc.config.sink_kinds import sink_of, view_lakes
+from cdc.errors import SinkUnfit, TopicMismatch, UsageError
+from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.group_member import Committed
+from cdc.kafka.group_offsets import GroupAdmin
+from cdc.kafka.log_reader import LogReader
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.topic_names import schema_topic, sink_group, view_schema_topic
+from cdc.patterns import matches
+from sinks.contract import Topic
+from sinks.runner.key_fold import by_key, change_of
+from sinks.search.index_positions import PlaceBook
+from sinks.search.mapping import PLAIN, form_of, source_of
+from sinks.search.matches import MatchTopic
+from sinks.search.rebuild import Swapped, Workshop, rebuild, roll_back
+from sinks.search.start import indices_of, shape_of
+from sinks.search.stored_queries import LOOK_S, QueryBook
+from sinks.state.exclusive import claimed
+from sinks.state.offset_metadata import metadata, window_of
+from sinks.state.pause import paused
+from sinks.state.read_topics import ReadPlaces
+from sinks.state.schema_follower import SchemaBook
+from sinks.state.state_topic import StateTopic
+
+if TYPE_CHECKING:
+    from cdc.clock import Clock
+
+_HEARD_S: Final = 1.0
+"""For a request under way that was sent before a worker looked."""
+_SLACK: Final = 0.8
+"""Of what a topic remembers: compaction is not punctual, and bringing an index up to date takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapping:
+    """Which tables of which sink; `accept_refused` as `Workshop` has it."""
+
+    config: Config
+    sink: str
+    tables: Sequence[str] = ()
+    accept_refused: bool = False
+
+
+def search_of(config: Config, sink: str) -> Search:
+    """The section of a search sink. Raises UsageError for another kind."""
+    settings = sink_of(config, sink)
+    if not isinstance(settings, Search):
+        raise UsageError(
+            f"sink {sink!r} is not of kind search",
+            hint="a cache is filled anew by `cdc sink rebuild`; a lake by a new path",
+        )
+    return settings
+
+
+def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
+    """Fill a new index for each table, one after the other. Raises SinkBusy while somebody else is at it."""
+    with claimed(what.config, what.sink, "rebuild", clock), opened_shop(what, clock) as (shop, tables):
+        for topic, _ in tables:
+            swapped = rebuild(shop, topic)
+            _settle(what, topic, swapped, clock)
+            yield swapped
+
+
+def roll_back_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
+    """Bring back the index before, for each table. Raises SinkBusy while somebody else is at it."""
+    with claimed(what.config, what.sink, "rollback", clock), opened_shop(what, clock) as (shop, tables):
+        for topic, remembers_ms in tables:
+            yield roll_back(shop, topic, remembers_ms=remembers_ms)
+
+
+def replay_query(shop: Workshop, config: Config, sink: str, topic: Topic, name: str) -> int:
+    """Publish what a query matches of everything the topic holds; how many matches. Repeating it does no harm.
+
+    Begins when every worker has heard of the query, so no row is in neither.
+    """
+    shop.clock.wait(threading.Event(), LOOK_S + _HEARD_S)
+    book, publisher = QueryBook(shop.indices), MatchTopic(config, sink)
+    forms = {
+        record.schema_id: form_of(record, shop.shape.fields.get(record.table, {}), shop.shape.json)
+        for record in shop.schemas.all(topic.topic)
+    }
+    ends, count = shop.reader.end_offsets([topic.topic]), 0
+    begins, until = {at: low for at, (low, _) in ends.items()}, {at: high for at, (_, high) in ends.items()}
+    try:
+        for batch in shop.reader.read(begins, until):
+            changes = [change_of(records) for records in by_key(batch).values()]
+            rows = [(each, source_of(each.row, forms.get(each.schema_id, PLAIN))) for each in changes if each.row]
+            matches = list(book.matches(topic, rows, only=name))
+            publisher.publish(matches)
+            count += len(matches)
+    finally:
+        publisher.close()
+    return count
+
+
+def _settle(what: Swapping, topic: Topic, swapped: Swapped, clock: Clock) -> None:
+    """Have a sink that is down go on where its new index is: what made it STALE or GAP is behind it.
+
+    One with workers goes on by itself, from an earlier offset, which harms nothing.
+    """
+    admin, group = GroupAdmin(what.config.kafka), sink_group(what.config.name, what.sink)
+    if admin.members(group):
+        return
+    mark = metadata(topic.topic_id, clock.wall_s())
+    places = {(topic.topic, partition): at for partition, at in swapped.positions.items()}
+    state = StateTopic(what.config, what.sink)
+    try:
+        ReadPlaces(state).committed(dict.fromkeys(places, topic.topic_id))
+        admin.alter(group, {place: Committed(at, mark) for place, at in places.items()})
+    finally:
+        state.close()
+
+
+@contextmanager
+def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[tuple[Topic, int]]]]:
+    """What all of this needs, open; tables with the ms for which their topics remember deletes."""
+    config, settings = what.config, search_of(what.config, what.sink)
+    with ExitStack() as closing:
+        client_id = f"{config.name}.sink.{what.sink}.rebuild"
+        reader, other = (closing.enter_context(LogReader(config.kafka, client_id=client_id)) for _ in range(2))
+        lakes = view_lakes(config, settings.tables)
+        tables = _tables(what, settings, SchemaBook(other, config.name, settings.tables, clock, lakes=lakes))
+        indices = indices_of(config.name, what.sink, settings)
+        closing.callback(indices.client.close)
+        yield (
+            Workshop(
+                indices=indices,
+                book=PlaceBook(indices.client, config.name, what.sink),
+                shape=shape_of(settings),
+                reader=reader,
+                schemas=_Schemas(
+                    other, [schema_topic(config.name), *(view_schema_topic(config.name, one) for one in lakes)]
+                ),
+                paused=lambda: paused(config, what.sink, clock),
+                clock=clock,
+                accept_refused=what.accept_refused,
+                parallel=settings.parallel,
+                request_records=settings.request_records,
+            ),
+            tables,
+        )
+
+
+def _tables(what: Swapping, settings: Search, book: SchemaBook) -> list[tuple[Topic, int]]:
+    """Topics, and for how many ms each remembers deletes."""
+    book.look()
+    kept = {topic: record for topic, record in book.tables().items() if matches(record.table, settings.tables)}
+    missing = sorted(set(what.tables) - {record.table for record in kept.values()})
+    if missing or not kept:
+        there = ", ".join(sorted(record.table for record in kept.values())) or "none"
+        raise UsageError(f"sink {what.sink!r} keeps no table {', '.join(missing) or 'yet'}", hint=f"it keeps: {there}")
+    found = []
+    for topic, facts in TopicAdmin(what.config.kafka).describe(sorted(kept)).items():
+        record = kept[topic]
+        if what.tables and record.table not in what.tables:
+            continue
+        if facts is None:
+            raise SinkUnfit(f"there is no topic {topic!r}", hint="is capture of the table set up?", topic=topic)
+        remembers_s = window_of(facts.configs).delete_s
+        remembers_ms = (1 << 62) if remembers_s is None else int(remembers_s * 1000 * _SLACK)
+        place = Topic(topic, facts.topic_id, facts.partition_count, record.table, record.key)
+        found.append((place, remembers_ms))
+    return found
+
+
+class _Schemas:
+    """See `sinks.search.rebuild.Schemas`."""
+
+    def __init__(self, reader: LogReader, topics: Sequence[str]) -> None:
+        self._reader = reader
+        self._topics = topics
+
+    def all(self, topic: str) -> Sequence[SchemaRecord]:
+        """See `Schemas`."""
+        found: list[tuple[int, bytes]] = []
+        for schemas in self._topics:
+            with contextlib.suppress(TopicMismatch):  # a lake that has not published yet
+                found += self._reader.last_records(schemas).values()
+        records = [(at, msgspec.json.decode(value, type=SchemaRecord)) for at, value in found]
+        return [record for _, record in sorted(records, key=lambda each: -each[0]) if record.topic == topic]

@@ -1,0 +1,114 @@
+"""Which schemas there are: follows ``<name>.__schema``, and knows what tables a sink keeps.
+
+A sink that asks for published views follows ``<name>.__schema.<lake>`` as well, which is there from the first cut on
+that the lake publishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from cdc.clock import Clock
+from cdc.errors import ProgressDamaged, SinkGap, TopicMismatch
+from cdc.model.progress_record import SchemaRecord
+from cdc.model.topic_names import schema_topic, view_schema_topic
+from cdc.patterns import matches
+from cdc.progress.restore import TopicReader
+from sinks.state.topic_format import check_values
+
+DEADLINE_S: Final = 30.0
+"""For a schema that a row names: it is in the same Kafka transaction at the latest, so it is seen moments later."""
+
+_LOOK_AGAIN_S: Final = 0.1
+_decode: Final = msgspec.json.Decoder(SchemaRecord).decode
+
+
+class SchemaSource(Protocol):
+    """What the runner needs; `SchemaBook` is one."""
+
+    def look(self) -> None:
+        """Read what is new."""
+
+    def tables(self) -> dict[str, SchemaRecord]:
+        """Topic -> the newest schema of each table that is kept; those without a key are not. Raises SinkUnfit."""
+
+    def find(self, topic: str, schema_id: str) -> SchemaRecord:
+        """The schema that a row of a topic names. Waits; raises SinkGap without it, SinkUnfit."""
+
+
+class SchemaBook:
+    """See `SchemaSource`. One thread."""
+
+    def __init__(
+        self, reader: TopicReader, name: str, patterns: Sequence[str], clock: Clock, *, lakes: Sequence[str] = ()
+    ) -> None:
+        self._reader = reader
+        self._topic = schema_topic(name)
+        self._of_views = [view_schema_topic(name, lake) for lake in lakes]
+        self._patterns = patterns
+        self._clock = clock
+        self._next: dict[str, int] = {}
+        self._known: dict[tuple[str, str], SchemaRecord] = {}
+        self._newest: dict[str, SchemaRecord] = {}
+
+    def look(self) -> None:
+        """See `SchemaSource`. Raises TopicMismatch when capture never ran, ProgressDamaged, BrokerUnreachable."""
+        self._look(self._topic)
+        for topic in self._of_views:
+            with contextlib.suppress(TopicMismatch):  # the lake has not published yet
+                self._look(topic)
+
+    def tables(self) -> dict[str, SchemaRecord]:
+        """See `SchemaSource`."""
+        found = {
+            topic: record
+            for topic, record in self._newest.items()
+            if record.key and matches(record.table, self._patterns)
+        }
+        for record in found.values():
+            check_values(record)
+        return found
+
+    def captured(self) -> dict[str, bool]:
+        """Every captured table: whether it has a key."""
+        return {record.table: bool(record.key) for record in self._newest.values()}
+
+    def find(self, topic: str, schema_id: str) -> SchemaRecord:
+        """See `SchemaSource`."""
+        ends_s = self._clock.monotonic_s() + DEADLINE_S
+        while (found := self._known.get((topic, schema_id))) is None:
+            self.look()
+            if (topic, schema_id) in self._known:
+                continue
+            if self._clock.monotonic_s() > ends_s:
+                raise SinkGap(
+                    f"a row of {topic} names schema {schema_id}, and {self._topic} does not have it",
+                    hint="its record was written before the row; somebody removed it, or made the topic again",
+                    topic=topic,
+                    schema_id=schema_id,
+                )
+            self._clock.wait(threading.Event(), _LOOK_AGAIN_S)
+        check_values(found)
+        return found
+
+    def _look(self, topic: str) -> None:
+        place = (topic, 0)
+        low, high = self._reader.end_offsets([topic])[place]
+        for batch in self._reader.read({place: max(low, self._next.get(topic, 0))}, {place: high}):
+            for record in batch:
+                if record[5] is not None:
+                    self._add(record[5])
+        self._next[topic] = high
+
+    def _add(self, value: bytes) -> None:
+        try:
+            record = _decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise ProgressDamaged(f"a schema record in {self._topic} is not readable", topic=self._topic) from None
+        self._known[record.topic, record.schema_id] = record
+        self._newest[record.topic] = record

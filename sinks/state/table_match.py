@@ -1,0 +1,132 @@
+"""Checks that the `tables` of a sink match captured tables: a name that does not is most often a typing error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, Protocol
+
+from cdc.clock import Clock
+from cdc.errors import SinkUnfit, TailraceError
+from cdc.patterns import matches
+from cdc.telemetry import log
+
+SETTLE_S: Final = 10.0
+"""Until a name that no table has is an error: capture may be in its first start."""
+
+_NEVER_CAPTURED: Final = "views."  # these come from a lake, some time after it has started
+
+
+class Captured(Protocol):
+    """What is needed of `sinks.state.schema_follower.SchemaBook`."""
+
+    def captured(self) -> Mapping[str, bool]:
+        """Every captured table: whether it has a key."""
+
+
+class Observer(Protocol):
+    """What is needed of `sinks.runner.runner_observer.RunnerObserver`."""
+
+    def waits(self, reason: str, cause: TailraceError | None) -> None: ...  # noqa: D102
+
+
+def unmatched(patterns: Sequence[str], captured: Mapping[str, bool]) -> list[str]:
+    """The patterns that no captured table with a key fits. Exclusions (``!``) need no match."""
+    keyed = [table for table, has_key in captured.items() if has_key]
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    return [pattern for pattern in wanted if not any(matches(table, [pattern]) for table in keyed)]
+
+
+def keeps_nothing(patterns: Sequence[str], missing: Sequence[str]) -> bool:
+    """Whether `missing` are all patterns but exclusions."""
+    return len(missing) == sum(not pattern.startswith("!") for pattern in patterns)
+
+
+def is_name(pattern: str) -> bool:
+    """Whether it names one captured table: a pattern may match tables that are created later."""
+    return not any(sign in pattern for sign in "*?[") and not pattern.startswith(_NEVER_CAPTURED)
+
+
+def warn_of_settings(sink: str, settings: Mapping[str, Iterable[str]], captured: Mapping[str, bool]) -> None:
+    """Log settings about tables, by their key, that no captured table fits: they have no effect."""
+    for setting, patterns in settings.items():
+        missing = unmatched(list(patterns), captured)
+        if missing:
+            error = problem(sink, missing, captured, setting=setting)
+            log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))
+
+
+def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool], *, setting: str = "tables") -> SinkUnfit:
+    """The error for `missing`, of which there is at least one; names what was probably meant."""
+    first = next((one for one in missing if is_name(one)), missing[0])
+    what = f"sinks.{sink}.{setting} has {first!r}"
+    if first in captured:
+        return SinkUnfit(
+            f"{what}, which has no key: search and cache sinks need one",
+            hint="give the table a primary key or a replica identity, or leave it out of the sink",
+            table=first,
+        )
+    near = get_close_matches(first, [table for table, has_key in captured.items() if has_key], n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    why = "which is not a captured table" if is_name(first) else "which matches no captured table"
+    return SinkUnfit(
+        f"{what}, {why}{meant}",
+        hint=f"correct sinks.{sink}.{setting}, or capture the table (source.tables); a table that is created later "
+        "joins by itself when a pattern matches it",
+        command="cdc snapshot status",
+        table=first,
+    )
+
+
+class TableCheck:
+    """Looks whenever schemas were read. A sink that keeps some tables goes on, and what is missing is logged.
+
+    A sink that keeps none waits when a pattern may still match, and is misconfigured when it has names alone.
+    """
+
+    def __init__(
+        self,
+        sink: str,
+        patterns: Sequence[str],
+        schemas: Captured,
+        observer: Observer,
+        clock: Clock,
+        *,
+        settings: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """`settings`: other keys of the section that name tables; the ones that match none are logged once."""
+        self._settings = settings or {}
+        self._sink = sink
+        self._patterns = patterns
+        self._schemas = schemas
+        self._observer = observer
+        self._clock = clock
+        self._since_s = clock.monotonic_s()
+        self._logged: list[str] = []
+
+    def look(self) -> None:
+        """Compare. Raises SinkUnfit when no name has a table."""
+        captured = self._schemas.captured()
+        settled = self._clock.monotonic_s() - self._since_s >= SETTLE_S
+        if settled and captured:
+            warn_of_settings(self._sink, self._settings, captured)
+            self._settings = {}
+        missing = unmatched(self._patterns, captured)
+        if not missing:
+            self._logged = []
+            return
+        error = problem(self._sink, missing, captured)
+        if not keeps_nothing(self._patterns, missing):
+            if settled and missing != self._logged:
+                self._logged = missing
+                log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))
+            return
+        if not settled:
+            self._observer.waits("tables", None)
+            return
+        self._observer.waits("tables", error)
+        if captured and all(is_name(one) for one in missing):
+            raise error
+        if missing != self._logged:
+            self._logged = missing
+            log.get().warning("sink_tables_unmatched", tables=missing, **log.error_fields(error))

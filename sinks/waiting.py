@@ -1,0 +1,86 @@
+"""What who waits asks of a sink of one key at a time: how far it is, whether readers see it, whether a key is blocked.
+
+Asks Kafka and the store, no process of the sink. Part of the composition root beside `cdc.run.app`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from cdc.config.settings import Applied, Config, Search
+from cdc.config.sink_kinds import view_lakes
+from cdc.kafka.group_offsets import GroupOffsets
+from cdc.kafka.log_reader import LogReader
+from cdc.model.topic_names import sink_group
+from sinks.operate.applied_lsn import SinkReach, least
+from sinks.operate.dead_letter_view import BlockedNow
+from sinks.operate.lsn_wait import Reach, Sight
+
+_CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
+_CUTS_AHEAD_BYTES: Final = 4 << 20
+_NAMED_MAX: Final = 10  # blocked keys in an answer to who waits
+
+
+def applied_sight(config: Config, name: str, settings: Applied, closing: ExitStack) -> Sight:
+    """See `Sight`; connections are made when they are first needed, and end with `closing`."""
+    client_id = f"tailrace-wait-{config.name}-{name}"
+
+    def reader() -> LogReader:
+        return LogReader(
+            config.kafka, client_id=client_id, ahead_bytes=_CUTS_AHEAD_BYTES, poll_s=_CUTS_POLL_S, follows=True
+        )
+
+    group = sink_group(config.name, name)
+    reaches = [
+        SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group), lake=lake)
+        for lake in ("", *view_lakes(config, settings.tables))
+    ]
+    for reach in reaches:
+        closing.callback(reach.close)
+
+    def look() -> Reach | None:
+        found = least(reaches)
+        return None if found is None else Reach(found.cut, found.end_lsn)
+
+    blocked = _Blocked(config, name, closing)
+    if isinstance(settings, Search):
+        settle = _refreshed(config, name, settings, closing)
+        return Sight(look, settle=settle, blocked=blocked.has, blocked_keys=blocked.some)
+    return Sight(look, blocked=blocked.has, blocked_keys=blocked.some)
+
+
+def _refreshed(config: Config, name: str, settings: Search, closing: ExitStack) -> Callable[[], None]:
+    """Searches see what is written only behind a refresh."""
+    from sinks.search.start import indices_of
+
+    indices = indices_of(config.name, name, settings)
+    closing.callback(indices.client.close)
+    return indices.refresh_all
+
+
+class _Blocked:
+    """Asked by several threads, and connected when it is first asked."""
+
+    def __init__(self, config: Config, name: str, closing: ExitStack) -> None:
+        self._place = (config, name)
+        self._closing = closing
+        self._lock = threading.Lock()
+        self._made: BlockedNow | None = None
+
+    def has(self, key: bytes, table: str | None) -> bool:
+        """See `Sight.blocked`."""
+        with self._lock:
+            return self._now().has(key, table)
+
+    def some(self) -> Sequence[tuple[str, str]]:
+        """See `Sight.blocked_keys`."""
+        with self._lock:
+            return self._now().some(_NAMED_MAX)
+
+    def _now(self) -> BlockedNow:
+        if self._made is None:
+            self._made = self._closing.enter_context(BlockedNow(*self._place))
+        return self._made

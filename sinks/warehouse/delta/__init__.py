@@ -1,0 +1,1 @@
+"""Delta tables without a JVM: commits, merges, file statistics."""

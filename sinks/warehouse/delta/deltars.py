@@ -1,0 +1,471 @@
+"""Delta tables written by `deltalake`: commits and merges without a JVM (SPARK.md has the comparison).
+
+`deltaonce` says how a commit happens once. deltalake does not fsync: where the lake is a local folder, `settle` does
+it for every file of a commit before the commit counts, because a log file that a power cut left empty reads as a
+commit without rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    write_deltalake,
+)
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from cdc.errors import InvariantError
+from sinks.warehouse.delta.commit_once import commit_properties, foreign, held_version
+from sinks.warehouse.delta.delta_sql import (
+    SOURCE,
+    TARGET,
+    in_source,
+    in_target,
+    key_match,
+    plain,
+    quoted,
+    taken,
+)
+from sinks.warehouse.delta.delta_table import (
+    TARGET_FILE_BYTES,
+    adds_columns,
+    columns_of,
+    configuration,
+    indexed_columns,
+    row_count,
+)
+from sinks.warehouse.delta.durable_files import settle
+from sinks.warehouse.delta.key_ranges import ranges_of
+from sinks.warehouse.delta.merge import can_rewrite, rewrite
+from sinks.warehouse.delta.object_files import files_of
+from sinks.warehouse.delta.packing import HOOKS, MERGING, WRITER, packed
+from sinks.warehouse.delta.patch import check_once
+from sinks.warehouse.delta.read_ahead import read_ahead
+from sinks.warehouse.delta.replace import replace
+from sinks.warehouse.delta.table_files import Action, Target
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Txn
+from sinks.warehouse.lake.location import Location, Where
+from sinks.warehouse.lake.object_disk import ObjectDisk
+from sinks.warehouse.lake.store_errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from sinks.warehouse.lake.committer import Rows
+
+_CLOSES: Final = "_closes"  # tells rows of `closes` from rows to add, in the batch of one merge
+_PART_ROWS: Final = 65_536  # of a table that is written anew; 10 MB of rows of 150 bytes
+
+
+class DeltaRs:
+    """`sinks.warehouse.lake.committer.Committer` by deltalake.
+
+    Args:
+        where: the lake is.
+        storage: options of the object store, handed to deltalake as they are.
+    """
+
+    def __init__(self, where: Where, storage: Mapping[str, str] | None = None) -> None:
+        self._location = Location.of(where, storage)
+        self._options = dict(self._location.options)
+        # To open a table is to read its log. The one that was opened to count its rows may be written upon next, once.
+        self._counted: tuple[str, DeltaTable] | None = None
+
+    def version(self, table: str) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            opened = self._find(table)
+            return None if opened is None else opened.version()
+
+    def applied(self, table: str, app: str) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            opened = self._find(table)
+            return None if opened is None else opened.transaction_version(app)
+
+    def held(self, table: str, *, base: int | None, txn: Txn) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            return held_version(table, self._find(table), base, txn)
+
+    def rows(self, table: str, version: int) -> int | None:
+        """See `Committer`."""
+        with translated(table):
+            opened = self._find(table)
+            if opened is None or opened.version() != version:
+                return row_count(self._at(table, version))
+            self._counted = table, opened
+            return row_count(opened)
+
+    def append(
+        self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
+    ) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._append, table, rows, tuple(partition_by)))
+
+    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._overwrite, table, rows, tuple(sort_by)))
+
+    def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._merge, table, rows, tuple(key)))
+
+    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(self._replace, table, keys, rows))
+
+    def close_and_append(
+        self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
+    ) -> int:
+        """See `Committer`. One merge: closes match an open row, rows to add match nothing."""
+        return self._once(table, base, txn, partial(self._close, table, closes, rows, tuple(key)))
+
+    def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """See `Committer`."""
+        return self._once(table, base, txn, partial(packed, tuple(sort_by)))
+
+    def read(
+        self,
+        table: str,
+        version: int,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
+    ) -> pa.Table:
+        """See `Committer`."""
+        with translated(table):
+            wanted = None if columns is None else list(columns)
+            return self._at(table, version).to_pyarrow_table(columns=wanted, filters=filter)
+
+    def parts(self, table: str, version: int) -> Iterator[pa.Table]:
+        """See `Committer`."""
+
+        def read() -> Iterator[pa.Table]:
+            with translated(table):
+                stored = self._at(table, version).to_pyarrow_dataset()
+                scanner = stored.scanner(batch_size=_PART_ROWS, batch_readahead=2, fragment_readahead=1)
+                for batch in scanner.to_batches():
+                    yield plain(pa.Table.from_batches([batch]))
+
+        return read_ahead(read)
+
+    def files(self, table: str, version: int) -> list[str]:
+        """See `Committer`."""
+        with translated(table):
+            return list(self._at(table, version).file_uris())
+
+    def schema(self, table: str, version: int) -> pa.Schema:
+        """See `Committer`."""
+        with translated(table):
+            return columns_of(self._at(table, version))
+
+    def vacuum(self, table: str, keep_versions: Collection[int]) -> int:
+        """See `Committer`. deltalake lists, we delete: its own vacuum makes two commits that mean nothing."""
+        with translated(table):
+            opened = self._find(table)
+            if opened is None:
+                return 0
+            useless = opened.vacuum(
+                0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=sorted(keep_versions)
+            )
+            storage = self._storage(table)
+            deleted = sum(_delete(storage, name) for name in useless)
+            # Cleaning from an old version on keeps the checkpoint that version is read from.
+            self._at(table, min(keep_versions, default=opened.version())).cleanup_metadata()
+            return deleted
+
+    def drop(self, table: str) -> None:
+        """See `Committer`."""
+        with translated(table):
+            if self._location.folder is None:
+                ObjectDisk(self._location, table).clear()
+                return
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self._location.folder / table)
+
+    def _uri(self, table: str) -> str:
+        return self._location.uri(table)
+
+    def _opened(self, table: str) -> DeltaTable | None:
+        counted, self._counted = self._counted, None
+        return counted[1] if counted is not None and counted[0] == table else self._find(table)
+
+    def _find(self, table: str) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._uri(table), storage_options=self._options or None)
+        except TableNotFoundError:
+            return None
+
+    def _at(self, table: str, version: int) -> DeltaTable:
+        return DeltaTable(self._uri(table), version=version, storage_options=self._options or None)
+
+    def _once(
+        self,
+        table: str,
+        base: int | None,
+        txn: Txn,
+        write: Callable[[DeltaTable | None, CommitProperties], None],
+    ) -> int:
+        with translated(table):
+            opened = self._opened(table)
+            held = held_version(table, opened, base, txn)
+            if held is not None:
+                self._settle(table, base, held)
+                return held
+            write(opened, commit_properties(txn))
+            if opened is None:
+                opened = self._find(table)
+            else:
+                opened.update_incremental()
+            if opened is None:
+                raise InvariantError(f"{table} was written and is not there")
+            newest = opened.version()
+            floor = -1 if base is None else base
+            if newest not in (floor, floor + 1):
+                foreign(table, base, range(floor + 1, newest + 1))
+            self._settle(table, base, newest)
+            return newest
+
+    def _settle(self, table: str, base: int | None, newest: int) -> None:
+        if self._location.folder is not None:
+            settle(self._location.folder, table, range(0 if base is None else base + 1, newest + 1))
+
+    def _append(
+        self,
+        table: str,
+        rows: pa.Table,
+        partition_by: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        rows = plain(rows)
+        if opened is None:
+            self._create(table, rows, properties, partition_by=partition_by)
+            return
+        added = adds_columns(table, opened, rows)
+        if rows.num_rows or added:
+            _write(opened, rows, properties)
+
+    def _create(
+        self,
+        table: str,
+        rows: pa.Table,
+        properties: CommitProperties,
+        *,
+        key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        write_deltalake(
+            self._uri(table),
+            rows,
+            mode="error",
+            partition_by=list(partition_by) or None,
+            configuration=configuration(rows.column_names, key),
+            storage_options=self._options or None,
+            writer_properties=WRITER,
+            target_file_size=TARGET_FILE_BYTES,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
+
+    def _overwrite(
+        self,
+        table: str,
+        rows: Rows,
+        sort_by: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        if opened is None:
+            whole = rows if isinstance(rows, pa.Table) else rows.read_all()
+            self._create(table, _sorted(plain(whole), sort_by), properties, key=sort_by)
+            return
+        partitions = opened.metadata().partition_columns
+        finished = _each(rows, lambda part: _with_open(plain(part)) if OPEN in partitions else plain(part))
+        write_deltalake(
+            opened,
+            _sorted(finished, sort_by) if isinstance(finished, pa.Table) else finished,
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=partitions or None,
+            writer_properties=WRITER,
+            target_file_size=TARGET_FILE_BYTES,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
+
+    def _merge(
+        self,
+        table: str,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        rows = plain(rows)
+        live = _sorted(rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED]), key)
+        if opened is None:
+            self._create(table, live, properties, key=key)
+            return
+        added = adds_columns(table, opened, live)
+        if not rows.num_rows and not added:
+            return
+        if row_count(opened) == 0 or not rows.num_rows:
+            if live.num_rows or added:
+                _write(opened, live, properties)
+            return
+        if not added and can_rewrite(live.schema, key):
+            self._rewrite(table, rows, key, opened, properties)
+            return
+        merger = opened.merge(
+            rows,
+            key_match(key, rows),
+            source_alias=SOURCE,
+            target_alias=TARGET,
+            merge_schema=added,
+            writer_properties=MERGING,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
+        if live.num_rows < rows.num_rows:
+            merger = merger.when_matched_delete(in_source(DELETED))
+        columns = taken(live.column_names)
+        not_deleted = f"not {in_source(DELETED)}"
+        merger.when_matched_update(columns, not_deleted).when_not_matched_insert(columns, not_deleted).execute()
+
+    def _rewrite(
+        self,
+        table: str,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        opened: DeltaTable,
+        properties: CommitProperties,
+    ) -> None:
+        check_once(table, rows, key)
+        _commit(opened, rewrite(self._target(table, opened, key), rows), properties)
+
+    def _replace(
+        self, table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties
+    ) -> None:
+        if opened is None:
+            raise InvariantError(f"rows of {table} are replaced, and it is not there")
+        keys, rows = plain(keys), plain(rows)
+        adds_columns(table, opened, rows)
+        if not keys.num_rows:
+            return
+        target = self._target(table, opened, tuple(keys.column_names))
+        rows = rows.select(target.schema.names).cast(target.schema)
+        _commit(opened, replace(target, keys, rows), properties)
+
+    def _target(self, table: str, opened: DeltaTable, key: tuple[str, ...]) -> Target:
+        return Target(
+            storage=files_of(self._location, table),
+            schema=columns_of(opened),
+            files=ranges_of(opened, key[0]),
+            key=key,
+            file_bytes=TARGET_FILE_BYTES,
+            indexed=indexed_columns(opened),
+        )
+
+    def _storage(self, table: str) -> fs.FileSystem:
+        return fs.PyFileSystem(DeltaStorageHandler(self._uri(table), self._options))
+
+    def _close(
+        self,
+        table: str,
+        closes: pa.Table,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        closes, rows = plain(closes), _sorted(_with_open(plain(rows)), key)
+        if opened is None:
+            self._create(table, rows, properties, key=key, partition_by=[OPEN])
+            return
+        added = adds_columns(table, opened, rows)
+        if not closes.num_rows or row_count(opened) == 0:
+            if rows.num_rows or added:
+                _write(opened, rows, properties)
+            return
+        adds_columns(table, opened, closes)
+        columns = taken(rows.column_names)
+        closing, closed = in_source(_CLOSES), {**taken([VALID_TO_LSN, VALID_TO]), quoted(OPEN): "false"}
+        opened.merge(
+            _closing_batch(closes, rows),
+            f"{closing} and {in_target(OPEN)} = true and {key_match(key, closes)}",
+            source_alias=SOURCE,
+            target_alias=TARGET,
+            merge_schema=added,
+            writer_properties=MERGING,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        ).when_matched_update(closed).when_not_matched_insert(columns, f"not {closing}").execute()
+
+
+def _commit(opened: DeltaTable, actions: list[Action], properties: CommitProperties) -> None:
+    if actions:
+        opened.create_write_transaction(
+            actions,
+            mode="append",
+            schema=opened.schema(),
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
+
+
+def _delete(storage: fs.FileSystem, name: str) -> bool:
+    try:
+        storage.delete_file(name)
+    except FileNotFoundError:
+        return False  # the list has every file that the log says was removed, also those deleted long ago
+    return True
+
+
+def _closing_batch(closes: pa.Table, rows: pa.Table) -> pa.Table:
+    """Both in one table; a column that `closes` has not is null there, and never read."""
+    tagged = [
+        part.append_column(_CLOSES, pa.repeat(pa.scalar(tag), part.num_rows))
+        for part, tag in ((rows, False), (closes, True))
+    ]
+    return pa.concat_tables(tagged, promote_options="default")
+
+
+def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    write_deltalake(
+        opened,
+        rows,
+        mode="append",
+        schema_mode="merge",  # also where columns are missing: without it their number must be the same
+        writer_properties=WRITER,
+        target_file_size=TARGET_FILE_BYTES,
+        commit_properties=properties,
+        post_commithook_properties=HOOKS,
+    )
+
+
+def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    return rows.sort_by([(name, "ascending") for name in by]) if by else rows
+
+
+def _each(rows: Rows, change: Callable[[pa.Table], pa.Table]) -> Rows:
+    """What `change` makes of all rows at once, or of each part."""
+    if isinstance(rows, pa.Table):
+        return change(rows)
+    changed = (batch for part in rows for batch in change(pa.Table.from_batches([part])).to_batches())
+    return pa.RecordBatchReader.from_batches(change(rows.schema.empty_table()).schema, changed)
+
+
+def _with_open(rows: pa.Table) -> pa.Table:
+    opens = pc.is_null(rows.column(VALID_TO_LSN))
+    kept = rows.drop_columns([OPEN]) if OPEN in rows.column_names else rows
+    return kept.append_column(OPEN, opens)

@@ -1,0 +1,47 @@
+"""Makes commits of a local Delta table survive a power cut: deltalake writes its files without fsync."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from sinks.warehouse.lake.local_disk import sync
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LOG: Final = "_delta_log"
+
+
+def settle(lake: Path, table: str, versions: range) -> None:
+    """Fsync the files of these versions, then their log entries, then the folders up to the lake's.
+
+    A version whose log entry is gone already (a checkpoint replaced it) was settled when it was new.
+    """
+    folder = lake / table
+    log = folder / _LOG
+    folders = {folder, log}
+    entries = [entry for entry in (log / f"{version:020}.json" for version in versions) if entry.exists()]
+    for entry in entries:
+        for name in _added(entry):
+            file = folder / name
+            sync(file)
+            folders.add(file.parent)
+    for entry in entries:
+        sync(entry)
+    for version in versions:
+        for checkpoint in (*log.glob(f"{version:020}.checkpoint*"), log / "_last_checkpoint"):
+            if checkpoint.exists():
+                sync(checkpoint)
+    above = folder
+    while above != lake.parent:
+        folders.add(above)
+        above = above.parent
+    for path in sorted(folders, key=lambda path: -len(path.parts)):
+        sync(path)
+
+
+def _added(entry: Path) -> list[str]:
+    actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line.strip()]
+    return [unquote(action["add"]["path"]) for action in actions if "add" in action]

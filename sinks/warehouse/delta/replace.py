@@ -1,0 +1,134 @@
+"""The rows of some keys replaced by hand: files that have none of the keys stay, in the others only these rows change.
+
+A general merge joins the table with the keys and writes what comes out. Here a file keeps the order of its rows; the
+new rows of a key stand where its old ones were. A new key goes to the file whose range it falls into, when that is
+written anyway or is small, or where keys have no ranges to the smallest; the others make files of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc.errors import InvariantError
+from sinks.warehouse.delta.key_ranges import FileRange, between, homes, sorted_keys
+from sinks.warehouse.delta.patch import Match, among, is_keyable, match, whole
+from sinks.warehouse.delta.table_files import (
+    AT_ONCE,
+    SMALL_BYTES,
+    Action,
+    Target,
+    Writing,
+    file_rows,
+    matched_in,
+    open_file,
+    rows_in,
+    written,
+    written_again,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NO_ROWS = pa.array([], pa.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A file, and which of its rows have which of the keys."""
+
+    file: FileRange
+    matched: Match
+
+
+def replace(target: Target, keys: pa.Table, rows: pa.Table) -> list[Action]:
+    """Write the table without the rows of `keys` and with `rows`; returns the actions that make it count.
+
+    Args:
+        target: what is changed; its key is the columns of `keys`.
+        keys: each once, in the table's types, none a float or nested; a null is like another null.
+        rows: in the table's columns and types, any number a key; each has one of `keys`.
+
+    Raises InvariantError for other keys or rows.
+    """
+    if not is_keyable(keys.schema.types) or keys.schema.types != [
+        target.schema.field(name).type for name in target.key
+    ]:
+        raise InvariantError("rows are replaced by a key that is not exactly comparable, or of other types")
+    known = None if keys[target.key[0]].null_count else sorted_keys(keys[target.key[0]])
+    asked = [file for file in target.files if known is None or between(file, known)]
+    with ThreadPoolExecutor(AT_ONCE, "lake-replace") as pool:
+        looked = list(pool.map(lambda file: _Looked(file, matched_in(target, file, keys)), asked))
+        touched = [one for one in looked if len(one.matched)]
+        fresh, rest = _housed(target, touched, keys, rows)
+        jobs = {one.file.path: one for one in touched}
+        jobs |= {file.path: _Looked(file, Match(_NO_ROWS, _NO_ROWS)) for file in fresh if file.path not in jobs}
+        places = {file.path: found for file, found in fresh.items()}
+        actions = [
+            action
+            for some in pool.map(lambda job: _rewritten(target, job, keys, places.get(job.file.path)), jobs.values())
+            for action in some
+        ]
+    return actions + written(target, rest, Writing(file_rows(target, target.files)))
+
+
+def _housed(
+    target: Target, touched: Sequence[_Looked], keys: pa.Table, rows: pa.Table
+) -> tuple[dict[FileRange, pa.Table], pa.Table]:
+    """New rows by the file that takes them, and those that make files of their own."""
+    place = match(rows, keys, target.key).changes  # of each row its key's
+    if len(place) < rows.num_rows:
+        raise InvariantError("rows come whose keys are not replaced")
+    home = [-1] * keys.num_rows
+    for number, one in enumerate(touched):
+        for key in pc.unique(one.matched.changes).to_pylist():
+            home[key] = number
+    homes = pa.array(home, pa.int64()).take(place)
+    found = {one.file: rows.filter(pc.equal(homes, number)) for number, one in enumerate(touched)}
+    fresh = rows.filter(pc.equal(homes, -1))
+    if not fresh.num_rows:
+        return found, fresh
+    written_anyway = {one.file for one in touched}
+    kept = [fresh.slice(0, 0)]
+    for file, some in _near(target, fresh):
+        if file is not None and (file in written_anyway or file.size < SMALL_BYTES):
+            found[file] = pa.concat_tables([found[file], some]) if file in found else some
+        else:
+            kept.append(some)
+    return found, pa.concat_tables(kept)
+
+
+def _near(target: Target, rows: pa.Table) -> Iterable[tuple[FileRange | None, pa.Table]]:
+    """Rows whose keys are new, by the file nearest to them."""
+    first = target.key[0]
+    known = None if rows[first].null_count else sorted_keys(rows[first])
+    if known is None or not target.files or any(file.low is None for file in target.files):
+        yield min(target.files, key=lambda file: file.size, default=None), rows
+        return
+    rows = rows.take(pc.sort_indices(rows[first]))
+    for file, here in homes(target.files, known):
+        if here:
+            yield file, rows.slice(here.start, len(here))
+
+
+def _rewritten(target: Target, job: _Looked, keys: pa.Table, fresh: pa.Table | None) -> list[Action]:
+    """Write a file again: rows of the keys go, `fresh` come, each where its key was, new keys at the end."""
+    with open_file(target.storage, job.file) as opened:
+        rows, footer = rows_in(opened, target.schema), opened.metadata
+    count, matched = rows.num_rows, job.matched
+    stays = pc.indices_nonzero(pc.invert(among(matched.rows, count))).cast(pa.int64())
+    if fresh is None or not fresh.num_rows:
+        return written_again(target, job.file, footer, rows.take(stays))
+    old = pa.table({"key": matched.changes.cast(pa.int32()), "at": matched.rows})
+    firsts = old.group_by("key").aggregate([("at", "min")])  # rows that a key had
+    place = pc.index_in(match(fresh, keys, target.key).changes, value_set=whole(firsts["key"]))
+    at = pc.fill_null(whole(firsts["at_min"]).take(place), count)
+    order = pc.sort_indices(pa.concat_arrays([stays, at.cast(pa.int64())]))
+    sources = pa.concat_arrays([stays, pa.array(range(count, count + fresh.num_rows), pa.int64())])
+    both = pa.concat_tables([rows, fresh.select(rows.column_names).cast(rows.schema)]).combine_chunks()
+    return written_again(target, job.file, footer, both.take(sources.take(order)))

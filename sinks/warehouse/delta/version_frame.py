@@ -1,0 +1,67 @@
+"""A version of a Delta table as a Spark data frame, read from its files without Delta's own reader."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from cdc.errors import LakeDamaged
+from sinks.warehouse.delta.pinned_version import Part, parts, pinned, schema_json
+from sinks.warehouse.lake.location import Location, Where
+from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.spark.storage_options import check_connector, read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def frame_of(
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    version: int,
+    *,
+    storage: Mapping[str, str] | None = None,
+    only: Collection[str] | None = None,
+) -> DataFrame:
+    """A table of the lake (``mirror/public.orders``) at a version of its Delta log, or `only` some files of it.
+
+    Columns that a file does not have are null in its rows; partition columns have the values the log gives them.
+    Raises LakeDamaged when that version or its files are gone, SinkUnfit when Spark cannot read from there at all.
+    """
+    from pyspark.sql.types import StructType
+
+    location = Location.of(path, storage)
+    check_connector(spark, location)
+    found = pinned(location, table, version)
+    schema = StructType.fromJson(schema_json(found))
+    reader = spark.read.options(**read_options(spark, location))
+    frames = [_frame(reader, part, schema) for part in parts(location, table, found, only)]
+    # One union per set of partition values: tables of a lake have none, or two (open and closed versions).
+    return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], schema)
+
+
+def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructType
+
+    stored = StructType([field for field in schema.fields if field.name not in part.values])
+    try:
+        frame = reader.schema(stored).parquet(*part.files)
+    except AnalysisException as error:
+        raise LakeDamaged(
+            f"files of the lake are gone: {error.getCondition()}", hint="bring it back from a copy, or rebuild the sink"
+        ) from error
+    if not part.values:
+        return frame
+    columns = [
+        functions.lit(part.values[field.name]).cast(field.dataType).alias(field.name)
+        if field.name in part.values
+        else frame[quoted(field.name)]
+        for field in schema.fields
+    ]
+    return frame.select(*columns)

@@ -1,0 +1,359 @@
+"""One cut, from `pending` to the manifest, in the order that a crash cannot break (DESIGN section 9).
+
+1. `pending` becomes durable: the range and the plans of the cut are fixed.
+2. The tables are written, each statement at most once, whatever was done before a crash.
+3. The manifest is published: readers see all tables move together.
+
+Every input of a cut must be read at `version(table)`, never at the newest version. A driver does::
+
+    commit = CutCommit(store, committer, pending)
+    commit.archive(layout.archive(topic), raw, schema_id=...)
+    commit.mirror(layout.mirror("public", "orders"), rows, ["id"], schema_id=...)
+    commit.view("revenue", result, sql_sha=...)
+    commit.publish(name="shop", committed_at_us=...)
+
+and on an error or a crash makes a new one for `store.pending()` and does the same again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from cdc.errors import InvariantError, LakeDamaged
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.committer import Txn
+from sinks.warehouse.lake.manifest import Manifest, PlanRecord, TableState, Unbuilt, ViewState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from sinks.warehouse.lake.committer import Committer, Rows
+    from sinks.warehouse.lake.manifest import ManifestStore, Pending
+
+# App ids in the Delta logs. They are written for ever: a renamed one would apply an interrupted cut twice.
+_ARCHIVE: Final = "tailrace.archive"
+_MIRROR: Final = "tailrace.mirror"
+_HISTORY: Final = "tailrace.history"
+_RESHAPE: Final = "tailrace.reshape"
+_COMPACT: Final = "tailrace.compact"
+_VIEW: Final = "tailrace.view"
+_IN_PIECES: Final = frozenset({_ARCHIVE, _MIRROR, _HISTORY, _RESHAPE})
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a table took in a cut.
+
+    Attributes:
+        rows: as `Committer.merge` takes them, or with an empty `key` as they were appended.
+        key: of a mirror.
+    """
+
+    rows: pa.Table
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A view that is kept by its sums.
+
+    Attributes:
+        keys: groups that changed, under the names of the view's columns; None when all is written anew.
+        state_keys: the same under the names of the state's columns.
+        state: sums and counts of these groups, or of all.
+        rows: of the view, of these groups or all.
+    """
+
+    keys: pa.Table | None
+    state_keys: pa.Table | None
+    state: pa.Table
+    rows: pa.Table
+
+
+class CutCommit:
+    """The commits of one cut. Making one makes `pending` durable, so nothing can be written before that.
+
+    Each method may be called once a table; `reshape`, the statement of the table's kind and `compact` of one table in
+    that order. Returned versions are this cut's, to be read by what follows in it.
+
+    Args:
+        pending: a new one, or what `store.pending()` has after a crash.
+    """
+
+    def __init__(self, store: ManifestStore, committer: Committer, pending: Pending) -> None:
+        self._is_repeated = store.pending() is not None
+        store.begin(pending)
+        self._store = store
+        self._committer = committer
+        self._pending = pending
+        self._previous = store.current()
+        self._tables: dict[str, TableState] = {} if self._previous is None else dict(self._previous.tables)
+        self._views: dict[str, ViewState] = {} if self._previous is None else dict(self._previous.views)
+        self._checked: set[str] = set()
+        self._texts: Mapping[str, str] = {}
+        self._written: dict[str, Written] = {}
+        self._reshaped: set[str] = set()
+        self._unbuilt: dict[str, Unbuilt] = {}
+        self._steps: Counter[str] = Counter()
+        self._piece = 0
+
+    def begin_views(self, states: Mapping[str, ViewState], texts: Mapping[str, str]) -> None:
+        """Say which generations the cut begins with, and by which texts it computes them (name -> sum)."""
+        self._views = dict(states)
+        self._texts = dict(texts)
+
+    def begin_piece(self, number: int) -> None:
+        """Begin a piece of the cut (`sinks.warehouse.log.cut_pieces`). Each may write every table once."""
+        self._piece = number
+
+    @property
+    def written(self) -> dict[str, Written]:
+        """Lake tables that took rows in this cut -> these rows.
+
+        Tables that were written anew are not in it, and none is when the cut is applied in pieces: the rows of all
+        pieces together may be more than memory holds.
+        """
+        return dict(self._written)
+
+    def version(self, table: str) -> int | None:
+        """The version to read a table at: this cut's when it is written already, else the manifest's; None: no such."""
+        state = self._tables.get(table)
+        return None if state is None else state.version
+
+    @property
+    def pending(self) -> Pending:
+        """What was decided before the cut was begun."""
+        return self._pending
+
+    @property
+    def tables(self) -> dict[str, TableState]:
+        """Every table as of this cut, so far."""
+        return dict(self._tables)
+
+    def archive(self, table: str, rows: pa.Table, *, schema_id: str, partition_by: Sequence[str] = ()) -> int:
+        """Add the raw changes of a topic."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.append(table, rows, base=base, txn=txn, partition_by=partition_by)
+
+        self._note(table, Written(rows), schema_id)
+        return self._write(table, _ARCHIVE, schema_id, write)
+
+    def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
+        """Upsert and delete (`Committer.merge`)."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.merge(table, rows, key, base=base, txn=txn)
+
+        self._note(table, Written(rows, tuple(key)), schema_id)
+        return self._write(table, _MIRROR, schema_id, write)
+
+    def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
+        """Close open rows and add new ones (`Committer.close_and_append`)."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.close_and_append(table, closes, rows, key, base=base, txn=txn)
+
+        return self._write(table, _HISTORY, schema_id, write)
+
+    def reshape(self, table: str, rows: Rows, *, schema_id: str) -> int:
+        """Write a table anew with other columns, from its rows at `version(table)`; first of what is done to it."""
+
+        def write(base: int | None, txn: Txn) -> int:
+            return self._committer.overwrite(table, rows, base=base, txn=txn)
+
+        self._reshaped.add(table)
+        return self._write(table, _RESHAPE, schema_id, write)
+
+    def compact(self, table: str, *, sort_by: Sequence[str] = ()) -> int:
+        """Make few files of many. The last thing that is done to a table in a cut."""
+        state = self._tables.get(table)
+        if state is None:
+            raise InvariantError(f"{table} is compacted and was never written")
+
+        def write(base: int | None, txn: Txn) -> int:
+            if base is None:
+                raise InvariantError(f"{table} is compacted and was never written")
+            return self._committer.compact(table, base=base, txn=txn, sort_by=sort_by)
+
+        return self._write(table, _COMPACT, state.schema_id, write)
+
+    def view(self, name: str, rows: pa.Table, *, sql_sha: str, generation: int = 1, sort_by: Sequence[str] = ()) -> int:
+        """Replace a view's rows."""
+        table = layout.view(name, generation)
+        base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
+        version = self._committer.overwrite(table, rows, base=base, txn=self._txn(_VIEW), sort_by=sort_by)
+        self._views[name] = structs.replace(self._view_state(version, generation, sql_sha), sums=kept)
+        return version
+
+    def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
+        """Replace a view's rows of these keys (`Committer.replace_keys`); it must have been computed before."""
+        table = layout.view(name, generation)
+        base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
+        version = self._committer.replace_keys(table, keys, rows, base=base, txn=self._txn(_VIEW))
+        self._views[name] = structs.replace(self._view_state(version, generation, sql_sha), sums=kept)
+        return version
+
+    def view_sums(self, name: str, sums: Sums, *, sql_sha: str, generation: int = 1) -> int:
+        """Write a view that is kept by its sums, and the sums: both whole, or of the same groups."""
+        state = self._views.get(name)
+        kept = state.sums if state is not None and state.generation == generation else None
+        base, table, txn = (None if kept is None else kept[0]), layout.view_state(name, generation), self._txn(_VIEW)
+        if sums.keys is None:
+            version = self._committer.overwrite(table, sums.state, base=base, txn=txn)
+            found = self.view(name, sums.rows, sql_sha=sql_sha, generation=generation)
+        else:
+            version = self._committer.replace_keys(table, sums.state_keys, sums.state, base=base, txn=txn)
+            found = self.view_keys(name, sums.keys, sums.rows, sql_sha=sql_sha, generation=generation)
+        self._views[name] = structs.replace(self._views[name], sums=(version, self._pending.cut))
+        return found
+
+    def planned(self, name: str, record: PlanRecord) -> None:
+        """Tell readers how a view was kept in this cut."""
+        self._views[name] = structs.replace(self._views[name], plan=record)
+
+    def keep_view(self, name: str, reason: str) -> None:
+        """Leave a view as of the cut it was computed at, and say why ("" when its inputs did not change).
+
+        A view that an interrupted attempt at this cut has computed already is taken as it is: its inputs were the same.
+        """
+        state = self._views.get(name)
+        if state is None:
+            if reason:
+                self._unbuilt[name] = Unbuilt(reason=reason, text=self._texts.get(name, ""))
+            return
+        table = layout.view(name, state.generation)
+        held = self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
+        if held is not None:
+            self._views[name] = structs.replace(
+                self._view_state(held, state.generation, state.sql_sha),
+                plan=state.plan,
+                sums=self._kept_sums(name, state.generation),
+            )
+            return
+        self._views[name] = structs.replace(state, reason=reason, sums=self._kept_sums(name, state.generation))
+
+    def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
+        """Tell readers of a table what its columns do not tell (`TableState`); a table there is not is passed over."""
+        state = self._tables.get(table)
+        if state is not None:
+            self._tables[table] = structs.replace(state, key=tuple(key), event_time=event_time)
+
+    def forget(self, tables: Collection[str], views: Collection[str]) -> None:
+        """Leave tables and views out of the manifest from this cut on: nobody keeps them any more."""
+        for table in tables:
+            self._tables.pop(table, None)
+        for view in views:
+            self._views.pop(view, None)
+
+    @property
+    def views(self) -> dict[str, ViewState]:
+        """Every view as of this cut, so far."""
+        return dict(self._views)
+
+    def publish(self, *, name: str, committed_at_us: int) -> Manifest:
+        """Make the cut visible. Tables and views that were not written keep the version they had."""
+        pending = self._pending
+        manifest = Manifest(
+            cut=pending.cut,
+            name=name,
+            epoch=pending.epoch,
+            end_lsn=pending.end_lsn,
+            commit_lsn=pending.commit_lsn,
+            cuts_offset=pending.cuts_offset,
+            since_lsn=pending.since_lsn,
+            accounts=pending.accounts,
+            complete=pending.complete,
+            tables=self._tables,
+            views={name: self._told(name, state) for name, state in self._views.items()},
+            unbuilt=self._unbuilt,
+            committed_at_us=committed_at_us,
+        )
+        self._store.publish(manifest)
+        return manifest
+
+    def _write(self, table: str, app: str, schema_id: str, write: Callable[[int | None, Txn], int]) -> int:
+        before = self._tables.get(table)
+        if before is not None:
+            self._check_rows(table, before)
+        self._steps[table] += 1
+        version = write(None if before is None else before.version, self._txn(app, self._steps[table]))
+        if before is None or version != before.version or schema_id != before.schema_id:
+            rows = self._committer.rows(table, version)
+            fresh = TableState(version=version, schema_id=schema_id) if before is None else before
+            self._tables[table] = structs.replace(fresh, version=version, schema_id=schema_id, rows=rows)
+        self._checked.add(table)
+        return version
+
+    def _note(self, table: str, written: Written, schema_id: str) -> None:
+        """Rows that a table takes; with another schema its columns may have changed under all its rows."""
+        before = self._tables.get(table)
+        if self._pending.pieces:
+            return
+        if before is not None and before.schema_id == schema_id and table not in self._reshaped:
+            self._written[table] = written
+
+    def _check_rows(self, table: str, state: TableState) -> None:
+        """A log file that lost its end may read as a commit without rows; the manifest's count tells."""
+        if table in self._checked or state.rows is None:
+            return
+        rows = self._committer.rows(table, state.version)
+        if rows != state.rows:
+            raise LakeDamaged(
+                f"version {state.version} of {table} has {rows} rows, the manifest says {state.rows}",
+                hint="files of its log are damaged; bring the lake back from a copy, or rebuild the sink",
+                table=table,
+            )
+
+    def _view_base(self, name: str, generation: int) -> int | None:
+        state = self._views.get(name)
+        return state.version if state is not None and state.generation == generation else None
+
+    def _kept_sums(self, name: str, generation: int) -> tuple[int, int] | None:
+        """Where a view's sums are, of whatever cut: the next ones are written above them.
+
+        An interrupted attempt may have written them, and this one not: then they are as of no cut.
+        """
+        state = self._views.get(name)
+        kept = state.sums if state is not None and state.generation == generation else None
+        if not self._is_repeated:
+            return kept
+        base, table = (None if kept is None else kept[0]), layout.view_state(name, generation)
+        held = self._committer.held(table, base=base, txn=self._txn(_VIEW))
+        return kept if held is None else (held, 0)
+
+    def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
+        return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)
+
+    def _told(self, name: str, state: ViewState) -> ViewState:
+        """With the text it was made by, and the highest number of its generations: none is ever used twice."""
+        view, _ = layout.split_beside(name)
+        numbers = [state.newest, state.generation]
+        if view == name:
+            before = self._previous.views.get(name) if self._previous is not None else None
+            others = [layout.split_beside(other) for other in {*self._views, *self._texts}]
+            numbers += [number for of, number in others if of == view]
+            numbers.append(0 if before is None else before.newest)
+        text = state.text if state.reason else self._texts.get(name, state.text)
+        return structs.replace(state, text=text, newest=max(numbers))
+
+    def _txn(self, app: str, step: int = 0) -> Txn:
+        named = _of_piece(app, self._piece) if app in _IN_PIECES else app
+        return Txn(named, self._pending.cut, self._pending.end_lsn, step)
+
+
+def holds(committer: Committer, table: str, piece: int, cut: int) -> bool:
+    """Whether an attempt at `cut` has begun to write a piece of it to an archive, or has reshaped a table for it."""
+    applied = (committer.applied(table, _of_piece(app, piece)) for app in (_ARCHIVE, _RESHAPE))
+    return any(found is not None and found >= cut for found in applied)
+
+
+def _of_piece(app: str, number: int) -> str:
+    """The app id of a statement in a piece; the first piece has the id of a cut that is not divided."""
+    return f"{app}.{number}" if number else app

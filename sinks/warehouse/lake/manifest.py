@@ -1,0 +1,423 @@
+"""The manifest of a cut: which version of which table belongs together, and how far the log was applied.
+
+Readers resolve the manifest first and read every table at the version it names, so they see all tables as of one LSN.
+The files, in ``<lake>/_cuts``, all JSON on one line:
+
+- ``pending.json``: the cut that is being made. It is durable before the first table is touched, so that a cut that
+  was interrupted is made again with the same range and the same plans.
+- ``<cut>.json``: each cut that is kept.
+- ``current.json``: the newest one. A reader looks here only.
+
+Order of publishing: cut file, pointer, `pending` away. Every table holds the cut by then, so a crash between any two
+of the three leaves a lake that is right. Knows nothing of Delta or Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from cdc.errors import InvariantError, LakeDamaged, UsageError
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.local_disk import Disk, LocalDisk
+from sinks.warehouse.lake.location import Location, Where
+from sinks.warehouse.lake.plan_run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MANIFEST_VERSION: Final = 1
+_MINUTE_US: Final = 60_000_000
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_CutNumber = Annotated[int, msgspec.Meta(ge=1)]
+# `version` and `cut` come first, so they can be told even from a file that was cut off behind them.
+_BEGINNING: Final = re.compile(rb'\{"version":\d+,"cut":(\d+),')
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table at a cut.
+
+    Attributes:
+        version: of the Delta table.
+        schema_id: of the newest row schema it was written with.
+        rows: at this version; None when unknown.
+        key: names of its key columns as the log orders them, empty without a key; None: an older release wrote it.
+        event_time: of a history, the column that says since when a version is true; empty: none is named.
+    """
+
+    version: _Count
+    schema_id: str
+    rows: int | None = None
+    key: tuple[str, ...] | None = None
+    event_time: str = ""
+
+
+class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a view was kept at the cut it is as of, and what its plans took (`sinks.warehouse.planner.choose`).
+
+    Attributes:
+        plan: that was run: recompute, affected or delta.
+        reason: why this one.
+        seconds: it took, its commit included.
+        keys: that were affected; 0 where no keys were asked for.
+        rows: that were written.
+        runs: plan -> its last runs, the newest last.
+        since: computed cuts since another plan than the best was tried.
+    """
+
+    plan: str
+    reason: str
+    seconds: float = 0.0
+    keys: int = 0
+    rows: int = 0
+    runs: dict[str, tuple[Run, ...]] = {}
+    since: int = 0
+
+
+class ViewState(msgspec.Struct, frozen=True, kw_only=True):
+    """A view at a cut.
+
+    Attributes:
+        version: of the Delta table of this generation.
+        reason: why it was left as of an older cut; "" when it is as of this one.
+        cut: that it was computed at.
+        sql_sha: of the SQL it was computed with.
+        text: sum of the text it was made by (`sinks.warehouse.views.generations`); "": an older release wrote it.
+        newest: the highest number that a generation of the view ever had; 0: that of an older release.
+        plan: how it was kept; None where an older release wrote it.
+        sums: version of the table of its sums, and the cut that these are as of; None when it never had one.
+    """
+
+    version: _Count
+    generation: _Count
+    reason: str
+    cut: _CutNumber
+    sql_sha: str
+    text: str = ""
+    newest: int = 0
+    plan: PlanRecord | None = None
+    sums: tuple[int, int] | None = None
+
+
+class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """A view that has no rows at any cut yet.
+
+    Attributes:
+        reason: why it could not be computed.
+        text: sum of the text that it was computed by (`sinks.warehouse.views.generations`).
+    """
+
+    reason: str
+    text: str
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A cut that is being made, and what was decided before it was begun.
+
+    Attributes:
+        cut: its number, one above `start_cut`, which is the newest published one (0: none yet).
+        accounts: ``topic-partition`` -> (next offset, cumulative count) where the cut ends.
+        complete: ``schema.table`` -> complete or snapshotting, where the cut ends.
+        plans: of each view, as chosen; a second attempt takes the same.
+        pieces: that the cut is applied in (`sinks.warehouse.log.cut_pieces`); empty when it is not divided.
+        attempts: how often the cut was begun again.
+        failures: how many attempts ended because Spark failed, outside of views.
+        suspect: the view that was computed when Spark failed last.
+        left: view -> why this cut leaves it behind: Spark failed while it was computed.
+        serve, texts: of generations of views, as `sinks.warehouse.views.generations.Decided` has them.
+        others as in `Manifest`.
+    """
+
+    version: int = MANIFEST_VERSION
+    cut: _CutNumber
+    start_cut: _Count
+    epoch: int
+    end_lsn: int
+    commit_lsn: int
+    cuts_offset: int
+    since_lsn: int
+    accounts: dict[str, tuple[int, int]]
+    complete: dict[str, str]
+    plans: dict[str, str] = {}
+    serve: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    pieces: tuple[dict[str, tuple[int, int]], ...] = ()
+    attempts: int = 0
+    failures: int = 0
+    suspect: str = ""
+    left: dict[str, str] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A published cut.
+
+    Attributes:
+        cut: its number; 1, 2, 3 ... without a hole.
+        name: of the pipeline.
+        end_lsn: the tables hold exactly the transactions up to here, of `epoch`.
+        cuts_offset: in the cut index: the offset to read on from.
+        since_lsn: where the counts of `accounts` began.
+        accounts: ``topic-partition`` -> (next offset, cumulative count).
+        complete: ``schema.table`` -> complete or snapshotting.
+        tables: path below the lake -> its state.
+        views: name -> its state.
+        unbuilt: name of a view that failed whenever it was computed -> why.
+        committed_at_us: when it was published; for people only.
+    """
+
+    version: int = MANIFEST_VERSION
+    cut: _CutNumber
+    name: str
+    epoch: int
+    end_lsn: int
+    commit_lsn: int
+    cuts_offset: int
+    since_lsn: int
+    accounts: dict[str, tuple[int, int]]
+    complete: dict[str, str]
+    tables: dict[str, TableState]
+    views: dict[str, ViewState] = {}
+    unbuilt: dict[str, Unbuilt] = {}
+    committed_at_us: int
+
+
+_File = TypeVar("_File", Manifest, Pending)
+
+
+class Pruned(NamedTuple):
+    """Cuts that were forgotten, and the tables that they named."""
+
+    cuts: list[int]
+    tables: frozenset[str]
+
+
+class ManifestStore:
+    """The folder of cuts. One writer; any number of readers at the same time, in other processes too.
+
+    Args:
+        where: the lake is. It need not exist.
+        disk: has the files; tests hand in one that dies between two steps.
+        storage: options of the object store.
+    """
+
+    def __init__(self, where: Where, disk: Disk | None = None, *, storage: Mapping[str, str] | None = None) -> None:
+        self._location = Location.of(where, storage)
+        self._disk = disk or disk_of(self._location)
+
+    def current(self) -> Manifest | None:
+        """The newest published cut; None when there is none yet.
+
+        A pointer that is missing or corrupt is made good by the newest whole cut file: a cut file is written only
+        after all its tables, so it is never too new. Raises LakeDamaged when there is no whole one either.
+        """
+        path = self._path(layout.CURRENT_FILE)
+        data = self._disk.read(layout.CURRENT_FILE)
+        damage: LakeDamaged | None = None
+        if data is not None:
+            try:
+                return _decode(path, data, Manifest)
+            except LakeDamaged as error:
+                damage = error
+        for cut in reversed(self._files()):
+            try:
+                return self._load(cut)
+            except LakeDamaged as error:
+                damage = damage or error
+        if damage is not None:
+            raise damage
+        return None
+
+    def at(self, cut: int) -> Manifest:
+        """The manifest of a cut. UsageError when it is not kept, LakeDamaged when its file is corrupt."""
+        kept = self.cuts()
+        if cut not in kept:
+            span = f"cuts {kept[0]} to {kept[-1]} are kept" if kept else "no cut is published yet"
+            if kept and kept[0] < cut < kept[-1]:
+                span += f", of older ones one a minute; {max(one for one in kept if one < cut)} is the one before"
+            raise UsageError(
+                f"cut {cut} is not in the lake: {span}",
+                hint="keep_cuts and keep_hours of the sink say how long a cut can be read",
+                cut=cut,
+            )
+        return self._load(cut)
+
+    def at_lsn(self, lsn: int) -> Manifest | None:
+        """The newest kept cut that ends at `lsn` or before it; None when all kept ones end later.
+
+        Halves the cuts: within a lake LSNs only grow, because another epoch makes the sink stale.
+        """
+        kept = self.cuts()
+        found: Manifest | None = None
+        low, high = 0, len(kept)
+        while low < high:
+            middle = (low + high) // 2
+            manifest = self._load(kept[middle])
+            if manifest.end_lsn <= lsn:
+                found, low = manifest, middle + 1
+            else:
+                high = middle
+        return found
+
+    def cuts(self) -> list[int]:
+        """Numbers of the cuts that are kept, ascending, up to the current one."""
+        current = self.current()
+        return [] if current is None else [cut for cut in self._files() if cut <= current.cut]
+
+    def pending(self) -> Pending | None:
+        """The cut that was begun and is not published; None when there is none.
+
+        Raises LakeDamaged when the file is corrupt, unless it can be told that its cut is published.
+        """
+        path = self._path(layout.PENDING_FILE)
+        data = self._disk.read(layout.PENDING_FILE)
+        if data is None:
+            return None
+        current = self.current()
+        published = 0 if current is None else current.cut
+        try:
+            pending = _decode(path, data, Pending)
+        except LakeDamaged:
+            beginning = _BEGINNING.match(data)
+            if beginning is not None and int(beginning.group(1)) <= published:
+                return None
+            raise
+        if pending.cut <= published:
+            return None
+        if pending.start_cut != published:
+            raise LakeDamaged(
+                f"{path} begins cut {pending.cut} after cut {pending.start_cut}, but cut {published} is the newest one",
+                hint="files of the lake were removed or brought back; rebuild the sink",
+                file=path,
+            )
+        return pending
+
+    def begin(self, pending: Pending) -> None:
+        """Make `pending` durable. The same one again changes nothing; another one while one is open is our bug."""
+        found = self.pending()
+        if found is not None:
+            if found != pending:
+                raise InvariantError(f"cut {pending.cut} is begun a second time with another range")
+            return
+        current = self.current()
+        published = 0 if current is None else current.cut
+        if pending.start_cut != published or pending.cut != published + 1:
+            raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
+        self._disk.replace(layout.PENDING_FILE, _encode(pending))
+
+    def revise(self, pending: Pending) -> None:
+        """Replace the cut that is open by another plan for the same range."""
+        found = self.pending()
+        if found is None or (found.cut, found.end_lsn) != (pending.cut, pending.end_lsn):
+            raise InvariantError(f"cut {pending.cut} is planned again and is not open")
+        if found != pending:
+            self._disk.replace(layout.PENDING_FILE, _encode(pending))
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make a cut the newest one: it is visible from the moment the pointer is replaced."""
+        pending = self.pending()
+        if pending is None or (pending.cut, pending.epoch, pending.end_lsn) != (
+            manifest.cut,
+            manifest.epoch,
+            manifest.end_lsn,
+        ):
+            raise InvariantError(f"cut {manifest.cut} is published without having been begun")
+        data = _encode(manifest)
+        self._disk.replace(layout.cut_file(manifest.cut), data)
+        self._disk.replace(layout.CURRENT_FILE, data)
+        self._disk.remove(layout.PENDING_FILE)
+
+    def prune(self, keep: int, *, since_us: int | None = None) -> Pruned:
+        """Forget all but the newest `keep` cuts, at least one; the current one always stays.
+
+        With `since_us`, of older ones the first of each minute stays that was published at that time or later.
+        """
+        gone: list[Manifest] = []
+        minute = -1
+        for manifest in map(self._load, self.cuts()[: -max(keep, 1)]):
+            at_us = manifest.committed_at_us
+            if since_us is None or at_us < since_us or at_us // _MINUTE_US == minute:
+                gone.append(manifest)
+            else:
+                minute = at_us // _MINUTE_US
+        for manifest in gone:
+            self._disk.remove(layout.cut_file(manifest.cut))
+        return Pruned([manifest.cut for manifest in gone], frozenset(_named(gone)))
+
+    def needed(self) -> dict[str, set[int]]:
+        """For each table, those of views included, the versions that a kept cut names: vacuum must leave them."""
+        return _named(map(self._load, self.cuts()))
+
+    def _load(self, cut: int) -> Manifest:
+        path = self._path(layout.cut_file(cut))
+        data = self._disk.read(layout.cut_file(cut))
+        if data is None:
+            raise LakeDamaged(f"{path} is gone", hint="it was removed by hand, or pruned a moment ago", file=path)
+        manifest = _decode(path, data, Manifest)
+        if manifest.cut != cut:
+            raise LakeDamaged(f"{path} holds cut {manifest.cut}", hint="put its own file back", file=path)
+        return manifest
+
+    def _files(self) -> list[int]:
+        found = map(layout.cut_of, self._disk.names())
+        return sorted(cut for cut in found if cut is not None)
+
+    def _path(self, name: str) -> str:
+        return self._location.uri(layout.CUTS_FOLDER, name)
+
+
+def _named(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
+    """For each table, those of views included, the versions that these cuts name."""
+    versions: dict[str, set[int]] = {}
+    for manifest in manifests:
+        for table, state in manifest.tables.items():
+            versions.setdefault(table, set()).add(state.version)
+        for name, view in manifest.views.items():
+            versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
+            if view.sums is not None:
+                versions.setdefault(layout.view_state(name, view.generation), set()).add(view.sums[0])
+    return versions
+
+
+def check_owner(current: Manifest | None, name: str, location: Location) -> None:
+    """Raise LakeDamaged when the lake is another pipeline's."""
+    if current is not None and current.name != name:
+        raise LakeDamaged(
+            f"the lake in {location} is of pipeline {current.name!r}, not of {name!r}",
+            hint="name another place in the sink's `path`",
+            path=str(location),
+        )
+
+
+def disk_of(location: Location) -> Disk:
+    """Where a lake has its manifests."""
+    if location.folder is not None:
+        return LocalDisk(location.folder / layout.CUTS_FOLDER)
+    # Late: looking at a lake in a folder needs no deltalake.
+    from sinks.warehouse.lake.object_disk import ObjectDisk
+
+    return ObjectDisk(location, layout.CUTS_FOLDER)
+
+
+def _encode(record: Manifest | Pending) -> bytes:
+    return msgspec.json.encode(record) + b"\n"
+
+
+def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
+    try:
+        record = msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LakeDamaged(
+            f"{path} is corrupt: {error}",
+            hint="bring the file back from a copy, or rebuild the sink",
+            file=path,
+        ) from error
+    if record.version != MANIFEST_VERSION:
+        raise LakeDamaged(
+            f"{path} has version {record.version}, this release reads {MANIFEST_VERSION}",
+            hint="run the release that wrote it",
+            file=path,
+        )
+    return record

@@ -1,0 +1,143 @@
+"""Small files of a lake in an object store: one request each, which is seen whole or not at all, and durable.
+
+By obstore, which is the object_store crate that deltalake has too, so options have the same names. deltalake's own
+handler would do it in two requests to read and three to write, and the whole process would stand still in each of them:
+it keeps the GIL (deltalake 1.6, 2026-11-22), and capture asks how far a lake is.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from cdc.errors import ConfigError
+from sinks.warehouse.lake.store_errors import unreached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from obstore.store import ObjectStore
+
+    from sinks.warehouse.lake.location import Location
+
+_ALLOW_HTTP: Final = "AWS_ALLOW_HTTP"
+_CLIENT: Final = frozenset(
+    {
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "read_timeout", "user_agent"),
+        *("http1_only", "http2_only", "http2_keep_alive_interval", "http2_keep_alive_timeout"),
+        *("http2_keep_alive_while_idle", "pool_idle_timeout", "pool_max_idle_per_host", "randomize_addresses"),
+        *("proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate"),
+    }
+)
+# How deltalake keeps two writers of a table apart where a store cannot; and its own buffers.
+_OF_TABLES: Final = frozenset(
+    {
+        *("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_s3_locking_provider", "delta_dynamo_table_name"),
+        *("max_buffer_size", "max_concurrency"),
+    }
+)
+
+
+class ObjectDisk:
+    """`sinks.warehouse.lake.local_disk.Disk` below a prefix. Thread-safe.
+
+    Raises LakeUnready when the store is away or refuses us, ConfigError for an option that is none.
+    """
+
+    def __init__(self, location: Location, folder: str) -> None:
+        self._uri = location.uri(folder)
+        self._options = location.options
+
+    def read(self, name: str) -> bytes | None:
+        """See `Disk`."""
+        with _reached(f"{self._uri}/{name}"):
+            try:
+                return self._store.get(name).bytes().to_bytes()
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
+
+    def names(self) -> list[str]:
+        """See `Disk`."""
+        with _reached(self._uri):
+            return [found["path"] for found in self._store.list_with_delimiter()["objects"]]
+
+    def replace(self, name: str, data: bytes) -> None:
+        """See `Disk`."""
+        with _reached(f"{self._uri}/{name}"):
+            self._store.put(name, data, use_multipart=False)
+
+    def remove(self, name: str) -> None:
+        """See `Disk`."""
+        with _reached(f"{self._uri}/{name}"):
+            try:
+                self._store.delete(name)
+            except FileNotFoundError:
+                return
+
+    def clear(self) -> None:
+        """Make everything below the prefix not be there."""
+        with _reached(self._uri):
+            for found in self._store.list():
+                self._store.delete([one["path"] for one in found])
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        try:
+            # deltalake takes this one from the environment, too, as it does the store's; obstore takes only those.
+            allow_http = {_ALLOW_HTTP: os.environ[_ALLOW_HTTP]} if _ALLOW_HTTP in os.environ else {}
+            config, client, retry = sorted_options({**allow_http, **self._options})
+            made: ObjectStore = from_url(self._uri, config=config, client_options=client, retry_config=retry)
+        except (BaseError, ValueError):
+            # What it says can have the value in it.
+            raise ConfigError(
+                f"an option of the storage at {self._uri} is not known, or has no such value",
+                hint=f"it takes the names of the deltalake package; there are {', '.join(sorted(self._options))}",
+            ) from None
+        return made
+
+
+def sorted_options(options: Mapping[str, str]) -> tuple[Any, Any, Any]:
+    """Options that deltalake takes all at once: of the store, of the client, and of how often it tries. Pure."""
+    config: dict[str, str] = {}
+    client: dict[str, str] = {}
+    retry: dict[str, Any] = {}
+    backoff: dict[str, Any] = {}
+    for name, value in options.items():
+        key = name.lower()
+        bare = key.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
+        if bare in _CLIENT:
+            client[bare] = value
+        elif key == "max_retries":
+            retry[key] = int(value)
+        elif key == "retry_timeout":
+            retry[key] = _time(value)
+        elif key.startswith("backoff_config."):
+            part = key.partition(".")[2]
+            backoff[part] = float(value) if part == "base" else _time(value)
+        elif key not in _OF_TABLES:
+            config[key] = value
+    return config, client, {**retry, **({"backoff": backoff} if backoff else {})}
+
+
+def _time(text: str) -> timedelta:
+    """``30s``, ``500ms``, ``3m``. Raises ValueError."""
+    for unit, seconds in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)):
+        if text.endswith(unit):
+            return timedelta(seconds=float(text.removesuffix(unit)) * seconds)
+    return timedelta(seconds=float(text))
+
+
+@contextmanager
+def _reached(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise unreached(what, error) from error

@@ -1,0 +1,93 @@
+"""What people call a lake table, in SQL and on the command line, and which one they mean. Pure.
+
+A mirror is `orders` or `public.orders`; `mirror.`, `history.` and `archive.` in front say which kind. Names are
+compared in the form their folders have (`layout`), first as they are and then without regard to case.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from cdc.model.topic_names import escape
+from sinks.warehouse.lake import layout
+
+KINDS: Final = ("mirror", "history", "archive")
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAMES_SHOWN_MAX: Final = 20
+
+
+def quoted(name: str) -> str:
+    """An identifier of Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def candidates(parts: Sequence[str], tables: Collection[str]) -> list[str]:
+    """The lake tables (``mirror/public.orders`` ...) that a name of these parts can mean; exact ones if any are."""
+    found = _matching(parts, tables, str)
+    return found or _matching(parts, tables, str.lower)
+
+
+def spelled(table: str) -> str:
+    """How a query names a lake table: ``mirror/public.Order-20lines`` is ``public.`Order lines```."""
+    kind, _, folder = table.partition("/")
+    if kind == "archive":
+        return f"archive.`{folder}`"
+    parts = [part if _PLAIN.fullmatch(part) else f"`{part}`" for part in map(unescaped, folder.split("."))]
+    return ".".join(parts if kind == "mirror" else [kind, *parts])
+
+
+def captured(table: str, complete: Collection[str]) -> str:
+    """The captured table a lake table is made of, of those in `complete` (``schema.table``); empty: of none."""
+    for name in complete:
+        schema, _, rest = name.partition(".")
+        folder = layout.mirror(schema, rest).partition("/")[2]
+        kind, _, own = table.partition("/")
+        if own == folder or (kind == "archive" and own.partition(".")[2] == folder):
+            return name
+    return ""
+
+
+def there_is(name: str, shown: Sequence[str]) -> str:
+    """A hint that names what there is, and what is near to `name`; empty when there is nothing."""
+    if not shown:
+        return ""
+    short = {one.rpartition(".")[2]: one for one in reversed(shown)}
+    close = difflib.get_close_matches(name, [*shown, *short], n=1, cutoff=0.6)
+    more = f" and {len(shown) - _NAMES_SHOWN_MAX} more" if len(shown) > _NAMES_SHOWN_MAX else ""
+    meant = f"did you mean {short.get(close[0], close[0])}? " if close else ""
+    return f"{meant}there is {', '.join(sorted(shown)[:_NAMES_SHOWN_MAX])}{more}"
+
+
+def unescaped(part: str) -> str:
+    """The identifier of an escaped part of a name."""
+    plain = re.sub(rb"-([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), part.encode())
+    return plain.decode(errors="replace")
+
+
+def _matching(parts: Sequence[str], tables: Collection[str], fold: Callable[[str], str]) -> list[str]:
+    wanted = set(map(fold, _forms(parts)))
+    return sorted(table for table in tables if not wanted.isdisjoint(map(fold, _names(table))))
+
+
+def _forms(parts: Sequence[str]) -> list[str]:
+    """How the parts can stand in `_names`."""
+    forms = [".".join(map(escape, parts))]
+    if len(parts) > 1:
+        *kind, schema, table = parts
+        forms.append(".".join([*kind, layout.mirror(schema, table).partition("/")[2]]))  # a long name is cut
+    if parts[0].lower() == "archive":
+        forms.append(".".join(parts))  # a topic's name as one word
+    return forms
+
+
+def _names(table: str) -> list[str]:
+    """Every name of a lake table, escaped."""
+    kind, _, folder = table.partition("/")
+    tails = folder.split(".")
+    if kind == "archive":
+        return [f"archive.{'.'.join(tails[index:])}" for index in range(len(tails))]
+    named = [f"{kind}.{folder}", f"{kind}.{tails[-1]}"]
+    return [*named, folder, tails[-1]] if kind == "mirror" else named

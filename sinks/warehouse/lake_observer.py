@@ -1,0 +1,54 @@
+"""Who is told how a lake gets on; `cdc.telemetry.lake_status.SinkStatus` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from cdc.lsn import Lsn
+from cdc.telemetry.lake_status import PublishedCut
+from sinks.warehouse.lake.manifest import Manifest
+from sinks.warehouse.views.generations import is_resting
+
+
+class LakeObserver(Protocol):
+    """Told by the driver's thread, for metrics and status. Must not block or raise."""
+
+    def opened(self, cut: PublishedCut | None) -> None:
+        """A driver has the lake to itself, and found it at this cut; None before the first one."""
+
+    def looked(self, log_lsn: Lsn) -> None:
+        """The log was seen to reach `log_lsn`."""
+
+    def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
+        """A cut of `records` is visible to readers, `took_s` after it was begun."""
+
+
+class Unobserved:
+    """Nobody is told."""
+
+    def opened(self, cut: PublishedCut | None) -> None:
+        """See `LakeObserver`."""
+
+    def looked(self, log_lsn: Lsn) -> None:
+        """See `LakeObserver`."""
+
+    def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
+        """See `LakeObserver`."""
+
+
+def published_cut(manifest: Manifest, behind: Mapping[str, str]) -> PublishedCut:
+    """What is told of a manifest; `behind` knows of views that never were in one why they are not."""
+    missing = {name: reason for name, reason in behind.items() if reason and name not in manifest.views}
+    return PublishedCut(
+        number=manifest.cut,
+        end_lsn=Lsn(manifest.end_lsn),
+        published_us=manifest.committed_at_us,
+        plans={
+            name: state.plan.plan
+            for name, state in manifest.views.items()
+            if state.plan is not None and state.cut == manifest.cut
+        },
+        views_behind=missing
+        | {name: state.reason for name, state in manifest.views.items() if state.reason and not is_resting(state)},
+    )

@@ -1,0 +1,229 @@
+"""From the changes of one table in a span to what its mirror and its history take. Spark, lazy.
+
+Frames of changes are those of `sinks.warehouse.log.span_batch.parse`. All records of a key lie in one partition, so the
+offset orders them; after a shuffle rows have no other order. Results are flat: the table's columns and then those
+the lake adds, whose names no table may have (`sinks.warehouse.log.lake_columns.RESERVED`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final, cast
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
+from pyspark.sql.window import WindowSpec
+
+from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.log.lake_columns import LakeTable
+from sinks.warehouse.log.span_batch import POSITION, ROW, UNFIT
+
+CLOSES: Final = "_closes"
+_PLACE: Final = "_epoch int, _commit_lsn bigint, _ordinal int"
+_META = ("_op", "_unchanged", *POSITION, "_partition", "_offset")
+
+
+def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, columns: Collection[str]) -> DataFrame:
+    """Give columns that an update left alone the value its key had before: in this span, else in `previous`.
+
+    The result is a frame of changes. Persist it when it is used more than once. A column that was read later than its
+    row keeps the value it came with when nothing else is known of the key.
+
+    Args:
+        changes: of one table.
+        previous: the mirror as of the cut before, pinned to its version, with the columns of `table`; None: there is
+            none yet.
+        table: the newest form.
+        columns: those that `sinks.warehouse.log.span_batch.check` named; without any, nothing is done.
+    """
+    names = [column.name for column in table.columns if column.name in columns]
+    if not names or not table.key:
+        return changes
+    keyed = changes.select("*", *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)])
+    before = Window.partitionBy(*_keys(table)).orderBy("_offset")
+    # A value in a struct is known, also when it is null; a delete knows that nothing is left. A row that came from
+    # another key has its `at` instead: what it has is found at the delete of the same position.
+    told = keyed.select("*", *[_told(name).alias(f"t{index}") for index, name in enumerate(names)])
+    known = told.select(
+        "*",
+        *[fn.last(f"t{index}", ignorenulls=True).over(before).alias(f"s{index}") for index, _ in enumerate(names)],
+    )
+    known = _followed(known, _moves(told, before, previous, table, names), names)
+    if previous is not None:
+        known = _joined(known, previous, table, names)
+    filled = {
+        name: fn.when(fn.col(f"v{index}").isNotNull(), fn.col(f"v{index}")["v"]).otherwise(fn.col(ROW)[name])
+        for index, name in enumerate(names)
+    }
+    row = fn.struct(*[filled.get(column.name, fn.col(ROW)[column.name]).alias(column.name) for column in table.columns])
+    return known.select(row.alias(ROW), *_META, UNFIT)
+
+
+def collapse(changes: DataFrame, table: LakeTable) -> DataFrame:
+    """One row a key, as of its newest event; tombstones do not count.
+
+    The table's columns, `sinks.warehouse.log.lake_columns.MIRROR_COLUMNS` and ``_deleted``; of a deleted key only the
+    key's columns have values.
+    """
+    keyed = changes.where(fn.col("_op").isNotNull()).select(
+        *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)],
+        "_offset",
+        fn.struct(ROW, "_op", *POSITION).alias("event"),
+    )
+    newest = keyed.groupBy(*_keys(table)).agg(fn.max_by("event", "_offset").alias("event"))
+    return newest.select(
+        *_flat(table, fn.col("event")[ROW]),
+        *[fn.col("event")[name].alias(name) for name in POSITION],
+        (fn.col("event")["_op"] == "d").alias(DELETED),
+    )
+
+
+def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
+    """All that archive, mirror and history take, in one pass: each record, and what comes next of its key.
+
+    Flat: the table's columns, ``_op``, ``_unchanged``, the position and the place, and of a table with a key
+
+        _valid_to_lsn, _valid_to    position and time of the key's next event, a delete included; null for the newest
+        _closes                     true for the key's first event in the span: what was open before it ends there
+
+    and then ``_unfit``. `sinks.warehouse.log.table_outputs` has what is made of it.
+    """
+    if not table.key:
+        return changes.select(*_flat(table, fn.col(ROW)), *_META, UNFIT)
+    # Tombstones have no key to be grouped by: each is a group of its own.
+    alone = fn.when(fn.col("_op").isNull(), fn.col("_offset")).alias("alone")
+    of_key = Window.partitionBy(*_keys(table), "alone").orderBy("_offset")
+    position = fn.struct(fn.col("_commit_lsn").alias("lsn"), fn.col("_committed_at").alias("at"))
+    told = changes.select(
+        "*", alone, *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)]
+    ).select("*", fn.lead(position).over(of_key).alias("next"), (fn.row_number().over(of_key) == 1).alias("first"))
+    return told.select(
+        *_flat(table, fn.col(ROW)),
+        *_META,
+        fn.col("next")["lsn"].alias(VALID_TO_LSN),
+        fn.col("next")["at"].alias(VALID_TO),
+        fn.col("first").alias(CLOSES),
+        UNFIT,
+    )
+
+
+def unflat(flat: DataFrame, table: LakeTable) -> DataFrame:
+    """A frame of changes from `sequenced` rows."""
+    row = fn.struct(*[_of(flat, column.name).alias(column.name) for column in table.columns])
+    return flat.select(row.alias(ROW), *_META, UNFIT)
+
+
+def _moves(
+    told: DataFrame, before: WindowSpec, previous: DataFrame | None, table: LakeTable, names: Sequence[str]
+) -> DataFrame | None:
+    """What rows had when they left for another key: ``at``, and for each of `names` a struct. None without such rows.
+
+    PostgreSQL does not send a large value that stays as it is, also where the key changes. Such rows are few: they
+    are collected, because the way back over several keys is short to walk and long to plan.
+    """
+    places = range(len(names))
+    came = told.where(reduce(or_, [fn.col(f"t{index}")["at"].isNotNull() for index in places]))
+    moved = [row[0] for row in came.select(_at()).collect()]
+    if not moved:
+        return None
+    spark = told.sparkSession
+    at = StructType.fromDDL(_PLACE)
+    earlier = before.rowsBetween(Window.unboundedPreceding, -1)
+    left = (
+        told.select("*", *[fn.last(f"t{index}", ignorenulls=True).over(earlier).alias(f"m{index}") for index in places])
+        .where(fn.col("_op") == "d")
+        .withColumn("at", _at())
+        .join(fn.broadcast(spark.createDataFrame([(one,) for one in moved], StructType().add("at", at))), "at")
+        .select("at", *_keys(table), *[f"m{index}" for index in places])
+    )
+    if previous is not None:
+        left = left.join(_before(previous, table, names, left), _keys(table), "left")
+        plain = [fn.when(fn.col(f"p{index}").isNotNull(), _state(fn.col(f"p{index}")["v"])) for index in places]
+        left = left.select("at", *[fn.coalesce(f"m{index}", plain[index]).alias(f"m{index}") for index in places])
+    found = left.select("at", *[f"m{index}" for index in places])
+    states = {row["at"]: row[1:] for row in found.collect()}
+    kinds = [found.schema[f"m{index}"].dataType for index in places]
+    schema = StructType().add("at", at)
+    for index, kind in enumerate(kinds):
+        schema = schema.add(f"m{index}", StructType().add("v", cast("StructType", kind)["v"].dataType))
+    rows = [(place, *[_first(states, place, index) for index in places]) for place in states]
+    return spark.createDataFrame(rows, schema)
+
+
+def _first(states: Mapping[Row, Sequence[Row | None]], at: Row, index: int) -> tuple[object] | None:
+    """Go back from key to key until one has the value."""
+    state = states[at][index]
+    while state is not None and state["at"] in states:
+        state = states[state["at"]][index]
+    return None if state is None else (state["v"],)
+
+
+def _followed(known: DataFrame, moves: DataFrame | None, names: Sequence[str]) -> DataFrame:
+    """`known` with ``v<index>`` for each name: a struct of the value, null where nothing in the span tells it."""
+    for index, _ in enumerate(names):
+        state = fn.col(f"s{index}")
+        value = fn.when(state.isNotNull() & state["at"].isNull(), fn.struct(state["v"].alias("v")))
+        if moves is not None:
+            came = moves.select(fn.col("at").alias("from"), fn.col(f"m{index}").alias("came"))
+            known = known.join(came, state["at"] == fn.col("from"), "left")
+            value = value.when(fn.col("came").isNotNull(), fn.struct(fn.col("came")["v"].alias("v")))
+            value = value.when(state["at"].isNotNull(), fn.struct(state["v"].alias("v")))
+        known = known.withColumn(f"v{index}", value).drop("from", "came")
+    return known
+
+
+def _told(name: str) -> Column:
+    """What an event itself says of a column: its value, or whence it came; null when it left the column alone."""
+    value = fn.col(ROW)[name]
+    came = fn.struct(value.alias("v"), _at().alias("at"))
+    return fn.when(~_left_alone(name), _state(value)).when(fn.col("_op") == "c", came)
+
+
+def _state(value: Column) -> Column:
+    return fn.struct(value.alias("v"), fn.lit(None).cast(StructType.fromDDL(_PLACE)).alias("at"))
+
+
+def _at() -> Column:
+    """The position of an event; of a changed key, the delete has that of the row that came."""
+    return fn.struct("_epoch", "_commit_lsn", "_ordinal")
+
+
+def _joined(known: DataFrame, previous: DataFrame, table: LakeTable, names: Sequence[str]) -> DataFrame:
+    """`known`, with what is still unknown taken from `previous`, of which only the keys asked for are read."""
+    keys = _keys(table)
+    unknown = reduce(or_, [fn.col(f"v{index}").isNull() for index in range(len(names))])
+    old = _before(previous, table, names, known.where(unknown))
+    kept = [name for name in known.columns if name not in {f"v{index}" for index in range(len(names))}]
+    return known.join(old, keys, "left").select(
+        *kept, *[fn.coalesce(f"v{index}", f"p{index}").alias(f"v{index}") for index in range(len(names))]
+    )
+
+
+def _before(previous: DataFrame, table: LakeTable, names: Sequence[str], asked: DataFrame) -> DataFrame:
+    """Of the keys in `asked` what the mirror has: ``k<index>``, and ``p<index>`` for each name in a struct."""
+    return previous.select(
+        *[_of(previous, name).alias(f"k{index}") for index, name in enumerate(table.key)],
+        *[fn.struct(_of(previous, name).alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
+    ).join(fn.broadcast(asked.select(*_keys(table)).distinct()), _keys(table), "left_semi")
+
+
+def _keys(table: LakeTable) -> list[str]:
+    """Names for the key's columns while rows are grouped."""
+    return [f"k{index}" for index in range(len(table.key))]
+
+
+def _left_alone(name: str) -> Column:
+    return fn.coalesce(fn.array_contains(fn.col("_unchanged"), name), fn.lit(0).cast("boolean"))
+
+
+def _flat(table: LakeTable, row: Column) -> list[Column]:
+    return [row[column.name].alias(column.name) for column in table.columns]
+
+
+def _of(frame: DataFrame, name: str) -> Column:
+    """A column by its very name: quoted, because dots and quotes mean something in a name that is parsed."""
+    escaped = name.replace("`", "``")
+    return frame[f"`{escaped}`"]

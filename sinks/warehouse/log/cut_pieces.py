@@ -1,0 +1,94 @@
+"""Divides what a cut reads into pieces of bounded size, which are applied one after the other and published together.
+
+Pure. A piece takes a part of every partition's range, and the parts of one partition follow each other. So the events
+of a key are applied in their order, whichever pieces they are in. The division is recorded in `pending.json` before the
+first piece is written: after a crash the same pieces are applied again, and each commit is found by its piece's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sinks.warehouse.log.span import Partition, Span, partition_of
+
+Piece: TypeAlias = dict[str, tuple[int, int]]
+"""``topic-partition`` -> (the offset it ends before, its records); it begins where the piece before ended."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Chunk:
+    """The records of a partition between two offsets.
+
+    Attributes:
+        at: how far its beginning is on the way through the range, 0 to 1.
+        size: bytes of keys and values, as they are in the log once they are decompressed.
+    """
+
+    at: float
+    partition: Partition
+    end: int
+    records: int
+    size: int
+
+
+def divide(chunks: Sequence[Chunk], bytes_max: int) -> list[Piece]:
+    """Pack chunks into pieces of at most `bytes_max`, topic after topic; a larger chunk is a piece alone.
+
+    The partitions of a topic advance side by side, so that they can be read at the same time.
+    """
+    pieces: list[Piece] = []
+    piece: Piece = {}
+    size = 0
+    for chunk in sorted(chunks, key=lambda one: (one.partition[0], one.at, one.partition[1])):
+        if piece and size + chunk.size > bytes_max:
+            pieces.append(piece)
+            piece, size = {}, 0
+        name = f"{chunk.partition[0]}-{chunk.partition[1]}"
+        piece[name] = (chunk.end, piece.get(name, (0, 0))[1] + chunk.records)
+        size += chunk.size
+    return [*pieces, piece] if piece else pieces
+
+
+def parts_of(span: Span, pieces: Sequence[Piece]) -> Iterator[Span]:
+    """The span of each piece, in order; the whole span when it is not divided."""
+    if not pieces:
+        yield span
+        return
+    begins = {partition: begin for partition, (begin, _, _) in span.ranges.items()}
+    for piece in pieces:
+        ranges: dict[Partition, tuple[int, int, int]] = {}
+        for name, (end, records) in piece.items():
+            partition = partition_of(name)
+            ranges[partition] = (begins[partition], end, records)
+            begins[partition] = end
+        yield replace(span, only=ranges)
+
+
+def rest_of(span: Span, pieces: Sequence[Piece]) -> Span:
+    """What `pieces` leave of the span."""
+    ranges = span.ranges
+    for piece in pieces:
+        for name, (to, records) in piece.items():
+            partition = partition_of(name)
+            _, end, count = ranges[partition]
+            ranges[partition] = (to, end, count - records)
+    # Behind its last record a range may hold markers of transactions only.
+    left = {at: found for at, found in ranges.items() if found[0] < found[1] and (found[2] > 0 or not span.counted)}
+    return replace(span, only=left)
+
+
+def whole(span: Span) -> Piece:
+    """The span as one piece."""
+    return {f"{topic}-{index}": (end, records) for (topic, index), (_, end, records) in span.ranges.items()}
+
+
+def topics_of(piece: Piece) -> set[str]:
+    """The topics that a piece has records of."""
+    return {partition_of(name)[0] for name in piece}
+
+
+def only_topics(piece: Piece, topics: Mapping[str, bool]) -> Piece:
+    """The part of a piece that concerns these topics."""
+    return {name: found for name, found in piece.items() if topics.get(partition_of(name)[0])}

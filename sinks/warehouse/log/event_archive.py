@@ -1,0 +1,97 @@
+"""Topics of outbox events in the lake: which they are, and what their archive holds (DESIGN section 7).
+
+``<name>.events.<aggregate_type>`` has an aggregate's id as key, ``id``, ``type`` and ``version`` among the headers, and
+any bytes as payload. There is no schema and no row to fold, so there is an archive and nothing else. A row of it:
+
+    _key, _key_bytes            aggregate id
+    _payload, _payload_bytes    as it came; null for both: there was none
+    _id, _type, _version        the first header of that name, as text
+    _headers                    all of them in their order: key, value, bytes
+    _timestamp, _partition, _offset
+
+Text that is not UTF-8 is null and stands in the column of bytes, which is null otherwise. So nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from sinks.warehouse.lake.table_naming import unescaped
+from sinks.warehouse.log.span import Mark
+
+_SPACE: Final = "events"
+_NAMED: Final = ("id", "type", "version")
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.string()), ("bytes", pa.binary())])
+COLUMNS: Final = pa.schema(
+    [
+        ("_key", pa.string()),
+        ("_key_bytes", pa.binary()),
+        ("_payload", pa.string()),
+        ("_payload_bytes", pa.binary()),
+        *[(f"_{name}", pa.string()) for name in _NAMED],
+        ("_headers", pa.list_(_HEADER)),
+        ("_timestamp", pa.timestamp("us", tz="UTC")),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+    ]
+)
+"""Of an archive, in the types that Arrow has: those that Spark hands out depend on the plan."""
+
+
+def event_topics(name: str, end: Mark, tables: Collection[str]) -> dict[str, str]:
+    """Topic -> ``events.<aggregate_type>``, which patterns of tables select, of every event topic up to a mark.
+
+    Args:
+        name: of the pipeline.
+        end: the mark.
+        tables: topics of captured tables: a schema may be called events as well.
+    """
+    prefix = f"{name}.{_SPACE}."
+    found = {topic: f"{_SPACE}.{unescaped(topic.removeprefix(prefix))}" for topic, _ in end.accounts}
+    # A captured table whose schema record was lost is no event topic: that is damage, and is found elsewhere.
+    return {
+        topic: named
+        for topic, named in found.items()
+        if topic.startswith(prefix) and topic not in tables and named not in end.tables
+    }
+
+
+def archived(raw: DataFrame) -> pa.Table:
+    """The rows of an archive, from records of one topic with headers (`sinks.warehouse.log.span_batch`)."""
+    headers = fn.col("headers")
+    rows = raw.select(
+        _text(fn.col("key")).alias("_key"),
+        _bytes(fn.col("key")).alias("_key_bytes"),
+        _text(fn.col("value")).alias("_payload"),
+        _bytes(fn.col("value")).alias("_payload_bytes"),
+        *[_text(_first(headers, name)).alias(f"_{name}") for name in _NAMED],
+        fn.transform(
+            headers,
+            lambda header: fn.struct(
+                header["key"].alias("key"),
+                _text(header["value"]).alias("value"),
+                _bytes(header["value"]).alias("bytes"),
+            ),
+        ).alias("_headers"),
+        fn.col("timestamp").alias("_timestamp"),
+        fn.col("partition").alias("_partition"),
+        fn.col("offset").alias("_offset"),
+    )
+    return rows.toArrow().cast(COLUMNS)
+
+
+def _text(value: Column) -> Column:
+    return fn.try_validate_utf8(value.cast("string"))
+
+
+def _bytes(value: Column) -> Column:
+    return fn.when(~fn.is_valid_utf8(value.cast("string")), value)
+
+
+def _first(headers: Column, name: str) -> Column:
+    return fn.get(fn.filter(headers, lambda header: header["key"] == name), fn.lit(0))["value"]

@@ -1,0 +1,141 @@
+"""Plans of small spans, made once and run again and again.
+
+To build, analyse and plan what `batch.parse` and `changes.sequenced` say takes several times as long as to run it over
+a few thousand records, and it is the same in every cut. So the plan of a table's forms is kept, with a leaf that gives
+whatever lies in a file of its own: one task, which is handed the file's Arrow records by a process of Spark's, whole.
+All types are decoded by Spark, as in a large span.
+
+A plan that runs again computes everything again, but for what was shuffled: Spark keeps that, and would give the rows
+of an earlier cut. So there is one partition and nothing is shuffled, which is made sure of before a plan is kept.
+
+Only where the tasks run on this machine: `fits`. Elsewhere they would not find the file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as fn
+from pyspark.sql.pandas.functions import arrow_udf
+
+from cdc.errors import InvariantError
+from sinks.warehouse.log import changes, span_batch
+from sinks.warehouse.log.small_spans import RAW
+from sinks.warehouse.spark.spark_session import SQL_SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinks.warehouse.log.lake_columns import LakeTable
+
+_KEEPS: Final = re.compile("Exchange|QueryStage|InMemory|Subquery|Adaptive")
+_KEPT_MAX: Final = 256  # plans; some hundred KB of the JVM each
+_RAW_DDL: Final = "array<struct<topic string, partition int, offset bigint, key binary, value binary>>"
+
+
+class PreparedPlans:
+    """The plans of one session. Thread-safe, but for two runs of the same forms at once. `close` it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        # Adaptive plans change as they run, and there is nothing to adapt to.
+        self._spark = spark.newSession()
+        for name, value in {**SQL_SETTINGS, "spark.sql.adaptive.enabled": "false"}.items():
+            self._spark.conf.set(name, value)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="tailrace-spans-", dir=_scratch(spark), ignore_cleanup_errors=True
+        )
+        self._plans: OrderedDict[tuple[LakeTable, ...], tuple[Path, DataFrame]] = OrderedDict()
+        self._made = 0
+        self._lock = Lock()
+
+    def rows(self, records: pa.Table, tables: Sequence[LakeTable]) -> pa.Table:
+        """The `sinks.warehouse.log.changes.sequenced` rows of records in the schema of `smallspan.RAW`.
+
+        Args:
+            records: of one topic, at least of one table's.
+            tables: the forms of the table that there are rows of, the newest last.
+        """
+        file, plan = self._plan(tuple(tables))
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, RAW) as writer:
+            writer.write_table(records)
+        try:
+            rows = plan.toArrow()
+        finally:
+            file.unlink(missing_ok=True)
+        if rows.num_rows != records.num_rows or pc.sum(rows["_offset"]) != pc.sum(records["offset"]):
+            raise InvariantError(f"a plan for {tables[-1].topic} gave rows of other records")
+        return rows
+
+    def close(self) -> None:
+        """Remove the files; plans go with the session."""
+        self._plans.clear()
+        self._folder.cleanup()
+
+    def _plan(self, tables: tuple[LakeTable, ...]) -> tuple[Path, DataFrame]:
+        with self._lock:
+            found = self._plans.get(tables)
+            if found is None:
+                self._made += 1
+                file = Path(self._folder.name) / f"{self._made}.arrow"
+                # Its annotations tell its kind: to name it is warned of, to leave it out is not in the stubs.
+                taken = arrow_udf(_handing_over(str(file)), _RAW_DDL)  # type: ignore[call-overload]
+                # Who evaluates a function of Python's forgets that there is one partition.
+                raw = self._spark.range(0, 1, 1, 1).select(fn.inline(taken("id"))).coalesce(1)
+                found = file, _rerunnable(changes.sequenced(span_batch.parse(raw, tables), tables[-1]))
+                self._plans[tables] = found
+                if len(self._plans) > _KEPT_MAX:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(tables)
+            return found
+
+
+def fits(spark: SparkSession) -> bool:
+    """Whether the session's tasks run on this machine, and their Python is this one, which has pyarrow."""
+    master = spark.sparkContext.master or ""
+    local = master == "local" or master.startswith("local[")
+    return local and spark.sparkContext.pythonExec == sys.executable
+
+
+def _rerunnable(plan: DataFrame) -> DataFrame:
+    """The plan itself, when it keeps nothing of a run."""
+    kept = [name for name in _steps(plan._jdf.queryExecution().executedPlan()) if _KEEPS.search(name)]  # noqa: SLF001
+    if kept:
+        raise InvariantError(f"a plan of small spans keeps rows: {', '.join(kept)}")
+    return plan
+
+
+def _steps(plan: Any) -> Iterator[str]:
+    """Names of the steps of a physical plan."""
+    yield str(plan.nodeName())
+    children = plan.children()
+    for index in range(children.size()):
+        yield from _steps(children.apply(index))
+
+
+def _handing_over(file: str) -> Callable[[pa.Array], pa.Array]:
+    """For the one row that starts the task: all records of the file, as a list of structs."""
+
+    # A closure is sent as it is: the process that runs it has to find pyarrow, and not us. (`mapInArrow` would do
+    # without the list, but it asks for pandas, which nothing else here needs.)
+    def hand_over(_: pa.Array) -> pa.Array:
+        with pa.memory_map(file) as source:
+            records = pa.ipc.open_file(source).read_all().to_struct_array().combine_chunks()
+        return pa.ListArray.from_arrays([0, len(records)], records)
+
+    return hand_over
+
+
+def _scratch(spark: SparkSession) -> str | None:
+    """Where Spark keeps what it spills, which goes when its process does; else where temporary files go."""
+    folder = spark.conf.get("spark.local.dir", None)
+    return folder if folder and Path(folder).is_dir() else None

@@ -1,0 +1,72 @@
+"""A span of few records, read by the driver itself: from librdkafka to Arrow, without a Spark job for it.
+
+Spark's Kafka source opens a client, asks it for the partitions and plans a job for each topic; for a few thousand
+records that is most of what a cut costs (VIEWS.md section 1). No value is looked at here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from cdc.kafka.cluster_facts import LogRecord
+    from cdc.kafka.log_reader import LogReader
+    from sinks.warehouse.log.span import Partition, Span
+
+RECORDS_MAX: Final = 20_000  # above, two tasks are faster than one, and the job no longer counts
+_BYTES_MAX: Final = 64 << 20  # in this process, before they are Arrow
+RAW: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+"""Of a record what `sinks.warehouse.log.span_batch.parse` reads."""
+
+
+def is_small(span: Span) -> bool:
+    """Whether the index counts few records in it. One that is not counted may have any number."""
+    return span.counted and span.records <= RECORDS_MAX
+
+
+def read_small(
+    reader: LogReader, span: Span, topics: Collection[str], *, bytes_max: int = _BYTES_MAX
+) -> dict[str, pa.Table] | None:
+    """Topic -> its committed records of the span, in order of each partition; None when they turn out to be large.
+
+    A topic without records has an empty table. Raises what `LogReader.read` does.
+    """
+    ranges = {at: (begin, end) for at, (begin, end, _) in span.ranges.items() if at[0] in topics}
+    found: dict[str, list[LogRecord]] = {topic: [] for topic in topics}
+    size = 0
+    batches = reader.read(
+        {at: begin for at, (begin, _) in ranges.items()}, {at: end for at, (_, end) in ranges.items()}
+    )
+    try:
+        for batch in batches:
+            for record in batch:
+                found[record[0]].append(record)
+                size += len(record[4] or b"") + len(record[5] or b"")
+            if size > min(bytes_max, _BYTES_MAX):
+                return None
+    finally:
+        batches.close()
+    return {topic: _table(records) for topic, records in found.items()}
+
+
+def counted(records: pa.Table) -> dict[Partition, int]:
+    """Partition -> records, of a table of `read_small`."""
+    groups = records.group_by(["topic", "partition"]).aggregate([([], "count_all")]).to_pylist()
+    return {(group["topic"], group["partition"]): group["count_all"] for group in groups}
+
+
+def _table(records: list[LogRecord]) -> pa.Table:
+    topic, partition, offset, _, key, value, _ = zip(*records, strict=True) if records else ((),) * 7
+    return pa.table([topic, partition, offset, key, value], schema=RAW)

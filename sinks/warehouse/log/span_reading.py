@@ -1,0 +1,171 @@
+"""The records of a span, topic by topic, from Kafka through Spark to Arrow: one job a topic, some of them at once.
+
+A large span is read by Spark's own Kafka source. A small one is read by the driver, and its jobs are `prepared`, where
+they run on this machine.
+
+All topics are read between the same two marks, fixed before anything is written, so it does not matter when each of
+them is read. Every topic's records are counted before its rows are handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sinks.warehouse.log import changes, event_archive, span_batch, span_size, table_outputs
+from sinks.warehouse.log.prepared_plans import PreparedPlans, fits
+from sinks.warehouse.log.small_spans import counted, is_small, read_small
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdc.kafka.log_reader import LogReader
+    from sinks.warehouse.log.cut_pieces import Chunk
+    from sinks.warehouse.log.lake_columns import LakeTable
+    from sinks.warehouse.log.span import Account, Partition, Span
+
+_AT_ONCE: Final = 2  # a job of a small cut is half waiting: for the broker, for the driver's planning
+
+
+@dataclass(slots=True)
+class SpanReader:
+    """Reads spans with one session. Long-lived: each of its threads has a thread in the JVM of its own.
+
+    Attributes:
+        spark: the session.
+        options: as `sinks.warehouse.log.java_kafka_options.spark_options` gives them.
+        group: the consumer group named to the broker.
+        reader: reads small spans; None: Spark reads everything.
+    """
+
+    spark: SparkSession
+    options: Mapping[str, str] = field(repr=False)
+    group: str
+    reader: LogReader | None = None
+    _plans: PreparedPlans | None = None
+    _held: tuple[Span, dict[str, pa.Table]] | None = None
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
+
+    def chunks(self, span: Span, *, bytes_max: int) -> Sequence[Chunk]:
+        """How large the records of a span are, by ranges of offsets; empty when all of them are at most `bytes_max`.
+
+        A span of few records is read to find out, and kept for `rows`. Raises SinkGap when records are missing.
+        """
+        topics = {topic for topic, _ in span.ranges}
+        if self.reader is not None and is_small(span):
+            records = read_small(self.reader, span, topics, bytes_max=bytes_max)
+            if records is not None:
+                self._held = span, records
+                return ()
+        raw = span_batch.read_span(self.spark, self.options, span, group=self.group)
+        chunks = span_size.chunks(raw, span)
+        counts: dict[Partition, int] = {}
+        for chunk in chunks:
+            counts[chunk.partition] = counts.get(chunk.partition, 0) + chunk.records
+        span_batch.check_counts(counts, span)
+        return chunks if sum(chunk.size for chunk in chunks) > bytes_max else ()
+
+    def survey(self, span: Span, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Topic -> ids of the schemas of its events in the span, the one of the newest event last.
+
+        A topic without events is not in it, so the records are counted here as well. Raises SinkGap.
+        """
+        only = _part(span, frozenset(topics))
+        found = span_batch.survey(span_batch.read_span(self.spark, self.options, only, group=self.group))
+        span_batch.check_counts(found.records, only)
+        return found.schemas
+
+    def rows(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, pa.Table]]:
+        """Each topic with its `sinks.warehouse.log.changes.sequenced` rows, in order of `forms`.
+
+        Args:
+            span: what to read.
+            forms: of each topic the forms of the table that there are rows of, the newest last.
+
+        Raises:
+            SinkGap: records are missing or too many.
+        """
+        records = self._small(span, forms)
+        if records is not None:
+            yield from self._prepared(records, forms)
+            return
+        yield from self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
+
+    def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+        """Each of these topics of outbox events with its rows (`event_archive.archived`); raises as `rows`."""
+        return self._each(span, dict.fromkeys(topics, event_archive.archived), headers=True)
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends with the session."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._plans is not None:
+            self._plans.close()
+
+    def _small(self, span: Span, topics: Collection[str]) -> dict[str, pa.Table] | None:
+        """The records of a span that the driver reads, counted; None for one that Spark reads."""
+        held, self._held = self._held, None
+        if self.reader is None or not topics or not is_small(span) or not fits(self.spark):
+            return None
+        if held is not None and held[0] == span:
+            records = {topic: held[1][topic] for topic in topics}
+        else:
+            found = read_small(self.reader, span, topics)
+            if found is None:
+                return None
+            records = found
+        counts = {at: count for table in records.values() for at, count in counted(table).items()}
+        span_batch.check_counts(counts, _part(span, frozenset(topics)))
+        return records
+
+    def _prepared(
+        self, records: Mapping[str, pa.Table], forms: Mapping[str, Sequence[LakeTable]]
+    ) -> Iterator[tuple[str, pa.Table]]:
+        if self._plans is None:
+            self._plans = PreparedPlans(self.spark)
+        futures = {topic: self._pool.submit(self._plans.rows, records[topic], forms[topic]) for topic in forms}
+        yield from _in_order(futures)
+
+    def _each(
+        self, span: Span, reads: Mapping[str, Callable[[DataFrame], pa.Table]], *, headers: bool = False
+    ) -> Iterator[tuple[str, pa.Table]]:
+        parts = _by_topic(span)
+
+        def read(topic: str) -> pa.Table:
+            raw = span_batch.read_span(self.spark, self.options, parts[topic], group=self.group, headers=headers)
+            return reads[topic](raw)
+
+        for topic, rows in _in_order({topic: self._pool.submit(read, topic) for topic in reads}):
+            counts = {(topic, index): count for index, count in table_outputs.counts(rows).items()}
+            span_batch.check_counts(counts, parts[topic])
+            yield topic, rows
+
+
+def _in_order(futures: dict[str, Future[pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
+    """What each of them gives; those that nobody waits for any more are not begun."""
+    try:
+        for topic in list(futures):
+            yield topic, futures.pop(topic).result()
+    finally:
+        for future in futures.values():
+            future.cancel()
+
+
+def _changes(raw: DataFrame, tables: Sequence[LakeTable]) -> pa.Table:
+    return changes.sequenced(span_batch.parse(raw, tables), tables[-1]).toArrow()
+
+
+def _part(span: Span, topics: Collection[str]) -> Span:
+    accounts = {at: account for at, account in span.end.accounts.items() if at[0] in topics}
+    return replace(span, end=replace(span.end, accounts=accounts))
+
+
+def _by_topic(span: Span) -> dict[str, Span]:
+    """The span of each topic, found in one pass: there may be thousands of topics."""
+    accounts: dict[str, dict[Partition, Account]] = {}
+    for at, account in span.end.accounts.items():
+        accounts.setdefault(at[0], {})[at] = account
+    return {topic: replace(span, end=replace(span.end, accounts=found)) for topic, found in accounts.items()}

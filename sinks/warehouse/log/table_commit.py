@@ -1,0 +1,241 @@
+"""One table of one span: from its changes to the commits of archive, mirror and history.
+
+Spark has done what is done per event, in one pass, and its rows are here as Arrow (`sinks.warehouse.log.changes`); they
+are told apart (`sinks.warehouse.log.table_outputs`), and the committer does what is done per file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as fn
+
+from cdc.errors import SinkUnfit
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.log import changes, table_outputs
+from sinks.warehouse.log.lake_columns import (
+    ARCHIVE_COLUMNS,
+    HISTORY_COLUMNS,
+    MIRROR_COLUMNS,
+    Evolution,
+    LakeColumn,
+    LakeTable,
+    adds_only,
+    evolve,
+)
+from sinks.warehouse.spark.frames import frame_of_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.cut_commit import CutCommit
+    from sinks.warehouse.lake.location import Location
+
+_DDL: Final = {
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "binary": pa.binary(),
+    "string": pa.string(),
+}
+
+_OWN: Final = {
+    "_epoch": pa.int32(),
+    "_commit_lsn": pa.int64(),
+    "_ordinal": pa.int32(),
+    "_committed_at": pa.timestamp("us", tz="UTC"),
+    "_valid_from_lsn": pa.int64(),
+    "_valid_from_ordinal": pa.int32(),
+    "_valid_from": pa.timestamp("us", tz="UTC"),
+    VALID_TO_LSN: pa.int64(),
+    VALID_TO: pa.timestamp("us", tz="UTC"),
+    "_op": pa.string(),
+    "_unchanged": pa.list_(pa.string()),
+    "_partition": pa.int32(),
+    "_offset": pa.int64(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Where a captured table lies in the lake. `history` is empty when none is kept."""
+
+    archive: str
+    mirror: str
+    history: str
+
+    @classmethod
+    def of(cls, table: LakeTable, *, history: bool) -> Names:
+        """The names of `table`."""
+        namespace, name = layout.split_table(table.table, table.topic)
+        kept = layout.history(namespace, name) if history and table.key else ""
+        return cls(layout.archive(table.topic), layout.mirror(namespace, name) if table.key else "", kept)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those there are."""
+        return tuple(name for name in (self.archive, self.mirror, self.history) if name)
+
+
+class TableFold:
+    """Folds the events of one table into its lake tables, within one cut."""
+
+    def __init__(self, spark: SparkSession, location: Location, committer: Committer, commit: CutCommit) -> None:
+        self._spark = spark
+        self._location = location
+        self._committer = committer
+        self._commit = commit
+
+    def found(self, table: LakeTable, names: Names) -> None:
+        """Make its lake tables, empty: a view may read a table that has no rows yet. Only when it has no events."""
+        if self._commit.version(names.archive) is None:
+            nothing = _schema(table, ARCHIVE_COLUMNS).empty_table()
+            self._commit.archive(names.archive, nothing, schema_id=table.schema_id)
+        if names.mirror and self._commit.version(names.mirror) is None:
+            rows = _schema(table, MIRROR_COLUMNS).append(pa.field(DELETED, pa.bool_())).empty_table()
+            self._commit.mirror(names.mirror, rows, table.key, schema_id=table.schema_id)
+        if names.history and self._commit.version(names.history) is None:
+            rows = _schema(table, HISTORY_COLUMNS).empty_table()
+            closes = rows.select([*table.key, VALID_TO_LSN, VALID_TO])
+            self._commit.history(names.history, closes, rows, table.key, schema_id=table.schema_id)
+
+    def fold(self, rows: pa.Table, table: LakeTable, before: LakeTable | None, names: Names) -> None:
+        """Take the events of one topic in.
+
+        Args:
+            rows: its records, as `sinks.warehouse.log.changes.sequenced` gives them.
+            table: the form they have.
+            before: the form the lake tables have; None: there are none yet.
+            names: where they are.
+
+        Raises:
+            SinkUnfit: there is a value the table cannot hold; nothing was written.
+        """
+        events, unchanged = table_outputs.checked(rows, table)
+        step = evolve(before, table) if before is not None else None
+        if step is not None and before is not None:
+            self._reshape(table, before, step, names)
+        self._commit.archive(names.archive, table_outputs.archive(events), schema_id=table.schema_id)
+        if not names.mirror:
+            return
+        if unchanged:
+            events = self._filled(events, table, names, unchanged)
+        # What rows are filled from is the mirror of the cut before: its own commit comes last.
+        if names.history:
+            closes, versions = table_outputs.history(events, table)
+            self._commit.history(names.history, closes, versions, table.key, schema_id=table.schema_id)
+        self._commit.mirror(names.mirror, table_outputs.mirror(events, table), table.key, schema_id=table.schema_id)
+
+    def _filled(self, events: pa.Table, table: LakeTable, names: Names, columns: Collection[str]) -> pa.Table:
+        """The same events, with the values that PostgreSQL did not send."""
+        previous, version = None, self._commit.version(names.mirror)
+        if version is not None:
+            previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
+        frame = changes.unflat(frame_of_rows(self._spark, events), table)
+        return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
+
+    def _reshape(self, table: LakeTable, before: LakeTable, step: Evolution, names: Names) -> None:
+        """DDL came between the rows: give the lake tables the new form, with the values they have."""
+        if step.key_changed:
+            raise SinkUnfit(
+                f"the key of {table.table} was {', '.join(before.key)} and is {', '.join(table.key)} now",
+                hint="build this table anew: stop the sink, remove its mirror and history, or use another folder",
+                table=table.table,
+            )
+        if adds_only(step, table):
+            return  # the next commit adds the columns, and readers take rows without them for null
+        for name, own in ((names.mirror, MIRROR_COLUMNS), (names.history, HISTORY_COLUMNS)):
+            if name:
+                shape = partial(_shaped, table=table, step=step, own=own)
+                self._rewrite(name, table, shape, casts=any(source.cast for source in step.sources))
+        # An archive keeps the columns that left; only a column that has another type now is written anew.
+        cast = [
+            column
+            for column, source in zip(table.columns, step.sources, strict=True)
+            if source.cast and source.name == column.name
+        ]
+        if cast:
+            self._rewrite(names.archive, table, partial(_retyped, table=table, columns=cast), casts=True)
+
+    def _rewrite(self, name: str, table: LakeTable, shape: Callable[[pa.Table], pa.Table], *, casts: bool) -> None:
+        """Write a lake table anew, some rows at a time: it may be larger than memory.
+
+        With `casts` it is read twice: what does not fit is refused before anything is written, and in our own words.
+        """
+        version = self._commit.version(name)
+        if version is None:
+            return
+        schema = shape(self._committer.schema(name, version).empty_table()).schema
+        if casts:
+            for part in self._committer.parts(name, version):
+                shape(part)
+        shaped = (batch for part in self._committer.parts(name, version) for batch in shape(part).to_batches())
+        rows = pa.RecordBatchReader.from_batches(schema, shaped)
+        self._commit.reshape(name, rows, schema_id=table.schema_id)
+
+
+def _schema(table: LakeTable, own: Sequence[str]) -> pa.Schema:
+    fields = [pa.field(column.name, _arrow(column.type)) for column in table.columns]
+    return pa.schema([*fields, *(pa.field(name, _OWN[name]) for name in own)])
+
+
+def _widened(frame: DataFrame, table: LakeTable) -> DataFrame:
+    """With the columns of `table` that came since, null."""
+    known = set(frame.columns)
+    missing = {column.name: fn.lit(None).cast(column.type) for column in table.columns if column.name not in known}
+    return frame.withColumns(missing) if missing else frame
+
+
+def _retyped(rows: pa.Table, table: LakeTable, columns: Sequence[LakeColumn]) -> pa.Table:
+    """Rows of an archive with other types for `columns`."""
+    for column in columns:
+        index = rows.schema.get_field_index(column.name)
+        rows = rows.set_column(index, column.name, _cast(rows[column.name], _arrow(column.type), table, column.name))
+    return rows
+
+
+def _shaped(rows: pa.Table, table: LakeTable, step: Evolution, own: Sequence[str]) -> pa.Table:
+    """Old rows with the columns of the new form; what the committer adds itself is left to it."""
+    columns = {}
+    for column, source in zip(table.columns, step.sources, strict=True):
+        kind = _arrow(column.type)
+        if source.name is None:
+            columns[column.name] = pa.nulls(rows.num_rows, kind)
+        else:
+            old = rows[source.name]
+            columns[column.name] = _cast(old, kind, table, column.name) if source.cast else old
+    return pa.table(columns | {name: rows[name] for name in own})
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType, table: LakeTable, column: str) -> pa.ChunkedArray:
+    try:
+        return pc.cast(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SinkUnfit(
+            f"values of {table.table}.{column} do not fit its new type",
+            hint="the table was rewritten by an expression; build its mirror anew",
+            table=table.table,
+            column=column,
+        ) from error
+
+
+def _arrow(ddl: str) -> pa.DataType:
+    """Arrow's type for Spark's DDL, as toArrow gives it."""
+    if ddl.startswith("decimal("):
+        precision, scale = (int(part) for part in ddl[8:-1].split(","))
+        return pa.decimal128(precision, scale)
+    return _DDL[ddl]

@@ -1,0 +1,74 @@
+"""What archive, mirror and history take from the events of one table in one cut. Arrow, pure.
+
+The rows are those of `sinks.warehouse.log.changes.sequenced`: Spark has parsed them and found what follows what; here
+they are told apart. No row is looked at by Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.log.changes import CLOSES
+from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS
+from sinks.warehouse.log.span_batch import UNFIT, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sinks.warehouse.log.lake_columns import LakeTable
+
+_FOR_OTHERS: Final = frozenset({VALID_TO_LSN, VALID_TO, CLOSES, UNFIT})
+_BEGINS: Final = {"_valid_from_lsn": "_commit_lsn", "_valid_from_ordinal": "_ordinal", "_valid_from": "_committed_at"}
+
+
+def counts(rows: pa.Table) -> dict[int, int]:
+    """Partition -> records, tombstones included."""
+    counted = pc.value_counts(rows["_partition"])
+    return {pair["values"]: pair["counts"] for pair in counted.to_pylist()}
+
+
+def has_strangers(rows: pa.Table, table: LakeTable) -> bool:
+    """Whether some record is of no form that it was parsed with."""
+    return bool((pc.max(rows[UNFIT]).as_py() or 0) > len(table.columns))
+
+
+def checked(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, frozenset[str]]:
+    """The events without tombstones, and the columns that need values from before. Raises what `judge` raises."""
+    unchanged = pc.unique(pc.list_flatten(rows["_unchanged"])).to_pylist()
+    columns = judge(pc.max(rows[UNFIT]).as_py(), unchanged, table)
+    is_event = pc.is_valid(rows["_op"])
+    return (rows if pc.all(is_event).as_py() else rows.filter(is_event)), columns
+
+
+def archive(rows: pa.Table) -> pa.Table:
+    """Every event as it came."""
+    return rows.drop_columns([name for name in rows.column_names if name in _FOR_OTHERS])
+
+
+def mirror(rows: pa.Table, table: LakeTable) -> pa.Table:
+    """The newest event of each key, for `Committer.merge`."""
+    newest = rows.filter(pc.is_null(rows[VALID_TO_LSN]))
+    found = newest.select([*_names(table), *MIRROR_COLUMNS])
+    return found.append_column(DELETED, pc.equal(newest["_op"], "d"))
+
+
+def history(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, pa.Table]:
+    """What ends and what begins, for `Committer.close_and_append`.
+
+    A delete is no version; it ends one, as every other event does. Validity is half-open.
+    """
+    first = rows.filter(rows[CLOSES])
+    closes = pa.table(
+        {key: first[key] for key in table.key} | {VALID_TO_LSN: first["_commit_lsn"], VALID_TO: first["_committed_at"]}
+    )
+    versions = rows.filter(pc.not_equal(rows["_op"], "d"))
+    own = {name: versions[_BEGINS.get(name, name)] for name in HISTORY_COLUMNS}
+    return closes, pa.table({name: versions[name] for name in _names(table)} | own)
+
+
+def _names(table: LakeTable) -> Sequence[str]:
+    return [column.name for column in table.columns]

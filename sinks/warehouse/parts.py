@@ -1,0 +1,48 @@
+"""The parts of a lake's driver. `sinks.warehouse.start` makes them, the driver uses them, tests replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdc.clock import Clock
+from cdc.config.settings import Warehouse
+from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.lake.committer import Committer
+from sinks.warehouse.lake.fence import Fence
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.manifest import ManifestStore
+from sinks.warehouse.lake_observer import LakeObserver, Unobserved
+from sinks.warehouse.topics.view_topics import ViewTopics
+from sinks.warehouse.views.definition import View
+from sinks.warehouse.views.generations import TextStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True, kw_only=True)
+class LakeParts:
+    """What a driver is made of. `closing` closes what was opened for it.
+
+    `keep_spark` makes it leave the Spark session open for the next driver of this process.
+    """
+
+    name: str
+    location: Location
+    settings: Warehouse
+    spark: SparkSession
+    kafka_options: Mapping[str, str] = field(repr=False)
+    reader: LogReader
+    store: ManifestStore
+    committer: Committer
+    fence: Fence
+    views: Sequence[View]
+    clock: Clock
+    texts: TextStore
+    topics: ViewTopics | None = None
+    observer: LakeObserver = field(default_factory=Unobserved)
+    keep_spark: Callable[[], object] = lambda: None
+    closing: ExitStack = field(default_factory=ExitStack)

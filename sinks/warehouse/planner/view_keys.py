@@ -1,0 +1,196 @@
+"""By which of its columns a view is kept. Any columns that single rows can be traced by are right; these are the best.
+
+A view's rows are replaced key by key, so its key need not be unique. What counts is that few rows share one, and that
+it is found from a change without reading much: the keys of its tables, of those that every row has a part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlglot import exp
+
+from sinks.warehouse.planner.affected_keys import of_partitions, traced
+from sinks.warehouse.planner.relations import Unplannable
+from sinks.warehouse.planner.restrict import in_from, required
+from sinks.warehouse.planner.tree import (
+    Base,
+    Block,
+    Depends,
+    From,
+    Inner,
+    Leaf,
+    Node,
+    Outer,
+    Ref,
+    Sets,
+    names,
+    refs,
+)
+
+
+def view_key(node: Block | Sets) -> tuple[str, ...]:
+    """Columns of a view to keep it by; never empty. Raises Unplannable when no column will do."""
+    found = _key(node)
+    if found:
+        return found
+    if isinstance(node, Sets):
+        raise Unplannable("no column of its UNION says which rows a change falls on")
+    if node.bounded:
+        raise Unplannable("ORDER BY ... LIMIT looks at all rows")
+    if node.group == () and not node.windows:
+        raise Unplannable("it is one row of all rows: every change falls on it")
+    if node.windows:
+        raise Unplannable("what its windows are partitioned by is not among its columns")
+    raise Unplannable("no column of it says which rows a change falls on")
+
+
+def unique_key(node: Node) -> tuple[str, ...]:
+    """Columns that no two rows share, a null being like a null; empty when none are known."""
+    if isinstance(node, Base):
+        return node.key
+    if isinstance(node, Sets):
+        return ()
+    if node.distinct:
+        return tuple(node.outputs)
+    if node.group is not None:
+        return _group_key(node, node.group)
+    owners = _undetermined(_own_tables(node.source), node.source)
+    mandatory = {leaf.alias for leaf in required(node.source)}
+    if any(leaf.alias not in mandatory for leaf in owners):
+        return ()
+    parts = [_placed_key(node, leaf) for leaf in owners]
+    return tuple(name for part in parts for name in part) if all(parts) else ()
+
+
+def _group_key(block: Block, group: tuple[exp.Expr, ...]) -> tuple[str, ...]:
+    """The columns grouped by; of tables whose key is among them only that key."""
+    found = {one: name for name, one in block.outputs.items() if one in group}
+    if not group or any(one not in found for one in group):
+        return ()
+    keyed = {leaf.alias: key for leaf in required(block.source) if (key := _placed_key(block, leaf))}
+    keyed = {alias: key for alias, key in keyed.items() if set(key) <= set(found.values())}
+    # A table that one of these looks up by its key has one row for it, too.
+    told = set(keyed)
+    for leaf in _own_tables(block.source):
+        pairs = _equal_columns(block.source)
+        equal = {one.name for one, other in pairs if one.table == leaf.alias and other.table in keyed}
+        if (key := unique_key(leaf.node)) and set(key) <= equal:
+            told.add(leaf.alias)
+    spared = {name for one, name in found.items() if (ref := _ref(one)) and ref[0] in told}
+    rest = [name for name in found.values() if name not in spared]
+    return tuple(dict.fromkeys([*(name for key in keyed.values() for name in key), *rest]))
+
+
+def _key(node: Block | Sets) -> tuple[str, ...]:
+    cheap = [name for name in names(node) if _is_cheap(node, name)] or [
+        name for name in names(node) if _is_told(node, name)
+    ]
+    if isinstance(node, Sets):
+        left, right = node.left, node.right
+        if isinstance(left, Base) or isinstance(right, Base):
+            return ()
+        here = dict(zip(names(right), names(left), strict=True))
+        shared = set(_key(left)) & {here[name] for name in _key(right)}
+        return tuple(name for name in cheap if name in shared) or tuple(cheap)
+    if node.group is not None or node.distinct or node.windows:
+        return _of_table(node, cheap) or tuple(cheap)
+    mandatory = {leaf.alias for leaf in required(node.source)}
+    owners = [leaf for leaf in _own_tables(node.source) if set(_placed_key(node, leaf)) & set(cheap)]
+    owners = [leaf for leaf in owners if set(_placed_key(node, leaf)) <= set(cheap)]
+    chosen = [leaf for leaf in owners if leaf.alias in mandatory] or owners
+    found = [name for leaf in _undetermined(chosen, node.source) for name in _placed_key(node, leaf)]
+    return tuple(found) or tuple(cheap)
+
+
+def _is_cheap(node: Node, name: str) -> bool:
+    """Whether a row's value of it can be told from the row alone, all the way down to a table."""
+    if isinstance(node, Base):
+        return True
+    if isinstance(node, Sets):
+        other = dict(zip(names(node.left), names(node.right), strict=True))
+        return _is_cheap(node.left, name) and _is_cheap(node.right, other[name])
+    placed = {leaf.alias: leaf.node for leaf in in_from(node.source)}
+    read = refs([node.outputs[name]])
+    return _is_told(node, name) and all(_is_cheap(placed[alias], column) for alias, column in read)
+
+
+def _is_told(node: Node, name: str) -> bool:
+    """Whether a row of FROM tells the value, which a subquery there may have computed of many rows."""
+    if isinstance(node, Base):
+        return True
+    if isinstance(node, Sets):
+        other = dict(zip(names(node.left), names(node.right), strict=True))
+        return _is_told(node.left, name) and _is_told(node.right, other[name])
+    read = refs([node.outputs[name]])
+    return not node.bounded and bool(read) and traced(node, name) and of_partitions(node, name)
+
+
+def _of_table(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns among these that are the key of a table every row has a part of; empty when there is none."""
+    for leaf in required(block.source):
+        found = _placed_key(block, leaf)
+        if found and set(found) <= set(columns):
+            return found
+    return ()
+
+
+def _placed_key(block: Block, leaf: Leaf) -> tuple[str, ...]:
+    """The block's columns that are the leaf's key; empty when a part of it is missing."""
+    key, place = unique_key(leaf.node), _places(block)
+    found = tuple(place[(leaf.alias, column)] for column in key if (leaf.alias, column) in place)
+    return found if len(found) == len(key) else ()
+
+
+def _places(block: Block) -> dict[Ref, str]:
+    """Column of a table -> the block's column that it is, as it is."""
+    return {ref: name for name, one in reversed(block.outputs.items()) if (ref := _ref(one)) is not None}
+
+
+def _ref(expression: exp.Expr) -> Ref | None:
+    return (expression.table, expression.name) if isinstance(expression, exp.Column) else None
+
+
+def _own_tables(source: From) -> list[Leaf]:
+    """Tables in FROM, without those that rows only depend on."""
+    if isinstance(source, Leaf):
+        return [source]
+    if isinstance(source, Inner):
+        return [leaf for member in source.members for leaf in _own_tables(member)]
+    if isinstance(source, Depends):
+        return _own_tables(source.left)
+    return [*_own_tables(source.left), *_own_tables(source.right)]
+
+
+def _undetermined(leaves: Sequence[Leaf], source: From) -> list[Leaf]:
+    """Without tables that another one of them looks up by their key."""
+    mandatory = {leaf.alias for leaf in required(source)}
+    left = list(leaves)
+    for leaf in reversed(leaves):
+        key = unique_key(leaf.node)
+        others = {other.alias for other in left if other is not leaf and other.alias in mandatory}
+        equal = {one.name for one, other in _equal_columns(source) if one.table == leaf.alias and other.table in others}
+        if key and set(key) <= equal:
+            left.remove(leaf)
+    return left
+
+
+def _equal_columns(source: From) -> Iterable[tuple[exp.Column, exp.Column]]:
+    if isinstance(source, Leaf):
+        return
+    if isinstance(source, Depends):
+        yield from _equal_columns(source.left)
+        return
+    for condition in source.conditions:
+        if not isinstance(condition, exp.EQ):
+            continue
+        left, right = condition.left, condition.right
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            yield left, right
+            yield right, left
+    if isinstance(source, Outer):
+        yield from _equal_columns(source.left)
+        yield from _equal_columns(source.right)
+    else:
+        for member in source.members:
+            yield from _equal_columns(member)

@@ -1,0 +1,1 @@
+"""Reads a lake at one cut, with and without Spark."""

@@ -1,0 +1,126 @@
+"""A history along both of its times: which version was valid when, as known at an LSN. Spark, lazy.
+
+A history is written by one time only, that of the log: closed rows are never touched again. What was valid when in the
+world follows from its rows, so it is worked out by who asks, for any LSN since the history began:
+
+- A version is valid from its event time; one whose event time is null, from its commit time.
+- A delete ends a *life* of its key: all its versions end at the delete's commit time at the latest. The next insert of
+  the key begins another one.
+- Within a life a version ends at the next greater event time, whenever it became known: a late event splits what was
+  there. Of versions with the same event time the last one known counts.
+- A later life takes over from its earliest event time on.
+
+Validity is half-open, so of each key at most one version is valid at a time. What is never valid is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+from pyspark.sql.types import DataType, DateType, TimestampType
+from pyspark.sql.window import WindowSpec
+
+from cdc.errors import UsageError
+from sinks.warehouse.lake.committer import OPEN, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.log.event_time import EFFECTIVE_COLUMNS
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FROM, _TO = EFFECTIVE_COLUMNS
+
+
+def known_versions(history: DataFrame, key: Sequence[str], event_time: str, known_at: int) -> DataFrame:
+    """The versions that are valid some time, as known at an LSN, with `_effective_from` and `_effective_to`.
+
+    Both have the type of the event time; the latter is null where no end is known. `_valid_to` and `_valid_to_lsn`
+    are null where the end was not known yet; what a history is partitioned by is left out.
+
+    Args:
+        history: its rows at a version that reaches `known_at`.
+        key: its key columns.
+        event_time: its event-time column.
+        known_at: transactions that end at this LSN or before are known.
+    """
+    kind = next(field.dataType for field in history.schema.fields if field.name == event_time)
+    known = history.where(fn.col("_valid_from_lsn") < int(known_at))
+    ended = fn.col(VALID_TO_LSN) < int(known_at)
+    shown = {name: _of(known, name) for name in history.columns if name != OPEN}
+    shown |= {name: fn.when(ended, fn.col(name)) for name in (VALID_TO_LSN, VALID_TO)}
+    told = known.select(
+        # One struct, so that no name of the table can meet one of the names below.
+        fn.struct(*[column.alias(name) for name, column in shown.items()]).alias("r"),
+        *[_of(known, name).alias(f"k{index}") for index, name in enumerate(key)],
+        fn.coalesce(_of(known, event_time), _moment(fn.col("_valid_from"), kind)).alias("at"),
+        fn.struct("_valid_from_lsn", "_valid_from_ordinal").alias("place"),
+    )
+    keys = [f"k{index}" for index in range(len(key))]
+    lives = told.withColumn("life", fn.sum(_begins(keys).cast("int")).over(_by(keys, "place")))
+    whole = _by([*keys, "life"], "place").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    later = _by(keys, "life").rangeBetween(1, Window.unboundedFollowing)
+    ends = lives.select(
+        "r",
+        fn.col("at").alias("begin"),
+        fn.least(
+            fn.lead("at").over(_by([*keys, "life"], "at", "place")),
+            _moment(fn.last(fn.col("r")[VALID_TO]).over(whole), kind),
+            fn.min("at").over(later),
+        ).alias("end"),
+    ).where("end is null or begin < end")
+    return ends.select(
+        *[fn.col("r")[name].alias(name) for name in shown], fn.col("begin").alias(_FROM), fn.col("end").alias(_TO)
+    )
+
+
+def valid_versions(versions: DataFrame, at: datetime | date | str) -> DataFrame:
+    """Those of `known_versions` that are valid at a time: at most one of each key.
+
+    Args:
+        versions: them.
+        at: a time without a zone is in UTC; text as in ISO 8601.
+
+    Raises:
+        UsageError: the text is no time.
+    """
+    micros = (_utc(at) - _EPOCH) // timedelta(microseconds=1)
+    when = _moment(fn.timestamp_micros(fn.lit(micros)), versions.schema[_FROM].dataType)
+    return versions.where((fn.col(_FROM) <= when) & (fn.col(_TO).isNull() | (when < fn.col(_TO))))
+
+
+def _begins(keys: Sequence[str]) -> Column:
+    """Whether a life begins with this version: an insert, or a hole after the version before it."""
+    before = fn.lag(fn.col("r")[VALID_TO_LSN]).over(_by(keys, "place"))
+    row = fn.col("r")
+    return fn.coalesce((row["_op"] == "c") | (before != row["_valid_from_lsn"]), fn.lit(1).cast("boolean"))
+
+
+def _by(columns: Sequence[str], *order: str) -> WindowSpec:
+    return Window.partitionBy(*columns).orderBy(*order)
+
+
+def _moment(at: Column, kind: DataType) -> Column:
+    """A timestamp in the type of the event time, in UTC whatever the session's zone is."""
+    if isinstance(kind, TimestampType):
+        return at
+    seconds = (fn.unix_micros(at).cast("decimal(20,0)") / fn.lit(1_000_000)).cast("decimal(18,6)")
+    local = fn.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + fn.make_dt_interval(secs=seconds)
+    return local.cast("date") if isinstance(kind, DateType) else local
+
+
+def _utc(at: datetime | date | str) -> datetime:
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            raise UsageError(f"{at!r} is no time", hint="as in 2026-11-21T12:00:00+01:00, or a date") from None
+    if not isinstance(at, datetime):
+        return datetime(at.year, at.month, at.day, tzinfo=UTC)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def _of(frame: DataFrame, name: str) -> Column:
+    """A column by its very name: quoted, because dots and quotes mean something in a name that is parsed."""
+    escaped = name.replace("`", "``")
+    return frame[f"`{escaped}`"]

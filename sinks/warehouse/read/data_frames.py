@@ -1,0 +1,249 @@
+"""The lake for Spark programs: tables, changes and views as typed data frames, each as of one cut.
+
+A frame reads the Parquet files that a pinned version of a table consists of. So no Delta jar is needed, what is read
+later is what was there when the frame was made, and all frames of a cut are of the same LSN. Nothing here knows Kafka.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc.errors import SinkBehind, UsageError, ViewRefused
+from cdc.lsn import Lsn
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake.location import Where
+from sinks.warehouse.read.lake_reader import At, Lake, parse_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinks.warehouse.lake.manifest import Manifest
+
+__all__ = ["At", "Lake", "frame_of", "read_changes", "read_cut", "read_history", "read_sql", "view_at"]
+
+
+def read_cut(
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    lsn: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A table as of a cut: the newest one, or the newest that ends at `lsn` or before it.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        table: ``orders`` or ``public.orders`` for the mirror; ``history.orders``, ``archive.orders`` for the others.
+        lsn: a number or ``X/Y``.
+        storage: options of the object store, as the deltalake package names them; without, the environment counts.
+
+    Raises:
+        SinkBehind: the lake does not reach `lsn`.
+        UsageError: there is no such table, or no cut that old is kept; says what there is.
+        LakeDamaged: files that a cut names are gone.
+    """
+    lake = Lake(path, storage=storage)
+    manifest = lake.manifest(_lsn(lsn))
+    name = lake.table(table, manifest)
+    return frame_of(spark, lake.location, name, manifest.tables[name].version)
+
+
+def read_changes(
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    from_lsn: int | str = 0,
+    to_lsn: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Every change of a table that was committed from `from_lsn` on and before `to_lsn`, from the archive.
+
+    Between the ends of two cuts these are exactly the changes that lead from one to the other. A row has the
+    table's columns (after the change; the key alone for a delete), `_op`, `_unchanged` and the position
+    (`_epoch`, `_commit_lsn`, `_ordinal`), which is their order; the frame itself has none.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        table: ``orders``, ``public.orders`` or a topic.
+        from_lsn: a number or ``X/Y``; 0 for everything there is.
+        to_lsn: where the newest cut ends by default.
+        storage: as for `read_cut`.
+
+    Raises:
+        SinkBehind: the lake does not reach `to_lsn`.
+        UsageError: there is no such table, or the archive begins behind `from_lsn`.
+    """
+    lake = Lake(path, storage=storage)
+    manifest = lake.manifest()
+    start, end = Lsn(_lsn(from_lsn) or 0), _lsn(to_lsn)
+    _check_reached(manifest, end)
+    if 0 < start < manifest.since_lsn:
+        raise UsageError(
+            f"the archive begins at {Lsn(manifest.since_lsn)}, behind {start}", hint="from_lsn 0 is all that it has"
+        )
+    name = lake.table(table, manifest, kinds=("archive",))
+    frame = frame_of(spark, lake.location, name, manifest.tables[name].version)
+    if "_commit_lsn" not in frame.columns:
+        raise UsageError(f"{name} has events of an outbox, not changes of rows", hint="read_cut reads it")
+    found = frame.where(frame["_commit_lsn"] >= int(start))
+    return found.where(found["_commit_lsn"] < int(manifest.end_lsn if end is None else end))
+
+
+def read_history(
+    spark: SparkSession,
+    path: Where,
+    table: str,
+    *,
+    known_at: int | str | None = None,
+    valid_at: datetime | date | str | None = None,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """What was valid when by event time, as known at an LSN; `sinks.warehouse.read.bitemporal` has the rules.
+
+    A row has the columns of the history, of which `_valid_from` and `_valid_to` say when the log said it, and
+    `_effective_from` to `_effective_to`, in the type of the event time: half-open, null where no end is known.
+    DDL reaches back: rows have the columns that the history has now.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        table: ``orders`` or ``public.orders``, one that the sink's `event_time` names.
+        known_at: a number or ``X/Y``, also one whose cut is not kept any more; where the newest cut ends by default.
+        valid_at: only what is valid then, at most one row of each key; a time without a zone is in UTC.
+        storage: as for `read_cut`.
+
+    Raises:
+        SinkBehind: the lake does not reach `known_at`.
+        UsageError: there is no such history, it has no event time, it begins behind `known_at`, or `valid_at` is no
+            time.
+    """
+    from sinks.warehouse.read.bitemporal import known_versions, valid_versions
+
+    lake = Lake(path, storage=storage)
+    manifest = lake.manifest()
+    known = _lsn(known_at)
+    _check_reached(manifest, known)
+    if known is not None and known < manifest.since_lsn:
+        raise UsageError(f"the lake begins at {Lsn(manifest.since_lsn)}, behind {known}")
+    name = lake.table(table, manifest, kinds=("history",))
+    state = manifest.tables[name]
+    rows = frame_of(spark, lake.location, name, state.version)
+    # A column that was just added is in the table from its first value on.
+    if not state.key or state.event_time not in rows.columns:
+        raise UsageError(
+            f"no event-time column is known of {name}",
+            hint="the sink's `event_time` names one, and the next cut tells readers; `read_cut` reads it without",
+            table=table,
+        )
+    found = known_versions(rows, state.key, state.event_time, manifest.end_lsn if known is None else known)
+    return found if valid_at is None else valid_versions(found, valid_at)
+
+
+def view_at(
+    spark: SparkSession,
+    path: Where,
+    view: str,
+    at: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A view as the lake showed it at a cut.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        view: its name.
+        at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
+        storage: as for `read_cut`.
+
+    Raises:
+        SinkBehind: the lake does not reach that LSN.
+        UsageError: there is no such view or cut; says what there is.
+    """
+    lake = Lake(path, storage=storage)
+    table, state = lake.view(view, lake.manifest(parse_at(at) if isinstance(at, str) else at))
+    return frame_of(spark, lake.location, table, state.version)
+
+
+def read_sql(
+    spark: SparkSession,
+    path: Where,
+    sql: str,
+    at: int | str | None = None,
+    *,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A query over the tables and views of one cut, all of them as of its LSN.
+
+    Args:
+        spark: any session of Spark 4.
+        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        sql: one SELECT in Spark's SQL, or in PostgreSQL's with a first line ``-- dialect: postgres``. Names mean what
+            they mean in a view: ``orders``, ``history.orders``, ``archive.orders``, a view.
+        at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
+        storage: as for `read_cut`.
+
+    Raises:
+        SinkBehind: the lake does not reach that LSN.
+        UsageError: no such cut is kept; says which are.
+        ViewRefused: the SQL is none, or names what there is not at that cut.
+    """
+    from pyspark.errors import PySparkException
+
+    from sinks.warehouse.spark.sql_guard import guarded
+    from sinks.warehouse.views.definition import bind_query, parse_view
+    from sinks.warehouse.views.view_errors import failure
+
+    lake = Lake(path, storage=storage)
+    manifest = lake.manifest(parse_at(at) if isinstance(at, str) else at)
+    bound = bind_query(parse_view(Path("query.sql"), sql), list(manifest.views), list(manifest.tables))
+    query = bound.sql
+    mark = f"_{manifest.cut}_{uuid.uuid4().hex[:8]}"
+    for name, table in bound.tables.items():
+        frame_of(spark, lake.location, table, manifest.tables[table].version).createOrReplaceTempView(name + mark)
+        query = query.replace(f"`{name}`", f"`{name}{mark}`")
+    for name, view in bound.views.items():
+        table, state = lake.view(view, manifest)
+        frame_of(spark, lake.location, table, state.version).createOrReplaceTempView(name + mark)
+        query = query.replace(f"`{name}`", f"`{name}{mark}`")
+    try:
+        return guarded(spark, query)
+    except PySparkException as error:
+        fault = failure(bound, error)
+        if not isinstance(fault, ViewRefused):
+            raise fault from error
+        raise ViewRefused(fault.message.replace(mark, ""), hint="names mean what they mean in a view") from None
+    finally:
+        # A frame holds what its names meant.
+        for name in (*bound.tables, *bound.views):
+            spark.catalog.dropTempView(name + mark)
+
+
+def _check_reached(manifest: Manifest, lsn: Lsn | None) -> None:
+    if lsn is not None and lsn > manifest.end_lsn:
+        raise SinkBehind(
+            f"the lake does not reach {lsn}: its newest cut {manifest.cut} ends at {Lsn(manifest.end_lsn)}",
+            hint="it comes with the next cuts, if sink and capture run",
+            lsn=lsn,
+            newest_lsn=Lsn(manifest.end_lsn),
+        )
+
+
+def _lsn(value: int | str | None) -> Lsn | None:
+    if value is None or isinstance(value, Lsn):
+        return value
+    if isinstance(value, int):
+        return Lsn(value)
+    try:
+        return Lsn.parse(value)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

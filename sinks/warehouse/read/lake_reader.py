@@ -1,0 +1,282 @@
+"""Looking into a lake without Spark: which cut, which version of which table, and its rows as Arrow.
+
+`Lake` resolves what people name (a cut, an LSN, a table, a view) against the manifests; everything that reads a lake
+begins there. Rows are read by deltalake, so a look takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from cdc.errors import LakeDamaged, SinkBehind, UsageError
+from cdc.lsn import Lsn
+from sinks.warehouse.delta.pinned_version import pinned, row_count
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.location import Location, Where
+from sinks.warehouse.lake.manifest import Manifest, ManifestStore, ViewState
+from sinks.warehouse.lake.table_naming import candidates, spelled, there_is
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from sqlglot import exp
+
+At: TypeAlias = int | Lsn | None
+"""A cut by its number, an `Lsn`, or None for the newest cut."""
+
+_ORDER_COLUMNS_MAX: Final = 4
+
+
+def parse_at(text: str) -> int | Lsn:
+    """``0/1B014F8`` is an LSN, ``17`` a cut. Raises UsageError."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return Lsn.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is neither an LSN nor a cut", hint="an LSN is 0/1B014F8, a cut 17") from error
+
+
+class Lake:
+    """A lake, for reading. Keeps nothing; every call looks at what is there now.
+
+    Args:
+        where: a folder, or a URL as the deltalake package takes it.
+        storage: options of the object store, as that package names them; without, the environment counts.
+    """
+
+    def __init__(self, where: Where, *, storage: Mapping[str, str] | None = None) -> None:
+        self.location = Location.of(where, storage)
+        self.store = ManifestStore(self.location)
+
+    def manifest(self, at: At = None) -> Manifest:
+        """The cut meant: by number, the newest that ends at an LSN or before it, or the newest.
+
+        Raises SinkBehind when the lake does not reach that LSN, UsageError when there is no such cut.
+        """
+        newest = self.store.current()
+        if newest is None:
+            folder = self.location.folder
+            if folder is not None and not folder.is_dir():
+                raise UsageError(f"there is no lake at {folder}", hint="the sink makes it with its first cut")
+            raise SinkBehind(f"the lake at {self.location} has no cut yet", hint="run the sink", command="cdc sink run")
+        if at is None:
+            return newest
+        if not isinstance(at, Lsn):
+            return self.store.at(at)
+        if at > newest.end_lsn:
+            raise SinkBehind(
+                f"the lake does not reach {at}: its newest cut {newest.cut} ends at {Lsn(newest.end_lsn)}",
+                hint="it comes with the next cuts, if sink and capture run",
+                command="cdc status",
+                lsn=at,
+                newest_lsn=Lsn(newest.end_lsn),
+            )
+        found = self.store.at_lsn(at)
+        if found is None:
+            first = self.store.at(self.store.cuts()[0])
+            raise UsageError(
+                f"the lake keeps no cut from {at} or before",
+                hint=f"cut {first.cut} at {Lsn(first.end_lsn)} is the first",
+            )
+        return found
+
+    def tables(self, at: At = None) -> dict[str, int]:
+        """Each table of the lake, views included -> its version at that cut."""
+        manifest = self.manifest(at)
+        found = {name: state.version for name, state in manifest.tables.items()}
+        views = {layout.view(name, state.generation): state.version for name, state in manifest.views.items()}
+        return found | views
+
+    def table(self, name: str, manifest: Manifest, kinds: Collection[str] = ("mirror",)) -> str:
+        """The lake table a name means: ``orders``, ``public.orders``, ``history.orders``, ``mirror/public.orders``.
+
+        Args:
+            name: as a person writes it.
+            manifest: of the cut.
+            kinds: which kinds are meant when the name does not say; without ``mirror`` the first of them.
+
+        Raises UsageError with what there is.
+        """
+        if name in manifest.tables:
+            return name
+        parts = tuple(name.split("."))
+        found = candidates(parts, manifest.tables)
+        if "mirror" not in kinds:
+            found = [one for kind in kinds for one in candidates((kind, *parts), manifest.tables)] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{name} can be {', '.join(map(spelled, found))}", hint="name the schema too")
+        shown = [spelled(one) for one in manifest.tables if not kinds or one.partition("/")[0] in kinds]
+        raise _unknown(f"there is no table {name} in the lake at {Lsn(manifest.end_lsn)}", name, shown)
+
+    def view(self, name: str, manifest: Manifest) -> tuple[str, ViewState]:
+        """A view's lake table and its state at a cut. Raises UsageError with what there is."""
+        state = manifest.views.get(name)
+        unbuilt = manifest.unbuilt.get(name)
+        if state is None and unbuilt is not None:
+            raise UsageError(
+                f"the view {name} has no rows yet: {unbuilt.reason}",
+                hint="the sink computes it again with each cut",
+                command="cdc views list",
+            )
+        if state is None:
+            where = f"cut {manifest.cut} at {Lsn(manifest.end_lsn)}"
+            raise _unknown(f"there is no view {name} at {where}", name, list(manifest.views))
+        return layout.view(name, state.generation), state
+
+    def lsn_of(self, cut: int, manifest: Manifest) -> tuple[Lsn | None, int | None]:
+        """Where a cut ends and when it was published (microseconds); None for both when it is not kept."""
+        if cut == manifest.cut:
+            return Lsn(manifest.end_lsn), manifest.committed_at_us
+        if cut not in self.store.cuts():
+            return None, None
+        found = self.store.at(cut)
+        return Lsn(found.end_lsn), found.committed_at_us
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLook:
+    """What `cdc views list` says of a view.
+
+    Attributes:
+        cut: as of which its rows are.
+        lsn: where that cut ends; None when its manifest is not kept.
+        committed_at_us: when that cut was published; None as well then.
+        rows: how many.
+        reason: why it is not as of the newest cut; "" when it is.
+    """
+
+    name: str
+    cut: int
+    lsn: Lsn | None
+    committed_at_us: int | None
+    rows: int
+    reason: str
+
+
+def views(lake: Lake, manifest: Manifest) -> list[ViewLook]:
+    """Every view of a cut, by name."""
+    return [view_look(lake, manifest, name) for name in sorted(manifest.views)]
+
+
+def view_look(lake: Lake, manifest: Manifest, name: str) -> ViewLook:
+    """What a cut says of a view. Raises UsageError with what there is."""
+    table, state = lake.view(name, manifest)
+    # A view that stayed because nothing it reads changed is as of this cut all the same.
+    cut = state.cut if state.reason else manifest.cut
+    lsn, at_us = lake.lsn_of(cut, manifest)
+    return ViewLook(name, cut, lsn, at_us, row_count(pinned(lake.location, table, state.version)), state.reason)
+
+
+def read(
+    lake: Lake,
+    table: str,
+    version: int,
+    *,
+    where: str = "",
+    limit: int | None = None,
+    order: Sequence[str] = (),
+) -> pa.Table:
+    """Rows of a version.
+
+    Args:
+        lake: whose table it is.
+        table: path below the lake.
+        version: of the Delta table.
+        where: an SQL condition over its columns, as in PostgreSQL; names are taken without regard to case.
+        limit: at most so many rows.
+        order: columns to sort by; the first few by default, so that two looks show the same.
+
+    Raises UsageError for a condition that cannot be run.
+    """
+    found = pinned(lake.location, table, version)
+    columns = columns_of(found)
+    sql = f"select {', '.join(map(_quoted, columns))} from t"  # noqa: S608 - names are quoted, the condition is parsed
+    if where:
+        sql += f" where {condition(where, columns)}"
+    by = list(order) or [name for name, kind in columns.items() if _sortable(kind)][:_ORDER_COLUMNS_MAX]
+    if by:
+        sql += f" order by {', '.join(map(_quoted, by))}"
+    if limit is not None:
+        sql += f" limit {limit:d}"
+    rows = run_query(found, sql)
+    if rows is None:
+        # What the engine says can hold a value of a row.
+        raise UsageError(f"the condition {where!r} cannot be run", hint=_typed(columns))
+    return rows
+
+
+def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
+    """The rows of an SQL query over `t`, this version; None when a value in it does not fit its column."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    from sinks.warehouse.lake.store_errors import is_of_storage, unreached
+
+    try:
+        found = pa.table(QueryBuilder().register("t", table).execute(sql))
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        if is_of_storage(error):
+            raise unreached(table.table_uri, error) from error
+        text = str(error)
+        if "Object at location" in text or "(os error" in text:
+            raise LakeDamaged(
+                f"files of {table.table_uri} are lost", hint="bring the lake back from a copy, or rebuild the sink"
+            ) from error
+        return None
+    return found
+
+
+def columns_of(table: DeltaTable) -> dict[str, str]:
+    """Column -> type, as Delta says it; a nested type by its kind alone."""
+    fields = [(field.name, getattr(field.type, "type", "")) for field in table.schema().fields]
+    return {name: kind if isinstance(kind, str) else "array" for name, kind in fields}
+
+
+def condition(text: str, columns: Mapping[str, str]) -> str:
+    """A condition as the engine reads it: one expression, columns in quotes. Raises UsageError."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        found: exp.Expr = sqlglot.parse_one(f"select 1 where ({text}\n)", read="postgres")
+    except SqlglotError as error:
+        raise UsageError(
+            f"{text!r} is no condition: {str(error).splitlines()[0]}", hint="as in: status = 'new' and total > 10"
+        ) from error
+    where = found.args.get("where")
+    if not isinstance(found, exp.Select) or where is None or found.find(exp.Table, exp.Subquery) or _more(found):
+        raise UsageError(f"{text!r} is no condition", hint="one expression, as in: status = 'new' and total > 10")
+    by_case = {name.lower(): name for name in columns}
+    for column in where.find_all(exp.Column):
+        name = column.name if column.name in columns else by_case.get(column.name.lower(), "")
+        if not name or column.table:
+            raise _unknown(f"there is no column {column.sql('postgres')}", column.name, list(columns))
+        column.set("this", exp.to_identifier(name, quoted=True))
+    return str(where.this.unnest().sql("postgres", comments=False))
+
+
+def _more(select: exp.Select) -> bool:
+    return any(value for key, value in select.args.items() if key not in {"expressions", "where", "kind"})
+
+
+def _sortable(kind: str) -> bool:
+    return kind not in {"struct", "array", "map", "binary", ""}
+
+
+def _typed(columns: Mapping[str, str]) -> str:
+    return "its columns are " + ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:
+    return UsageError(message, hint=there_is(name, names) or "there is none")

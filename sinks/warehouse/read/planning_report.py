@@ -1,0 +1,98 @@
+"""How the views of a lake can be kept, and how they were: what `cdc views plan` and `explain` show. Needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdc.errors import UsageError
+from sinks.warehouse.delta.pinned_version import pinned, schema_json
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.manifest import Manifest, PlanRecord
+from sinks.warehouse.lake.table_naming import spelled
+from sinks.warehouse.planner.plan import ViewPlan, plan_view
+from sinks.warehouse.planner.relations import Relation
+from sinks.warehouse.views.definition import BoundView, View, bind
+
+if TYPE_CHECKING:
+    from sinks.warehouse.read.lake_reader import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view and its plan over a lake as it is.
+
+    Attributes:
+        inputs: name in the plan -> as a person writes it.
+    """
+
+    view: BoundView
+    plan: ViewPlan
+    inputs: dict[str, str]
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        plan = self.plan
+        shown = self.inputs
+        return {
+            "name": self.view.name,
+            "file": str(self.view.view.file),
+            "wish": self.view.view.plan,
+            "reads": [shown.get(name, name) for name in plan.graph()],
+            "key": list(plan.key),
+            "unique": list(plan.unique),
+            "plans": {
+                "recompute": {"possible": True, "reason": None},
+                "affected": {"possible": not plan.reason, "reason": plan.reason or None},
+                "delta": {"possible": plan.delta is not None, "reason": plan.delta_reason or None},
+            },
+            "recomputed_when": {shown.get(name, name): why for name, why in plan.obstacles.items()},
+        }
+
+
+def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) -> PlannedView:
+    """The plan of one of these views over a cut's tables. Raises UsageError when there is no such view."""
+    if not any(view.name == name for view in views):
+        there = ", ".join(sorted(view.name for view in views)) or "none"
+        raise UsageError(f"there is no view {name} in the folder of views", hint=f"there is {there}")
+    plans: dict[str, ViewPlan] = {}
+    for view in bind(views, list(manifest.tables)):
+        relations = {one: _table(lake, manifest, one, table) for one, table in view.tables.items()}
+        for one, other in view.views.items():
+            relations[one] = _view(lake, manifest, one, other, plans[other])
+        plans[view.name] = plan_view(view.name, view.sql, relations)
+        if view.name == name:
+            shown = {one: spelled(table) for one, table in view.tables.items()} | dict(view.views)
+            return PlannedView(view, plans[name], shown)
+    raise AssertionError("unreachable")
+
+
+def plan_record(lake: Lake, manifest: Manifest, name: str) -> PlanRecord | None:
+    """How a view was kept in the cut it is as of; None where an older release wrote it. Raises UsageError."""
+    return lake.view(name, manifest)[1].plan
+
+
+def _table(lake: Lake, manifest: Manifest, name: str, table: str) -> Relation:
+    state = manifest.tables[table]
+    columns = _columns(lake, table, state.version)
+    key = state.key if table.startswith("mirror/") else None
+    return Relation(name, columns, tuple(map(str.lower, key or ())))
+
+
+def _view(lake: Lake, manifest: Manifest, name: str, view: str, plan: ViewPlan) -> Relation:
+    state = manifest.views.get(view)
+    if state is None:
+        return Relation(name, dict.fromkeys(plan.columns, ""), plan.unique)
+    return Relation(name, _columns(lake, layout.view(view, state.generation), state.version), plan.unique)
+
+
+def _columns(lake: Lake, table: str, version: int) -> dict[str, str]:
+    """Column, in lower case -> Spark's type; "" for a nested one, of which nothing is asked."""
+    fields = schema_json(pinned(lake.location, table, version))["fields"]
+    return {field["name"].lower(): _kind(field["type"]) for field in fields}
+
+
+def _kind(kind: object) -> str:
+    spark = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+    return spark.get(kind, kind) if isinstance(kind, str) else ""

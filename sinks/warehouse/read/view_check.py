@@ -1,0 +1,189 @@
+"""Compares views with what their queries give over the same cut: `cdc views check`. Needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cdc.errors import LakeDamaged, UsageError
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.spark.spark_errors import sparked
+from sinks.warehouse.spark.sql_guard import guarded
+from sinks.warehouse.views.definition import BoundView, View, bind
+from sinks.warehouse.views.estimates import estimated_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from sinks.warehouse.lake.manifest import Manifest, ViewState
+    from sinks.warehouse.read.lake_reader import Lake
+
+_RELATIVE: Final = 1e-9  # between floats that were added up in another order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewReport:
+    """A view against its query.
+
+    Attributes:
+        cut: at which both were taken.
+        rows: of the view.
+        missing: rows that the query gives and the view has not.
+        extra: rows that the view has and the query does not give.
+        near: rows that are others only in what two computations of one query may differ in: estimates of sketches, and
+            floats by a billionth, since the order of addition shows in their last digits.
+        problem: why it was not compared; "" when it was.
+    """
+
+    name: str
+    cut: int
+    rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    near: int = 0
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether both are the same, row for row, but for what is near."""
+        return not (self.problem or self.missing or self.extra)
+
+
+def check_views(
+    spark: SparkSession, lake: Lake, manifest: Manifest, views: Sequence[View], names: Sequence[str]
+) -> list[ViewReport]:
+    """Each of the views named, all for none. Raises UsageError for a name there is not."""
+    unknown = sorted(set(names) - manifest.views.keys())
+    if unknown:
+        there = ", ".join(sorted(manifest.views)) or "none"
+        raise UsageError(f"there is no view {unknown[0]} at cut {manifest.cut}", hint=f"there is {there}")
+    bound = {view.name: view for view in bind(views, list(manifest.tables))}
+    estimates: dict[str, frozenset[str]] = {}
+    for name, view in bound.items():
+        of_inputs = (estimates.get(read, frozenset()) for read in view.views.values())
+        estimates[name] = estimated_columns(view.sql, frozenset().union(*of_inputs))
+    wanted = list(names) or sorted(manifest.views)
+    with sparked("check views"):
+        return [
+            _checked(spark, lake, manifest, bound.get(name), name, estimates.get(name, frozenset())) for name in wanted
+        ]
+
+
+def _checked(
+    spark: SparkSession,
+    lake: Lake,
+    manifest: Manifest,
+    bound: BoundView | None,
+    name: str,
+    estimates: frozenset[str],
+) -> ViewReport:
+    state = manifest.views[name]
+    problem = _problem(bound, state)
+    if bound is None or problem:
+        return ViewReport(name=name, cut=state.cut, problem=problem)
+    at = manifest
+    if state.reason:
+        if state.cut not in lake.store.cuts():
+            return ViewReport(name=name, cut=state.cut, problem=f"it is as of cut {state.cut}, which is not kept")
+        at = lake.store.at(state.cut)
+    try:
+        return _compared(spark, lake, at, bound, state, estimates)
+    except LakeDamaged as error:
+        return ViewReport(name=name, cut=at.cut, problem=error.message)
+
+
+def _problem(bound: BoundView | None, state: ViewState) -> str:
+    if bound is None:
+        return "its file is gone"
+    return "its SQL is another one since" if bound.sha != state.sql_sha else ""
+
+
+def _compared(
+    spark: SparkSession, lake: Lake, at: Manifest, bound: BoundView, state: ViewState, estimates: frozenset[str]
+) -> ViewReport:
+    def read(table: str, version: int) -> DataFrame:
+        return frame_of(spark, lake.location, table, version)
+
+    places: Mapping[str, tuple[str, int]] = {
+        **{name: (table, at.tables[table].version) for name, table in bound.tables.items()},
+        **{name: _place(at, other) for name, other in bound.views.items()},
+    }
+    try:
+        for name, place in places.items():
+            read(*place).createOrReplaceTempView(name)
+        have = _comparable(read(layout.view(bound.name, state.generation), state.version))
+        # Once: estimates come out differently each time.
+        want = _comparable(guarded(spark, bound.sql)).cache()
+        try:
+            missing, extra = want.exceptAll(have), have.exceptAll(want)
+            counts = missing.count(), extra.count()
+            near = _near(missing, extra, estimates) if all(counts) else 0
+        finally:
+            want.unpersist()
+        return ViewReport(
+            name=bound.name,
+            cut=at.cut,
+            rows=have.count(),
+            missing=counts[0] - near,
+            extra=counts[1] - near,
+            near=near,
+        )
+    finally:
+        for name in places:
+            spark.catalog.dropTempView(name)
+
+
+def _place(at: Manifest, view: str) -> tuple[str, int]:
+    state = at.views[view]
+    return layout.view(view, state.generation), state.version
+
+
+def _near(missing: DataFrame, extra: DataFrame, estimates: frozenset[str]) -> int:
+    """How many of the rows have a partner that differs from them in estimates and last digits only.
+
+    Rows whose other columns are the same are put side by side, in the order of their floats.
+    """
+    from pyspark.sql import functions as f
+
+    kinds = {field.name: field.dataType.typeName() for field in missing.schema.fields}
+    guessed = [name for name in kinds if name.lower() in estimates]
+    floats = [name for name, kind in kinds.items() if kind in {"double", "float"} and name not in guessed]
+    if not floats and not guessed:
+        return 0
+    exact = [quoted(name) for name in kinds if name not in guessed and name not in floats]
+    loose = f.array(*(f.col(quoted(name)).cast("double") for name in floats))
+
+    def side(frame: DataFrame) -> DataFrame:
+        grouped = frame.groupBy(*exact).agg(f.sort_array(f.collect_list(loose)).alias("rows"))
+        return grouped.select(f.struct(f.lit(0), *exact).alias("same"), "rows")
+
+    def close(one: Column, other: Column) -> Column:
+        apart = f.abs(one - other) > _RELATIVE * f.greatest(f.abs(one), f.abs(other))
+        return one.eqNullSafe(other) | ~f.coalesce(apart, f.lit(1) == f.lit(1))
+
+    def alike(one: Column, other: Column) -> Column:
+        return f.forall(f.zip_with(one, other, close), lambda is_close: is_close)
+
+    wanted, held = side(missing).alias("wanted"), side(extra).alias("held")
+    both = wanted.join(held, f.col("wanted.same").eqNullSafe(f.col("held.same")))
+    same_count = f.size("wanted.rows") == f.size("held.rows")
+    found = both.where(same_count & f.forall(f.zip_with("wanted.rows", "held.rows", alike), lambda is_alike: is_alike))
+    ((total,),) = found.agg(f.coalesce(f.sum(f.size("wanted.rows")), f.lit(0))).collect()
+    return int(total)
+
+
+def _comparable(frame: DataFrame) -> DataFrame:
+    """Maps cannot be compared: their entries in order can."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import MapType
+
+    columns = [
+        functions.array_sort(functions.map_entries(quoted(field.name))).alias(field.name)
+        if isinstance(field.dataType, MapType)
+        else functions.col(quoted(field.name))
+        for field in frame.schema.fields
+    ]
+    return frame.select(*columns)

@@ -1,0 +1,1 @@
+"""Publishes views as compacted topics."""

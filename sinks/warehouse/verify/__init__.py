@@ -1,0 +1,1 @@
+"""Compares the mirrors of a lake with their topics; shares no code with the driver."""

@@ -1,0 +1,1 @@
+"""Views: their SQL files, their plans, their versions."""

@@ -1,0 +1,60 @@
+"""What changed in a view from one version of its table to the next: each row that came or went, as often as it did.
+
+Publishing a view as a topic and views over views both need it. Rows that are the same before and after are not in it,
+also where a plan has written them anew.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake.location import Where
+from sinks.warehouse.planner.relations import WEIGHT
+from sinks.warehouse.spark.frames import frame_of_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def view_feed(
+    spark: SparkSession, lake: Where, table: str, before: int | None, version: int, keys: pa.Table | None = None
+) -> DataFrame:
+    """The rows of a view's table that went (`planner.relations.WEIGHT` -1) and came (1); lazy, in no order.
+
+    Args:
+        spark: the session.
+        lake: where it is.
+        table: of the view, as `layout.view` names it.
+        before: its version at the cut before; None: it had none, and every row came.
+        version: its version now, with the same columns.
+        keys: columns and values that every change lies in, as `Replaced.change` has them; None: look everywhere.
+
+    A column of a map's type cannot be compared: Spark raises AnalysisException.
+    """
+    from pyspark.sql import functions
+
+    new = _among(spark, frame_of(spark, lake, table, version), keys)
+    if before is None:
+        return new.withColumn(WEIGHT, functions.lit(1))
+    old = _among(spark, frame_of(spark, lake, table, before), keys)
+    gone = old.exceptAll(new).withColumn(WEIGHT, functions.lit(-1))
+    return gone.unionAll(new.exceptAll(old).withColumn(WEIGHT, functions.lit(1)))
+
+
+def _among(spark: SparkSession, frame: DataFrame, keys: pa.Table | None) -> DataFrame:
+    return frame if keys is None else _of_keys(frame, frame_of_rows(spark, keys))
+
+
+def _of_keys(frame: DataFrame, keys: DataFrame) -> DataFrame:
+    """The rows of `frame` with one of these keys, whose columns have its names; a null is equal to a null."""
+    from pyspark.sql import functions
+
+    def column(side: str, name: str) -> str:
+        return f"{side}.`{name.replace('`', '``')}`"
+
+    same = [functions.col(column("k", name)).eqNullSafe(functions.col(column("r", name))) for name in keys.columns]
+    matched = reduce(lambda one, two: one & two, same)
+    return frame.alias("r").join(functions.broadcast(keys.alias("k")), matched, "left_semi")

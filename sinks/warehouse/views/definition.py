@@ -1,0 +1,416 @@
+"""Views as files of SQL: read, refused or put into order, and bound to the tables of the lake. Pure but for reading.
+
+A view is one SELECT in ``<name>.sql``, in Spark's SQL or, with the first line ``-- dialect: postgres``, in
+PostgreSQL's. It names tables as a person does (`orders`, `public.orders`, `history.orders`, `archive.orders`, another
+view); `bind` turns those names into names of one cut's tables. In Spark's SQL nothing else of the text is touched:
+what runs is what was written. `sinks.warehouse.views.determinism` says what is refused because it would not be the same
+twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, UnsupportedError
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+from sqlglot.tokenizer_core import Token, TokenType
+
+from cdc.errors import ViewRefused
+from sinks.warehouse.lake.table_naming import candidates, quoted, spelled, there_is
+from sinks.warehouse.views.determinism import Finding, check_beginning, check_foreign, check_tree, check_words, line_of
+from sinks.warehouse.views.header import Header, read_header
+from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
+from sinks.warehouse.views.safety import check_reads
+from sinks.warehouse.views.translation import rewritten
+
+if TYPE_CHECKING:
+    from cdc.config.settings import Warehouse
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A table's name in a query.
+
+    Attributes:
+        parts: as written, from the outermost: ("history", "public", "orders").
+        line: in the file.
+        start: of the name in `View.spark_sql`, in characters.
+        end: behind it.
+        alias: what the query calls the table when it does not say: the last part; empty when it says.
+    """
+
+    parts: tuple[str, ...]
+    line: int
+    start: int
+    end: int
+    alias: str
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view as its file has it.
+
+    Attributes:
+        name: the file's name without ``.sql``.
+        sql: the file's text.
+        file: where it stands.
+        header: what the comments above the query say.
+        spark_sql: `sql` for Spark, tables still named as written.
+        references: the tables it reads, in the order of `spark_sql`.
+    """
+
+    name: str
+    sql: str
+    file: Path
+    header: Header
+    spark_sql: str
+    references: tuple[Reference, ...]
+
+    @property
+    def plan(self) -> str:
+        """By which it is to be kept; ``auto`` leaves it to what its plans take."""
+        return self.header.plan
+
+    @property
+    def dialect(self) -> str:
+        """``spark`` or ``postgres``."""
+        return self.header.dialect
+
+    @property
+    def late(self) -> str:
+        """What happens with a row of a window that was published before: ``correct`` computes it again."""
+        return self.header.late
+
+    @property
+    def text_sha(self) -> str:
+        """Of the query as it was written: another one is another generation of the view. Its header is no part."""
+        lines = self.sql.splitlines()
+        first = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("--")), 0)
+        return hashlib.sha256("\n".join([self.dialect, *lines[first:]]).strip().encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundView:
+    """A view whose names are resolved.
+
+    Attributes:
+        view: the view.
+        sql: what Spark runs; it reads temporary views.
+        tables: name of a temporary view -> lake table, as ``mirror/public.orders``.
+        views: name of a temporary view -> another view's name.
+        sha: of `sql`; another one means that the view must be computed again.
+    """
+
+    view: View
+    sql: str
+    tables: dict[str, str]
+    views: dict[str, str]
+    sha: str
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self.view.name
+
+
+def load_views(folder: Path) -> tuple[View, ...]:
+    """Every ``*.sql`` of the folder, each behind the views it reads. Raises ViewRefused."""
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".sql")
+    except OSError as error:
+        raise ViewRefused(
+            f"the views' folder {folder} cannot be read: {error.strerror}", hint="views = in cdc.toml names it"
+        ) from error
+    views: dict[str, View] = {}
+    for file in files:
+        view = read_view(file)
+        same = views.get(view.name.lower())
+        if same is not None:
+            raise ViewRefused(
+                f"{same.file} and {file.name} are the same view: names of views do not differ by case",
+                hint="rename one",
+            )
+        views[view.name.lower()] = view
+    return in_order(views.values())
+
+
+def views_of(settings: Warehouse) -> tuple[View, ...]:
+    """The views of a sink, as their files have them. Raises ViewRefused."""
+    return load_views(Path(settings.views)) if settings.views else ()
+
+
+def read_view(file: Path) -> View:
+    """One file. Raises ViewRefused."""
+    name = file.stem
+    if not _NAME.fullmatch(name):
+        raise ViewRefused(
+            f"{file}: {name!r} cannot be the name of a view", hint="letters, digits and _, no digit first, at most 100"
+        )
+    try:
+        sql = file.read_bytes()[: _BYTES_MAX + 1].decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ViewRefused(f"{file} cannot be read: {error}", hint="a view is a text in UTF-8", view=name) from error
+    if len(sql) > _BYTES_MAX:
+        raise ViewRefused(f"{file} is larger than {_BYTES_MAX >> 20} MiB", view=name)
+    return parse_view(file, sql)
+
+
+def parse_view(file: Path, sql: str) -> View:
+    """The view of a file's text. Raises ViewRefused."""
+    header = read_header(sql)
+    if isinstance(header, Finding):
+        raise _refused(file, header)
+    dialect = header.dialect
+    plain = _expanded(file, sql, dialect)
+    tokens, query = _parse(file, plain, dialect)
+    finding = check_words(tokens) or check_reads(query) or check_tree(query, dialect)
+    if finding is not None:
+        raise _refused(file, finding)
+    lines = {_folded(_parts(table)): line_of(table) for table in table_names(query)}
+    spark_sql = plain if dialect == "spark" else _translate(file, query)
+    spark = query
+    if dialect != "spark":
+        translated, spark = _parse(file, spark_sql, "spark")
+        finding = check_foreign(translated) or check_reads(spark)
+        if finding is not None:
+            raise _refused(file, finding)
+    references = tuple(
+        sorted((_reference(table, lines) for table in table_names(spark)), key=lambda found: found.start)
+    )
+    for found in references:
+        if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
+            raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
+    return View(file.stem, sql, file, header, spark_sql, references)
+
+
+def bind_query(query: View, views: Collection[str], tables: Collection[str]) -> BoundView:
+    """A query that is no view of the lake, over these views and lake tables. Raises ViewRefused."""
+    return _bind(query, {view.lower(): view for view in views}, tables)
+
+
+def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView | tuple[View, ViewRefused]]:
+    """As `bind`, one at a time, with what is refused."""
+    names = {view.name.lower(): view.name for view in views}
+    for view in views:
+        try:
+            yield _bind(view, names, tables)
+        except ViewRefused as error:
+            yield view, error
+
+
+def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
+    """The views over these lake tables (``mirror/public.orders`` ...), in the order given. Raises ViewRefused.
+
+    A name means a view, or a mirror, by table or schema and table; ``mirror.``, ``history.`` and ``archive.`` in front
+    say which kind. A name that could be two things is refused.
+    """
+    names = {view.name.lower(): view.name for view in views}
+    return tuple(_bind(view, names, tables) for view in views)
+
+
+def inputs(view: BoundView) -> frozenset[str]:
+    """The lake tables a view reads itself; those of the views it reads are theirs."""
+    return frozenset(view.tables.values())
+
+
+def temporary(table: str) -> str:
+    """The temporary view that stands for a lake table or ``views/<name>`` in what Spark runs: a plain identifier."""
+    digest = hashlib.sha256(table.encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
+
+
+def _expanded(file: Path, sql: str, dialect: str) -> str:
+    """The text with SQL in the place of the words for joins in time. Raises ViewRefused."""
+    try:
+        tokens = list(sqlglot.tokenize(sql, read=dialect))
+    except SqlglotError:
+        return sql  # `_parse` says what is wrong with it
+    found = expand(sql, tokens)
+    if isinstance(found, Expanded) and found.as_of:
+        kinds = kinds_of(table_names(_parse(file, found.sql, dialect)[1]))
+        finding = check_as_of(found.as_of, kinds)
+        found = finding or expand(sql, tokens, kinds)
+    if isinstance(found, Finding):
+        raise _refused(file, found)
+    return found.sql
+
+
+def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
+    try:
+        tokens = list(sqlglot.tokenize(sql, read=dialect))
+        finding = check_beginning(tokens)
+        if finding is not None:
+            raise _refused(file, finding)
+        found = sqlglot.parse(_masked(sql, tokens), read=dialect, error_level=ErrorLevel.IMMEDIATE)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        what = str(first.get("description") or "cannot be parsed").rstrip(".")
+        raise _refused(
+            file, Finding(f"is not SQL: {what}{near}", _dialect_hint(dialect), int(first.get("line") or 0))
+        ) from error
+    except SqlglotError as error:
+        raise _refused(file, Finding(f"is not SQL: {str(error).splitlines()[0]}", _dialect_hint(dialect))) from error
+    statements = [one for one in found if one is not None and not isinstance(one, exp.Semicolon)]
+    if len(statements) != 1:
+        raise _refused(
+            file, Finding(f"holds {len(statements)} statements", "a view is one SELECT", line_of(statements[1]))
+        )
+    if not isinstance(statements[0], exp.Query) or isinstance(statements[0], exp.Table):
+        raise _refused(file, Finding("is no SELECT", "a view is one SELECT", line_of(statements[0])))
+    return tokens, statements[0]
+
+
+def _masked(sql: str, tokens: Sequence[Token]) -> str:
+    """The same text, as long, without what sqlglot 30 misreads: ``group by window(...)`` as the WINDOW clause."""
+    text = list(sql)
+    for before, token in pairwise(tokens):
+        if before.token_type == TokenType.GROUP_BY and token.token_type == TokenType.WINDOW:
+            text[token.start : token.end + 1] = "wind0w"
+    return "".join(text)
+
+
+def _dialect_hint(dialect: str) -> str:
+    if dialect == "spark":
+        return "it is read as Spark SQL; a first line `-- dialect: postgres` has it read as PostgreSQL's"
+    return "it is read as PostgreSQL's SQL, because a comment above it says so"
+
+
+def _translate(file: Path, query: exp.Query) -> str:
+    try:
+        normal = normalize_identifiers(query.copy(), dialect="postgres")
+        return rewritten(normal).sql("spark", unsupported_level=ErrorLevel.RAISE, comments=False)
+    except UnsupportedError as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise _refused(
+            file, Finding(f"has something Spark SQL has not: {why}", "write this view in Spark SQL")
+        ) from error
+
+
+def table_names(query: exp.Query) -> list[exp.Table]:
+    """The tables a query reads: not the names of its own WITH, nor functions in FROM, nor names in hints."""
+    return [
+        table
+        for table in query.find_all(exp.Table)
+        if isinstance(table.this, exp.Identifier | exp.Dot) and not table.find_ancestor(exp.Hint) and not _is_own(table)
+    ]
+
+
+def _is_own(table: exp.Table) -> bool:
+    """Whether the name is one of a WITH around it; a name is known behind its definition, or inside if recursive."""
+    if table.args.get("db"):
+        return False
+    below: exp.Expr = table
+    while (above := below.parent) is not None:
+        scope = above if isinstance(above, exp.With) else above.args.get("with_")
+        if isinstance(scope, exp.With):
+            for definition in scope.expressions:
+                if definition is below and not scope.args.get("recursive"):
+                    break
+                if definition.alias.lower() == table.name.lower():
+                    return True
+                if definition is below:
+                    break
+        if isinstance(above, exp.With):
+            # The query that owns this WITH sees all of it, its definitions only what stands before them.
+            below = above.parent or above
+            continue
+        below = above
+    return False
+
+
+def _parts(table: exp.Table) -> tuple[str, ...]:
+    return tuple(part.name for part in table.parts)
+
+
+def _folded(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(str.lower, parts))
+
+
+def _reference(table: exp.Table, lines: dict[tuple[str, ...], int]) -> Reference:
+    spans = [part.meta for part in table.parts]
+    parts = _parts(table)
+    line = lines.get(_folded(parts), line_of(table))
+    return Reference(parts, line, spans[0]["start"], spans[-1]["end"] + 1, "" if table.alias else parts[-1])
+
+
+def in_order(found: Iterable[View]) -> tuple[View, ...]:
+    """Each view behind those it reads. Raises ViewRefused for a circle."""
+    views = {view.name.lower(): view for view in found}
+    graph: dict[str, list[str]] = {name: [] for name in views}
+    for name, view in views.items():
+        # A qualified name never means a view.
+        read = {found.parts[0].lower() for found in view.references if len(found.parts) == 1}
+        graph[name] = sorted(read & views.keys())
+    try:
+        order = tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        names = [views[name].name for name in error.args[1]]
+        raise ViewRefused(
+            f"views read each other in a circle: {' -> '.join(reversed(names))}",
+            hint="a view reads only views that do not need it; public.orders is the table beside a view orders",
+            view=names[0],
+        ) from error
+    return tuple(views[name] for name in order)
+
+
+def _bind(view: View, names: dict[str, str], tables: Collection[str]) -> BoundView:
+    read_tables: dict[str, str] = {}
+    read_views: dict[str, str] = {}
+    pieces: list[str] = []
+    at = 0
+    for found in view.references:
+        target = _resolve(view, found, names, tables)
+        name = temporary(target)
+        if target.startswith("views/"):
+            read_views[name] = target.removeprefix("views/")
+        else:
+            read_tables[name] = target
+        alias = f" as {quoted(found.alias)}" if found.alias else ""
+        pieces += [view.spark_sql[at : found.start], quoted(name), alias]
+        at = found.end
+    sql = "".join([*pieces, view.spark_sql[at:]])
+    return BoundView(view, sql, read_tables, read_views, hashlib.sha256(sql.encode()).hexdigest())
+
+
+def _resolve(view: View, found: Reference, names: dict[str, str], tables: Collection[str]) -> str:
+    """The lake table or ``views/<name>`` that a name means."""
+    meant = candidates(found.parts, tables)
+    own = names.get(found.parts[0].lower()) if len(found.parts) == 1 else None
+    if own is not None:
+        meant.append(f"views/{own}")
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        can_be = ", ".join(f"the view {one[6:]}" if one.startswith("views/") else spelled(one) for one in meant)
+        write = " or ".join(_explicit(one) for one in meant if not one.startswith("views/"))
+        raise _refused(view.file, Finding(f"{found} can be {can_be}", f"write {write}", found.line))
+    shown = [spelled(table) for table in tables] + [name for name in names.values() if name != view.name]
+    hint = there_is(str(found), shown) or "the lake has no tables yet"
+    raise _refused(view.file, Finding(f"there is no table {found}", hint, found.line))
+
+
+def _explicit(table: str) -> str:
+    return f"mirror.{spelled(table)}" if table.startswith("mirror/") else spelled(table)
+
+
+def _refused(file: Path, finding: Finding) -> ViewRefused:
+    line = f", line {finding.line}" if finding.line else ""
+    return ViewRefused(
+        f"{file}{line}: {finding.message}", hint=finding.hint, view=file.stem, file=str(file), line=finding.line or None
+    )

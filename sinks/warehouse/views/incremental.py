@@ -1,0 +1,206 @@
+"""Runs the plans of views on Spark: which keys a cut affects, and the rows of these keys (`sinks.warehouse.planner`).
+
+Whatever is not sure ends in Unplannable with its reason, and the view is recomputed: a query that Spark reads in
+another way than the planner, a key of a type that is not exactly comparable, too many keys, a value that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from sinks.warehouse.lake.cut_commit import Sums
+from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.planner.plan import ViewPlan, plan_view
+from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
+from sinks.warehouse.planner.restrict import RowsQuery
+from sinks.warehouse.planner.sums import DeltaPlan
+from sinks.warehouse.views.definition import BoundView
+from sinks.warehouse.views.inputs import Replacement, ViewInputs
+from sinks.warehouse.views.same_query import same_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was cheaper in every case (VIEWS, 2026-11-21)
+_KEYS_FEW: Final = 1_000  # of a small view any share will do
+KEYS_MAX: Final = 200_000  # they are held by the driver
+_KEY_TYPES: Final = frozenset(
+    {"tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
+)
+_KEYS: Final = "__keys"
+_MOVED: Final = "__moved"
+_FRESH: Final = "__fresh"
+
+
+@dataclass(slots=True)
+class PlanBook:
+    """Plans of views, kept from cut to cut. A plan is made again when the SQL or columns it reads are others.
+
+    Attributes:
+        unique: view -> columns that no two of its rows share, as its plan says.
+    """
+
+    unique: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _plans: dict[str, tuple[str, ViewPlan]] = field(default_factory=dict)
+    _same: dict[str, bool] = field(default_factory=dict)
+
+    def plan(self, view: BoundView, relations: Mapping[str, Relation]) -> ViewPlan:
+        """The view's plan over these relations."""
+        form = f"{view.sha} {sorted((one.name, list(one.columns.items()), one.key) for one in relations.values())}"
+        known = self._plans.get(view.name)
+        if known is None or known[0] != form:
+            known = (form, plan_view(view.name, view.sql, relations))
+            self._plans[view.name] = known
+            self._same.pop(view.name, None)
+            self.unique[view.name] = known[1].unique
+        return known[1]
+
+    def can_sum(self, name: str) -> bool:
+        """Whether the view, as it was planned last, can be kept by its sums."""
+        return name in self._plans and self._plans[name][1].delta is not None
+
+    def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, frame: DataFrame) -> bool:
+        """Whether Spark reads the planner's form of the query as it reads the view's own text, which `frame` is of."""
+        if view.name not in self._same:
+            self._same[view.name] = same_query(frame, spark.sql(plan.whole_sql()))
+        return self._same[view.name]
+
+
+def replacement(
+    spark: SparkSession, inputs: ViewInputs, plan: ViewPlan, *, changed: frozenset[str], schema: StructType, rows: int
+) -> Replacement:
+    """The keys that changes of these inputs affect, and the view's rows of them. Raises Unplannable, PySparkException.
+
+    Args:
+        spark: the session that `inputs` are in.
+        inputs: the inputs, added.
+        plan: of the view.
+        changed: names of inputs.
+        schema: of the view.
+        rows: it has, as of the cut before.
+    """
+    obstacle = plan.obstacle(changed)
+    if obstacle:
+        raise Unplannable(obstacle)
+    by_name = _comparable(schema, plan.key)
+    text = plan.keys_sql(changed)
+    _provide(inputs, plan, changed, text)
+    asked = spark.sql(text)
+    keys: pa.Table = (
+        asked.select(*(asked[quoted(name)].cast(by_name[name].dataType).alias(by_name[name].name) for name in plan.key))
+        .limit(KEYS_MAX + 1)
+        .toArrow()
+    )
+    if keys.num_rows > KEYS_MAX or keys.num_rows > max(rows * KEYS_SHARE_MAX, _KEYS_FEW):
+        raise Unplannable(f"{keys.num_rows:,} keys are affected, of {rows:,} rows")
+    if not keys.num_rows:
+        return Replacement(keys, _named(spark.createDataFrame([], schema), schema).toArrow())
+    inputs.add_rows(_KEYS, keys)
+    query = plan.rows_query(_KEYS)
+    text = query.sql(_hold(inputs, query, keys))
+    return Replacement(keys, _named(spark.sql(text), schema).toArrow())
+
+
+def summed(
+    spark: SparkSession,
+    inputs: ViewInputs,
+    view: BoundView,
+    plan: ViewPlan,
+    *,
+    changed: frozenset[str],
+    schema: StructType,
+    state: tuple[str, int] | None,
+) -> Sums:
+    """A view by its sums. Raises Unplannable, PySparkException.
+
+    Args:
+        spark: the session that `inputs` are in.
+        inputs: the inputs, added.
+        view: whose.
+        plan: of the view.
+        changed: names of inputs.
+        schema: of the view.
+        state: table and version of its sums as of the cut before; None: there are none, and all is counted.
+    """
+    delta = plan.delta
+    if delta is None:
+        raise Unplannable(plan.delta_reason)
+    by_name = _comparable(schema, delta.key)
+    if state is None:
+        found = spark.sql(delta.state_sql).toArrow()
+        inputs.add_rows(_FRESH, found)
+        return Sums(None, None, found, _result(spark, delta, schema))
+    text = delta.delta_sql(changed)
+    _provide(inputs, plan, changed, text)
+    moved = spark.sql(text).limit(KEYS_MAX + 1).toArrow()
+    if moved.num_rows > KEYS_MAX:
+        raise Unplannable(f"more than {KEYS_MAX:,} groups changed")
+    sums = f"{view.name.lower()}__sums"
+    inputs.add(sums, *state)
+    inputs.add_rows(_MOVED, moved)
+    merged = spark.sql(delta.merged_sql(sums, _MOVED))
+    # Sums of decimals grow wider by being added; the table's own type is as wide as they can be.
+    columns = [merged[quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
+    fresh = merged.select(*columns).toArrow()
+    inputs.add_rows(_FRESH, fresh)
+    keys = moved.select(list(delta.key))
+    named = keys.rename_columns([by_name[name].name for name in delta.key])
+    return Sums(named, keys, fresh, _result(spark, delta, schema))
+
+
+def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Table:
+    """The view's rows of the groups in `_FRESH`, in the view's types."""
+    frame = spark.sql(delta.result_sql(_FRESH))
+    by_name = {name.lower(): frame[quoted(name)] for name in frame.columns}
+    columns = [by_name[column.name.lower()].cast(column.dataType).alias(column.name) for column in schema.fields]
+    return frame.select(*columns).toArrow()
+
+
+def _comparable(schema: StructType, key: Sequence[str]) -> dict[str, StructField]:
+    """The view's columns by lower-case name. Raises Unplannable when values of the key are not exactly comparable."""
+    by_name = {column.name.lower(): column for column in schema.fields}
+    for name in key:
+        kind = by_name[name].dataType.simpleString()
+        if kind not in _KEY_TYPES and not kind.startswith("decimal"):
+            raise Unplannable(f"its key {name} is of type {kind}, whose values are not exactly comparable")
+    return by_name
+
+
+def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:
+    """Make the sides readable that a query names."""
+    for name in plan.inputs:
+        if name in changed and images(name) in text:
+            inputs.add_images(name, text)
+        if old(name) in text:
+            inputs.add_old(name)
+
+
+def _hold(inputs: ViewInputs, query: RowsQuery, keys: pa.Table) -> set[str]:
+    """Have the narrowed relations of a query ready whose rows are few; returns their names.
+
+    Spark has some jobs of fixed cost for each of them, and reads the columns of a table no faster than the driver.
+    """
+    text = query.sql()
+    rows = {quoted(_KEYS): keys}
+    for one in query.narrowed:
+        asked = rows.get(one.relation)
+        if asked is None:
+            continue
+        place = {name.lower(): index for index, name in enumerate(asked.column_names)}
+        wanted = pa.table({mine: asked.column(place[its.lower()]) for mine, its in one.on})
+        if not one.null_safe:
+            wanted = wanted.drop_null()
+        found = inputs.hold(one.name, one.table, wanted, text)
+        if found is not None:
+            rows[quoted(one.name)] = found
+    return {one.name for one in query.narrowed if quoted(one.name) in rows}
+
+
+def _named(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The same rows under the names that the view's own text gives its columns."""
+    return frame.toDF(*(column.name for column in schema.fields))

@@ -1,0 +1,251 @@
+"""What the views of a cut read, as Spark knows it: each input as of this cut, as of the one before, and what changed.
+
+Old images come from the pinned version before the cut, by key, and never from what an event says of the row before:
+that is not always whole. So they are the same after a restart, and when several source transactions are one cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.warehouse.delta.key_rows import rows_of_keys, stored_rows
+from sinks.warehouse.delta.pinned_version import pinned, row_count, schema_json
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.committer import DELETED
+from sinks.warehouse.lake.location import Where
+from sinks.warehouse.lake.table_naming import quoted, spelled, unescaped
+from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
+from sinks.warehouse.spark.frames import frame_of_rows
+from sinks.warehouse.views.change_feed import view_feed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinks.warehouse.lake.cut_commit import Written
+    from sinks.warehouse.lake.manifest import ViewState
+
+_WORDS: Final = re.compile(r"\w+")
+IMAGE_ROWS_MAX: Final = 200_000  # they are held by the driver; a cut with more has changed much of most tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutTables:
+    """What the views of a cut are computed from.
+
+    Attributes:
+        versions: lake table -> Delta version at this cut.
+        complete: ``schema.table`` -> complete or snapshotting.
+        previous: the views of the cut before.
+        changed: lake tables whose rows or columns are others than at the cut before.
+        before: lake table -> Delta version at the cut before.
+        written: lake table -> what it took in this cut; one that changed and is not in it was written anew.
+        keys: mirror -> its key columns.
+        rows: lake table -> how many rows it has.
+    """
+
+    versions: Mapping[str, int]
+    complete: Mapping[str, str]
+    previous: Mapping[str, ViewState]
+    changed: AbstractSet[str]
+    before: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, Written] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Keys of a view and its rows of them, as of this cut."""
+
+    keys: pa.Table
+    rows: pa.Table
+
+
+class ViewInputs:
+    """Temporary views of one cut. `close` takes them away again. Not safe for several threads."""
+
+    def __init__(self, spark: SparkSession, lake: Where, cut: CutTables) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._cut = cut
+        self._frames: dict[str, DataFrame] = {}
+        self._places: dict[str, tuple[str, int]] = {}
+        self._replaced: dict[str, Replacement] = {}
+        self._image_columns: dict[str, frozenset[str]] = {}
+
+    def add(self, name: str, table: str, version: int) -> None:
+        """Make a lake table readable under a name, at this version."""
+        if name not in self._frames:
+            self._places[name] = (table, version)
+            self._register(name, frame_of(self._spark, self._lake, table, version))
+
+    def relation(self, name: str, key: tuple[str, ...] = ()) -> Relation:
+        """What a planner must know of an input that was added."""
+        columns = {column.lower(): kind for column, kind in self._frames[name].dtypes}
+        table = self._places[name][0]
+        return Relation(name, columns, tuple(map(str.lower, self._cut.keys.get(table, key))))
+
+    def replaced(self, table: str, replacement: Replacement) -> None:
+        """Say by what a view's table came from its version before to this cut's."""
+        self._replaced[table] = replacement
+
+    def rows(self, name: str) -> int:
+        """How many rows an input has."""
+        table, version = self._places[name]
+        counted = self._cut.rows.get(table)
+        return row_count(pinned(self._lake, table, version)) if counted is None else counted
+
+    def rows_at(self, table: str, version: int) -> int:
+        """How many rows a version of a lake table has."""
+        return row_count(pinned(self._lake, table, version))
+
+    def columns_at(self, table: str, version: int) -> list[tuple[str, str]]:
+        """Name and type of the columns of a version of a lake table, as Spark has them."""
+        from pyspark.sql.types import StructType
+
+        stored = StructType.fromJson(schema_json(pinned(self._lake, table, version)))
+        return [(field.name, field.dataType.simpleString()) for field in stored.fields]
+
+    def before(self, table: str) -> int | None:
+        """The version of a lake table, or of a view's, at the cut before."""
+        if not layout.is_view(table):
+            return self._cut.before.get(table)
+        states = self._cut.previous.items()
+        return next((one.version for name, one in states if layout.view(name, one.generation) == table), None)
+
+    def add_old(self, name: str) -> None:
+        """Make an input readable as of the cut before, under the name `planner.relations.old` gives it."""
+        if old(name) not in self._frames:
+            version = self._version_before(name)
+            self._register(old(name), frame_of(self._spark, self._lake, self._places[name][0], version))
+
+    def add_images(self, name: str, text: str) -> None:
+        """Make the images of what changed in an input readable, as far as `text`, a query, can name their columns.
+
+        Raises Unplannable when there are none to be had.
+        """
+        there = self._frames[name].columns
+        # A query that only counts rows names no column, and rows without one are none.
+        columns = self._image_columns.get(name, frozenset()) | (named_in(text, there) or {there[0]})
+        if columns == self._image_columns.get(name):
+            return
+        found = self._images(name, [column for column in there if column in columns])
+        if found.num_rows > IMAGE_ROWS_MAX:
+            raise Unplannable(f"{found.num_rows:,} rows of {_shown(self._places[name][0])} changed")
+        self._register(images(name), frame_of_rows(self._spark, found))
+        self._image_columns[name] = columns
+
+    def add_rows(self, name: str, rows: pa.Table) -> None:
+        """Make rows of the driver readable under a name, instead of those that had it before."""
+        self._register(name, frame_of_rows(self._spark, rows))
+
+    def hold(self, held: str, name: str, keys: pa.Table, text: str) -> pa.Table | None:
+        """Make rows of an input readable under a name where they are few, and return them; None where they are not.
+
+        Args:
+            held: the name.
+            name: of the input, as of this cut.
+            keys: columns of the input, in any case; its rows with one of these. A null is equal to a null.
+            text: the query that will read them: only columns that it can mean are there.
+        """
+        table, version = self._places[name]
+        kinds = self._frames[name].dtypes
+        cased = {column.lower(): column for column, _ in kinds}
+        wanted = named_in(text, cased.values())
+        stored = [(column, kind) for column, kind in kinds if column in wanted]
+        keys = keys.rename_columns([cased[column.lower()] for column in keys.column_names])
+        found = stored_rows(self._lake, table, version, keys, [column for column, _ in stored], rows_max=IMAGE_ROWS_MAX)
+        if found is None:
+            return None
+        frame = frame_of_rows(self._spark, found)
+        if frame.dtypes != stored:
+            return None
+        self._register(held, frame)
+        return found
+
+    def close(self) -> None:
+        """Take the temporary views away again."""
+        for name in self._frames:
+            self._spark.catalog.dropTempView(name)
+
+    def _images(self, name: str, columns: Sequence[str]) -> pa.Table:
+        table, version = self._places[name]
+        if layout.is_view(table) and table not in self._replaced:
+            return self._compared(name, table, version)
+        if table in self._replaced:
+            found = self._replaced[table]
+            new, gone = found.rows, self._rows_before(name, found.keys, columns)
+        else:
+            new, gone = self._taken(name, table, columns)
+        if set(self._frames[name].columns) - set(new.column_names):
+            raise Unplannable(f"columns of {_shown(table)} changed")
+        parts = [
+            part.select(columns).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int32()), part.num_rows))
+            for part, weight in ((gone, -1), (new, 1))
+            if part is not None
+        ]
+        return pa.concat_tables([parts[-1], *(part.cast(parts[-1].schema) for part in parts[:-1])])
+
+    def _compared(self, name: str, table: str, version: int) -> pa.Table:
+        """Images of a view that was recomputed: both of its versions are compared, where they are small."""
+        before = self._version_before(name)
+        count = self.rows_at(table, before) + self.rows_at(table, version)
+        if count > IMAGE_ROWS_MAX:
+            raise Unplannable(f"{_shown(table)} was recomputed")
+        found: pa.Table = view_feed(self._spark, self._lake, table, before, version).toArrow()
+        return found
+
+    def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[pa.Table, pa.Table | None]:
+        """The rows that a table took, and those of the cut before that they replace; None where rows only come."""
+        written = self._cut.written.get(table)
+        if written is None:
+            raise Unplannable(f"{_shown(table)} was written anew")
+        if not written.key:
+            return written.rows, None
+        if written.rows.num_rows > IMAGE_ROWS_MAX:
+            raise Unplannable(f"{written.rows.num_rows:,} rows of {_shown(table)} changed")
+        live = written.rows.filter(pc.invert(written.rows.column(DELETED)))
+        return live, self._rows_before(name, written.rows.select(list(written.key)), columns)
+
+    def _rows_before(self, name: str, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Rows of the cut before with one of these keys."""
+        table, before = self._places[name][0], self._version_before(name)
+        found = stored_rows(self._lake, table, before, keys, columns)
+        if found is not None:
+            return found
+        rows = rows_of_keys(self._spark, self._lake, table, before, keys.column_names, keys)
+        return rows.select(*map(quoted, columns)).toArrow()
+
+    def _version_before(self, name: str) -> int:
+        """Of an input the version of the cut before, which has the columns of this one. Raises Unplannable."""
+        table, _ = self._places[name]
+        version = self.before(table)
+        if version is None:
+            raise Unplannable(f"{_shown(table)} is new")
+        if self.columns_at(table, version) != self._frames[name].dtypes:
+            raise Unplannable(f"columns of {_shown(table)} changed")
+        return version
+
+    def _register(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._frames[name] = frame
+
+
+def named_in(text: str, columns: Iterable[str]) -> frozenset[str]:
+    """Those of `columns` that a query can mean: their names are in it, whatever they name there."""
+    lower = text.lower()
+    words = frozenset(_WORDS.findall(lower))
+    return frozenset(column for column in columns if column.lower() in words or quoted(column.lower()) in lower)
+
+
+def _shown(table: str) -> str:
+    """A table as people write it."""
+    return f"the view {unescaped(table.split('/')[1])}" if layout.is_view(table) else spelled(table)

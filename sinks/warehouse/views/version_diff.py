@@ -1,0 +1,148 @@
+"""What changed between two versions of a view, by key: both are pinned, so asking twice gives the same, in order.
+
+A file that both versions have holds rows that did not change, so it is not read. Of the old rows the driver holds key
+and a digest, 200 bytes each. Where the cut itself has replaced some keys and their rows are still at hand, only these
+keys are asked about, whatever was written again with them (`Versions.among`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from sinks.warehouse.delta.key_rows import stored_rows
+from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.views.view_records import Difference, RowForm, row_form
+
+if TYPE_CHECKING:
+    from sinks.warehouse.lake.location import Location
+
+AMONG_MAX: Final = 100_000
+"""Rows that a cut replaced, before or after, which are compared in memory: more than one Kafka transaction has."""
+_DIGEST_BYTES: Final = 16  # of a row; two different rows of one key agree once in 2^64 changes
+
+
+class Pin(NamedTuple):
+    """A version of a generation's table, as ``views/revenue/g2``."""
+
+    table: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a cut did to a view that it kept by keys: rows of other keys are the same in both versions.
+
+    Held from the commit of the view until its topic has it; `AMONG_MAX` rows at most.
+
+    Attributes:
+        old, new: the version of before, and the one it made.
+        keys: that were replaced: columns of the view, not always those of its own key.
+        rows: that they have now.
+    """
+
+    old: Pin
+    new: Pin
+    keys: pa.Table
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Two versions of a view to be compared: `old` is None before the first. Each is opened once."""
+
+    location: Location
+    name: str
+    view: str
+    key: Sequence[str]
+    old: Pin | None
+    new: Pin
+
+    @cached_property
+    def form(self) -> RowForm:
+        """Of the new version's rows. Raises ViewRefused."""
+        return self._form(self._now)
+
+    def differences(self) -> Iterator[Difference]:
+        """Keys that are new or have another row, then those that are gone. Raises ViewRefused, LakeDamaged."""
+        before: dict[bytes, bytes] = {}
+        shared: set[str] = set()
+        if self._before is not None:
+            shared = self._before.files & self._now.files if self._is_alike else set()
+            form = self._form(self._before)
+            for table in self._before.parts(without=shared):
+                before.update((key, digest(row)) for key, row in form.rows(table))
+        yield from _differences(before, self.form, self._now.parts(without=shared))
+
+    def among(self, moved: Moved) -> list[Difference] | None:
+        """The same, from what a cut replaced, in an order of its own; None where that does not say it all.
+
+        Raises as `differences`.
+        """
+        if (moved.old, moved.new) != (self.old, self.new) or not self._is_alike:
+            return None
+        schema = self._now.schema
+        found = stored_rows(self.location, *moved.old, moved.keys, schema.names, rows_max=AMONG_MAX)
+        if found is None:
+            return None
+        before = {key: digest(row) for key, row in self.form.rows(found.cast(schema))}
+        return list(_differences(before, self.form, [moved.rows.select(schema.names).cast(schema)]))
+
+    @cached_property
+    def _now(self) -> _Pinned:
+        return _Pinned(self.location, self.new)
+
+    @cached_property
+    def _before(self) -> _Pinned | None:
+        return None if self.old is None else _Pinned(self.location, self.old)
+
+    @property
+    def _is_alike(self) -> bool:
+        """Whether a row, or a file, of one says the same in the other."""
+        before = self._before
+        return (
+            self.old is not None
+            and before is not None
+            and (self.old.table == self.new.table and before.schema == self._now.schema)
+        )
+
+    def _form(self, pinned: _Pinned) -> RowForm:
+        return row_form(self.name, self.view, pinned.schema, self.key)
+
+
+def _differences(before: dict[bytes, bytes], form: RowForm, parts: Iterable[pa.Table]) -> Iterator[Difference]:
+    """Of new rows and the digests of the old ones by key, which are used up."""
+    for table in parts:
+        for key, row in form.rows(table):
+            held = before.pop(key, None)
+            if held is None:
+                yield Difference("c", key, row)
+            elif held != digest(row):
+                yield Difference("u", key, row)
+    for key in before:
+        yield Difference("d", key, None)
+
+
+class _Pinned:
+    def __init__(self, location: Location, pin: Pin) -> None:
+        found = pinned(location, pin.table, pin.version)
+        self._data = found.to_pyarrow_dataset()
+        self._fragments: dict[str, Any] = {unquote(one.path): one for one in self._data.get_fragments()}
+        self.files: set[str] = set(self._fragments)
+        self.schema: pa.Schema = self._data.schema
+
+    def parts(self, *, without: set[str]) -> Iterator[pa.Table]:
+        """Rows by file, in the order of the files' names."""
+        for path in sorted(self.files - without):
+            yield self._fragments[path].to_table(schema=self.schema)
+
+
+def digest(row: bytes) -> bytes:
+    """What a row is told from others by."""
+    return blake2b(row, digest_size=_DIGEST_BYTES).digest()

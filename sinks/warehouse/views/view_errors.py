@@ -1,0 +1,84 @@
+"""What Spark says of a view's SQL, in our words: a fault of the SQL or of values is the view's, the rest is Spark's."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from cdc.errors import SparkFailed, TailraceError, ViewRefused
+from sinks.warehouse.lake.table_naming import spelled
+from sinks.warehouse.views.definition import BoundView
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+_DATA_FAULTS: Final = ("22", "42", "P0")  # classes of SQLSTATE: data exception; syntax or access; raise_error
+_STORED: Final = frozenset(
+    {
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "boolean",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "binary",
+    }
+)
+
+
+def check_columns(view: BoundView, frame: DataFrame) -> None:
+    """What only the result shows: names that came out of a ``*``, types that a table does not have."""
+    seen: set[str] = set()
+    for column in frame.schema.fields:
+        if column.name.lower() in seen:
+            raise _refused(view, f"two columns are named {column.name!r}", "name the columns instead of *")
+        seen.add(column.name.lower())
+        kind = _unstorable(column.dataType)
+        if kind:
+            raise _refused(
+                view, f"column {column.name!r} is of type {kind}, which tables of the lake do not have", "cast it"
+            )
+
+
+def _unstorable(kind: DataType) -> str:
+    """The first type in it that the lake's tables do not have; empty when there is none."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
+
+    if isinstance(kind, ArrayType):
+        return _unstorable(kind.elementType)
+    if isinstance(kind, MapType):
+        return _unstorable(kind.keyType) or _unstorable(kind.valueType)
+    if isinstance(kind, StructType):
+        return next((found for field in kind.fields if (found := _unstorable(field.dataType))), "")
+    known = isinstance(kind, DecimalType | StringType) or kind.simpleString() in _STORED
+    return "" if known else kind.simpleString()
+
+
+def failure(view: BoundView, error: PySparkException) -> TailraceError:
+    """A fault of the SQL or of values is the view's; anything else is Spark's, and may pass."""
+    condition = error.getCondition() or type(error).__name__
+    if not (error.getSqlState() or "").startswith(_DATA_FAULTS):
+        return SparkFailed(
+            f"Spark could not compute view {view.name}: {condition}", hint="it is tried again", view=view.name
+        )
+    if not (error.getSqlState() or "").startswith("42"):
+        # Only the condition: what it says of a value holds the value.
+        return _refused(view, condition, "a value does not fit: guard it by try_cast, try_divide or nullif")
+    text = re.sub(r"\s*SQLSTATE:.*", "", str(error).splitlines()[0])
+    for name, table in view.tables.items():
+        text = text.replace(f"`{name}`", spelled(table)).replace(name, spelled(table))
+    for name, other in view.views.items():
+        text = text.replace(f"`{name}`", other).replace(name, other)
+    line = re.search(r"\bline (\d+)\b", str(error)) if view.view.dialect == "spark" else None
+    return _refused(view, text, f"cdc views sql {view.name} --spark shows what is run", int(line[1]) if line else 0)
+
+
+def _refused(view: BoundView, message: str, hint: str, line: int = 0) -> ViewRefused:
+    where = f"{view.view.file}, line {line}" if line else str(view.view.file)
+    return ViewRefused(f"{where}: {message}", hint=hint, view=view.name, file=str(view.view.file), line=line or None)

@@ -1,0 +1,154 @@
+"""`cdc sink` of search and cache: what the command line takes, and whom it hands it to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdc.cli import main
+from cdc.cli.sink_command import replay_of
+from cdc.cutindex.log_start import AtLsn, Beginning
+from cdc.errors import UsageError
+from cdc.lsn import Lsn
+from cdc.run import app
+from sinks.compose import Replay
+from sinks.state.pause_records import PAUSE_KEY, Control, heard, pause_of, pause_value, paused_key
+from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.sinks.sink_rig import MemoryState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+name = "shop"
+[source]
+dsn = "postgresql://db/shop"
+[kafka]
+bootstrap = "broker:9092"
+[sinks.lake]
+kind = "warehouse"
+path = "lake"
+[sinks.cache]
+kind = "cache"
+url = "redis://localhost/0"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "cdc.toml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def run(*arguments: str) -> int:
+    return main.run(list(arguments))
+
+
+def test_place_of_a_replay_comes_with_a_name_of_its_own() -> None:
+    assert replay_of(None, None) is None
+    assert replay_of("0/1B014F8", "try_2") == Replay(AtLsn(Lsn.parse("0/1B014F8")), "try_2")
+    assert replay_of("beginning", "v2") == Replay(Beginning(), "v2")
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "says"),
+    [
+        ("beginning", None, "come together"),
+        (None, "v2", "come together"),
+        ("yesterday", "v2", "no place in the log"),
+        ("beginning", "V 2", "lower-case"),
+    ],
+)
+def test_replay_that_is_not_one_is_refused(start: str | None, name: str | None, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        replay_of(start, name)
+
+
+def test_pause_is_known_to_those_who_come_later_and_answered_by_name() -> None:
+    state = MemoryState()
+    early = Control(state, ManualClock())
+    assert early.look() is None
+    state.put([(PAUSE_KEY, pause_value("p1"))])
+    assert early.look() == Control(MemoryCopy(state), ManualClock()).look() == "p1"
+
+    early.say_paused("member-1")
+    assert heard(state.load().items(), "p1") == {"member-1"}
+    assert heard(state.load().items(), "p2") == set()
+    early.say_running()
+    assert heard(state.load().items(), "p1") == set()
+
+
+def test_worker_that_joined_anew_is_paused_under_its_new_name_only() -> None:
+    state = MemoryState()
+    worker = Control(state, ManualClock())
+    state.put([(PAUSE_KEY, pause_value("p1"))])
+    worker.look()
+
+    worker.say_paused("member-1")
+    worker.say_paused("member-2")
+    assert heard(state.load().items(), "p1") == {"member-2"}
+    worker.say_running()
+    assert heard(state.load().items(), "p1") == set()
+
+
+def test_pause_for_a_time_is_over_by_itself_unless_it_is_renewed() -> None:
+    state, clock = MemoryState(), ManualClock()
+    worker = Control(state, clock)
+    until = int(clock.wall_s() * 1000) + 30_000
+    state.put([(PAUSE_KEY, pause_value("p1", until))])
+    assert worker.look() == "p1"
+
+    clock.now_s += 20
+    state.put([(PAUSE_KEY, pause_value("p1", until + 20_000))])
+    clock.now_s += 20
+    assert worker.look() == "p1"
+    clock.now_s += 20
+    assert worker.look() is None
+
+
+def test_what_others_keep_in_the_state_topic_is_none_of_ours() -> None:
+    entries = [(b'{"topic":"t","partition":0,"key":"k"}', b"1"), (b"[1]", b"{}"), (paused_key("m"), b'{"pause":"p1"}')]
+
+    assert heard(entries, "p1") == {"m"}
+    assert [pause_of(value) for value in (None, b"", b"[]", b'{"pause":"x"}')] == [None, None, None, "x"]
+
+
+class MemoryCopy(MemoryState):
+    """The same entries, read by somebody else."""
+
+    def __init__(self, other: MemoryState) -> None:
+        super().__init__()
+        self.entries = list(other.entries)
+
+
+def test_sink_is_run_by_its_kind(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+
+    def note(_: object, name: str, *__: object, **given: object) -> None:
+        ran.append((name, given))
+
+    monkeypatch.setattr(app, "run_applied", note)
+    monkeypatch.setattr(app, "run_sink", note)
+
+    assert run("sink", "run", "cache", "-c", file, "--instance", "web-3") == 0
+    assert run("sink", "run", "lake", "-c", file) == 0
+    assert ran == [
+        ("cache", {"until_eof": False, "replay": None, "instance": "web-3", "report_fd": None}),
+        ("lake", {"master": None, "until_eof": False, "report_fd": None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("run", "cache", "--master", "local[2]"),
+        ("run", "lake", "--from", "beginning", "--as", "v2"),
+        ("run", "nobody"),
+        ("pause", "lake"),
+        ("resume", "nobody"),
+    ],
+)
+def test_what_is_for_another_kind_is_a_usage_error(file: str, wrong: tuple[str, ...]) -> None:
+    assert run("sink", *wrong, "-c", file) == 2

@@ -1,0 +1,89 @@
+"""What the doctor says of Kafka."""
+
+from __future__ import annotations
+
+from cdc.config.settings import Config
+from cdc.doctor.broker_checks import check_broker, wanted_topics
+from cdc.doctor.finding import Finding, Level
+from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
+from tests.fixtures.capture.source_builders import config, keyless_table, table
+
+BROKERS = BrokerFacts(cluster_id="c1", broker_count=3, configs={"transaction.max.timeout.ms": "900000"})
+
+
+def look(
+    settings: Config, *, cluster: BrokerFacts = BROKERS, existing: dict[str, dict[str, str]] | None = None
+) -> list[Finding]:
+    """What is not ok; `existing` has topics as they would be made, but for these settings."""
+    wants = wanted_topics(settings, [table()])
+    topics = {
+        want.spec.topic: TopicFacts(
+            topic=want.spec.topic,
+            topic_id="id",
+            partition_count=want.spec.partition_count,
+            replication_factor=3,
+            configs={**want.spec.configs, **(existing or {})[want.spec.topic]},
+        )
+        if want.spec.topic in (existing or {})
+        else None
+        for want in wants
+    }
+    return [f for f in check_broker(cluster, wants, topics, settings) if f.level is not Level.OK]
+
+
+def test_topics_wanted_are_the_control_topics_and_one_of_each_table_that_can_be_captured() -> None:
+    wants = wanted_topics(config(), [table(), keyless_table("bad"), keyless_table("log", keyless=True)])
+
+    assert [want.spec.topic for want in wants] == [
+        "shop.__progress",
+        "shop.__cuts",
+        "shop.__schema",
+        "shop.__signals",
+        "shop.public.orders",
+        "shop.public.log",
+    ]
+
+
+def test_three_brokers_and_no_topics_are_fine() -> None:
+    assert look(config()) == []
+
+
+def test_unreplicated_topics_are_an_error_until_they_are_allowed() -> None:
+    (refused,) = look(config(kafka="replication_factor = 1"))
+    (allowed,) = look(config(kafka="replication_factor = 1\nallow_unreplicated = true"))
+
+    assert refused.level is Level.ERROR
+    assert "allow_unreplicated" in refused.command
+    assert allowed.level is Level.WARNING
+
+
+def test_more_replicas_than_brokers_are_an_error() -> None:
+    (finding,) = look(config(), cluster=BrokerFacts(cluster_id="c", broker_count=1, configs={}))
+
+    assert finding.level is Level.ERROR
+    assert "there is one broker" in finding.message
+
+
+def test_missing_topic_made_by_hand_gets_its_command() -> None:
+    found = look(config(kafka="create_topics = false"))
+
+    assert len(found) == 5
+    assert all(f.level is Level.ERROR and "--create --topic" in f.command for f in found)
+
+
+def test_existing_topic_with_other_settings_is_named_with_the_command() -> None:
+    existing = {"shop.public.orders": {"cleanup.policy": "delete", "delete.retention.ms": "1000"}}
+
+    found = look(config(), existing=existing)
+
+    assert [f.level for f in found] == [Level.ERROR, Level.WARNING]
+    assert "cleanup.policy is delete, must be compact" in found[0].message
+    assert "--add-config cleanup.policy=compact" in found[0].command
+
+
+def test_short_transaction_limit_of_the_brokers_is_an_error() -> None:
+    cluster = BrokerFacts(cluster_id="c", broker_count=3, configs={"transaction.max.timeout.ms": "1000"})
+
+    (finding,) = look(config(), cluster=cluster)
+
+    assert finding.check == "transaction_timeout"

@@ -1,0 +1,35 @@
+"""The loop while rows of a snapshot join the stream."""
+
+from __future__ import annotations
+
+from cdc.capture.no_snapshots import NoSnapshots
+from cdc.contracts import Joined
+from cdc.lsn import Lsn
+from tests.fixtures.capture.pipeline_rig import Rig, transaction
+
+
+class _Endless(NoSnapshots):
+    """There is always a row more."""
+
+    def due(self, boundary: Lsn) -> bool:
+        return boundary > 0
+
+    def join(self, boundary: Lsn, at_us: int) -> Joined:
+        return Joined(1, 100, ())
+
+
+def test_change_waits_a_tenth_of_a_second_beside_rows_of_a_snapshot() -> None:
+    rig = Rig([], transaction(100, 110), snapshots=_Endless(), batch_age_max_s=1.0)
+
+    rig.step(8, seconds=0.03)
+
+    assert rig.publisher.positions[0].end_lsn == 110
+
+
+def test_rows_of_a_snapshot_alone_fill_their_batch() -> None:
+    rig = Rig(snapshots=_Endless(), batch_age_max_s=1.0)
+
+    rig.step(30, seconds=0.03)
+    assert rig.publisher.positions == []
+    rig.step(5, seconds=0.03)
+    assert len(rig.publisher.positions) == 1

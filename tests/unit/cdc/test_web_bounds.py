@@ -1,0 +1,162 @@
+"""The HTTP surface is bounded: connections, bytes and time of a request; row keys only with the bearer token."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cdc.clock import SystemClock
+from cdc.config.load import load, parse
+from cdc.config.secret import Secret
+from cdc.errors import ConfigError
+from cdc.lsn import Lsn
+from cdc.telemetry.capture_status import Status
+from cdc.telemetry.metrics import Metrics
+from cdc.web import http_server
+from cdc.web.bounded_requests import HEAD_BYTES_MAX
+from cdc.web.http_server import CONNECTIONS_MAX, WebServer
+from cdc.web.wait_endpoint import WaitRoute
+from sinks.operate.lsn_wait import Reach, Sight
+from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.servers.waiting import until
+
+_TOKEN = "s3cret-token"
+_KEY = '{"id":"4711"}'
+
+
+def _served(token: str) -> WebServer:
+    metrics = Metrics("shop")
+    sight = Sight(lambda: Reach(1, Lsn(0x100)), blocked_keys=lambda: [("public.t", _KEY)])
+    waits = WaitRoute({"cache": sight}, SystemClock())
+    return WebServer("127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics, waits=waits, token=token)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    made = _served(_TOKEN)
+    yield made.port
+    made.close()
+
+
+def _wait(port: int, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/sinks/cache/wait?lsn=0/1", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_row_keys_are_answered_only_with_the_bearer_token(port: int) -> None:
+    allowed, without = _wait(port, Authorization=f"Bearer {_TOKEN}"), _wait(port)
+    given = ("Bearer x", f"Basic {_TOKEN}", f"Bearer {_TOKEN}x", "\xff")
+    wrong = [_wait(port, Authorization=one) for one in given]
+
+    assert allowed[0] == 200
+    assert json.loads(allowed[1])["blocked"] == [{"table": "public.t", "key": _KEY}]
+    assert without[0] == 200
+    assert json.loads(without[1])["blocked"] == [{"table": "public.t"}]
+    assert [code for code, _ in wrong] == [401] * 4
+    assert not any("4711" in body for _, body in [without, *wrong])
+
+
+def test_without_a_configured_token_no_request_is_authorised() -> None:
+    made = _served("")
+    try:
+        found = [_wait(made.port, Authorization=given) for given in ("Bearer", "Bearer ", "Bearer x")]
+    finally:
+        made.close()
+
+    assert [code for code, _ in found] == [200] * 3
+    assert not any("4711" in body for _, body in found)
+
+
+_CONFIG = """
+name = "shop"
+source = {dsn = "postgresql://localhost/shop"}
+kafka = {bootstrap = "localhost:9092"}
+"""
+
+
+def test_token_comes_from_the_environment_or_a_file_and_is_masked(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{_TOKEN}\nmore\n", encoding="utf-8")
+    by_file = parse(f"{_CONFIG}[http]\ntoken_file = '{tmp_path / 'token'}'", {})
+    by_name = parse(_CONFIG, {"TAILRACE_HTTP_TOKEN": _TOKEN})
+
+    assert [one.http.token for one in (by_file, by_name, parse(_CONFIG, {}))] == [Secret(_TOKEN), Secret(_TOKEN), None]
+    assert _TOKEN not in repr(by_file)
+    (tmp_path / "cdc.toml").write_text(f"{_CONFIG}[http]\ntoken_file = '{tmp_path / 'none'}'", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"http\.token_file"):
+        load(tmp_path / "cdc.toml", {})
+
+
+def _sent(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        try:
+            connection.sendall(data)
+            return connection.recv(100)
+        except ConnectionError:
+            return b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"x" * HEAD_BYTES_MAX + b" HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n" + b"a: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n" + b"a: x\r\n" * (HEAD_BYTES_MAX // 6) + b"\r\n",
+    ],
+)
+def test_head_that_is_too_long_is_refused(port: int, head: bytes) -> None:
+    # A reset may overtake the answer.
+    assert _sent(port, head)[:13] in {b"HTTP/1.0 431 ", b""}
+    assert _wait(port)[0] == 200
+
+
+def test_request_whose_bytes_come_one_by_one_ends_at_the_deadline(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_REQUEST_TIMEOUT_S", 0.5)
+
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        began_s = time.monotonic()
+
+        def hung_up() -> bool:
+            try:
+                connection.sendall(b"a")
+                connection.settimeout(0.05)
+                return connection.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        until(hung_up, "the server hangs up", within_s=30)
+
+    assert time.monotonic() - began_s >= 0.4
+
+
+def test_connections_beyond_the_limit_are_refused_at_once_and_others_served_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "_REQUEST_TIMEOUT_S", 60)
+    made = _served(_TOKEN)
+    free = made._server._free
+    try:
+        with ExitStack() as held:
+            for _ in range(CONNECTIONS_MAX):
+                held.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=20))
+            until(lambda: not free._value, "every place is taken")
+            refused = _sent(made.port, b"")
+        until(lambda: free._value == CONNECTIONS_MAX, "every place is free again")
+
+        assert refused.startswith(b"HTTP/1.0 503 ")
+        assert _wait(made.port)[0] == 200
+    finally:
+        made.close()

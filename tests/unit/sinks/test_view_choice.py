@@ -1,0 +1,113 @@
+"""Which plan a view is kept by: by size at first, by what plans took from then on, and never without a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from sinks.warehouse.lake.plan_run import Run
+from sinks.warehouse.planner.choose import PLANS, RUNS_KEPT, PlanName, Runs, choose, measured, usual
+from sinks.warehouse.views.keeper import records_of
+
+BOTH: Final[tuple[PlanName, ...]] = ("recompute", "affected")
+ALL: Final = PLANS
+LARGE, SMALL = 5_000_000, 1_000
+CHANGES: Final = (1, 700, 6_000, 2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("possible", "rows", "plan"),
+    [
+        (BOTH, SMALL, "recompute"),
+        (BOTH, LARGE, "affected"),
+        (ALL, LARGE, "delta"),
+        (("recompute",), LARGE, "recompute"),
+    ],
+)
+def test_what_was_never_measured_is_chosen_by_size(possible: Sequence[PlanName], rows: int, plan: str) -> None:
+    assert choose(possible, {}, base_rows=rows, changes=10, since=0)[0] == plan
+
+
+def runs(*seconds: float, changes: int = 10) -> tuple[Run, ...]:
+    return tuple(Run(one, changes) for one in seconds)
+
+
+@pytest.mark.parametrize(
+    ("known", "plan"),
+    [
+        ({"recompute": runs(2.0, 2.1, 2.0), "affected": runs(0.5, 0.6, 9.0)}, "affected"),  # one slow run says nothing
+        ({"recompute": runs(0.2, 0.3), "affected": runs(0.5)}, "recompute"),
+    ],
+)
+def test_the_plan_with_the_lowest_median_is_chosen(known: Runs, plan: str) -> None:
+    assert choose(BOTH, known, base_rows=LARGE, changes=10, since=0)[0] == plan
+    assert usual(known, 10) == plan
+
+
+def test_what_a_plan_took_counts_for_cuts_that_change_about_as_much() -> None:
+    keys = (*runs(0.3, 0.3, 0.4, changes=200), *runs(8.0, changes=20_000))
+    known = {"recompute": (*runs(2.0, changes=200), *runs(2.0, changes=20_000)), "affected": keys}
+
+    chosen = {changes: choose(BOTH, known, base_rows=LARGE, changes=changes, since=0)[0] for changes in CHANGES}
+
+    assert chosen == {1: "affected", 700: "affected", 6_000: "recompute", 2_000_000: "recompute"}
+    assert {changes: usual(known, changes) for changes in CHANGES} == chosen
+
+
+def test_another_plan_is_tried_now_and_then_and_a_dear_one_rarely() -> None:
+    near = {"recompute": runs(1.0, 1.0), "affected": runs(0.5, 0.5)}
+    dear = {"recompute": runs(100.0), "affected": runs(0.5)}
+
+    assert first_try(near) == 48
+    assert first_try(dear) == 4800
+
+
+def first_try(known: Runs) -> int:
+    """After how many cuts recompute is tried."""
+    choices = (choose(BOTH, known, base_rows=LARGE, changes=10, since=since)[0] for since in range(6000))
+    return list(choices).index("recompute")
+
+
+def test_a_plan_that_was_never_run_is_looked_at_at_once_where_tables_are_large() -> None:
+    known = {"affected": runs(0.5, 0.5)}
+
+    assert choose(BOTH, known, base_rows=LARGE, changes=10, since=1) == (
+        "recompute",
+        "not known well yet: affected takes 0.50 s",
+    )
+    assert choose(BOTH, known, base_rows=SMALL, changes=10, since=1)[0] == "affected"
+
+
+def test_learning_ends_with_two_runs_of_each_plan() -> None:
+    """However alike they are, nothing is run once more that was run twice."""
+    known: Runs = {"recompute": runs(1.0)}
+    ran = []
+    for _ in range(7):
+        plan = choose(ALL, known, base_rows=200_000, changes=10, since=0)[0]
+        known = measured(known, plan, Run({"recompute": 1.0, "affected": 1.1, "delta": 1.2}[plan], 10))
+        ran.append(plan)
+
+    assert sorted(ran[:5]) == ["affected", "affected", "delta", "delta", "recompute"]
+    assert ran[5:] == ["recompute", "recompute"]
+
+
+def test_only_the_last_runs_are_remembered() -> None:
+    known: Runs = {}
+    for run in range(10):
+        known = measured(known, "affected", Run(float(run), run))
+
+    assert known == {"affected": tuple(Run(float(run), run) for run in range(5, 10))}
+    assert len(known["affected"]) == RUNS_KEPT
+
+
+def test_records_are_counted_for_every_table_that_takes_them() -> None:
+    before = {"shop.public.orders-0": (5, 5), "shop.a-2db.t-0": (9, 3)}
+    now = {"shop.public.orders-0": (9, 8), "shop.public.orders-1": (2, 2), "shop.a-2db.t-0": (9, 3)}
+
+    assert records_of(before, now) == {
+        "archive/shop.public.orders": 5,
+        "mirror/public.orders": 5,
+        "history/public.orders": 5,
+    }

@@ -1,0 +1,69 @@
+"""A query that would mean something else when it is written anew is no plan's; the others are."""
+
+from __future__ import annotations
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from sinks.warehouse.planner.plan import plan_view
+from sinks.warehouse.planner.relations import Relation
+from sinks.warehouse.views.definition import load_views
+from tests.tidy.tree import ROOT
+
+T = {"t": Relation("t", {"a": "int", "b": "string", "x": "double"}, ("a",))}
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        ("percentile_cont(0.5) within group (order by a)", "percentile_cont()"),
+        ("percentile_disc(0.5) within group (order by a desc)", "percentile_disc()"),
+        ("max(to_char(a, '99'))", "to_char()"),
+        ("max(log10(x))", "log10()"),
+        ("max('it''s')", "doubled"),
+        ("max('a' 'b')", "side by side"),
+    ],
+)
+def test_what_would_become_something_else_is_recomputed(column: str, named: str) -> None:
+    plan = plan_view("v", f"select b, {column} as c from t group by b", T)
+
+    assert named in plan.reason
+    assert plan.delta is None
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "max(nvl(b, 'x'))", "max(substr(b, 2))", "max(pow(x, 2))", "max(instr(b, 'a'))", "max(named_struct('k', a))",
+        "max(mod(a, 2))", "max(ceiling(x))", "count(distinct a)", "sum(a) filter (where b in ('p', 'q'))",
+        "max(case when a > 1 then 'y' else b end)", "max(cast(b as int))", "percentile(a, 0.5)", "median(a)",
+        "sort_array(collect_list(struct(a, b)))", "max(to_timestamp(b))", "max(b || 'it\\'s')",
+    ],
+)  # fmt: skip
+def test_other_names_for_the_same_are_planned(column: str) -> None:
+    assert plan_view("v", f"select b, {column} as c from t group by b", T).reason == ""
+
+
+def test_every_shape_of_the_proof_is_planned_or_says_why_not() -> None:
+    columns = {
+        "customers": ("id", "region", "tier"),
+        "products": ("sku", "label", "manual"),
+        "orders": ("id", "customer_id", "status", "cents", "placed_at", "note"),
+        "lines": ("order_id", "line", "sku", "qty", "price"),
+        "posts": ("id", "author", "body", "posted_at"),
+        "follows": ("follower", "followed", "since"),
+    }
+    keys = {"lines": ("order_id", "line"), "follows": ("follower", "followed"), "products": ("sku",)}
+    known = {name: Relation(name, dict.fromkeys(found, ""), keys.get(name, ("id",))) for name, found in columns.items()}
+    reasons = {}
+    for view in load_views(ROOT / "tests" / "spark" / "viewshapes" / "views"):
+        plan = plan_view(view.name, view.spark_sql, known)
+        reasons[view.name] = plan.reason
+        query = sqlglot.parse_one(view.spark_sql, read="spark")
+        assert isinstance(query, exp.Query)
+        names = query.named_selects
+        known[view.name] = Relation(view.name, dict.fromkeys(names, ""), plan.unique)
+
+    recomputed = {name for name, reason in reasons.items() if reason}
+    assert recomputed == {"exact_percentile", "lateral_top", "newest_rows", "rollup_totals", "whole_table"}

@@ -1,0 +1,191 @@
+"""One sweep: which keys may be deleted, and when everything must be read again."""
+
+from __future__ import annotations
+
+from cdc.lsn import Lsn
+from cdc.model.relation import Relation, ReplicaIdentity
+from cdc.model.snapshot_record import SnapshotRecord
+from cdc.model.visibility import Snapshot
+from snapshot.chunk import Form, Leaf
+from snapshot.log_contract import Place
+from snapshot.merger import Merger
+from snapshot.sweep import Sweep
+from snapshot.table_state import Wanted
+from snapshot.window import Touch
+
+T = "public.t"
+FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
+LEAF = Leaf(1, "public", "t", 1, 1, 8192)
+NOWHERE = Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
+END = {("t", 0): 7}
+
+
+def _bounded(*, noted_max: int = 100) -> Sweep:
+    sweep = Sweep((3,), noted_max=noted_max)
+    sweep.begin()
+    sweep.bound(sweep.turn, END)
+    return sweep
+
+
+def test_key_that_was_streamed_before_or_after_it_was_offered_is_not_deleted() -> None:
+    sweep = _bounded()
+    sweep.streamed({b"before"})
+    sweep.offer([b"before", b"gone", b"after", b"there"], 0)
+    sweep.streamed({b"after"})
+
+    assert sweep.absent([b"before", b"gone", b"after", b"there"], {b"there"}) == [b"gone"]
+
+
+def test_nothing_is_deleted_once_too_many_keys_were_streamed() -> None:
+    sweep = _bounded(noted_max=2)
+    sweep.offer([b"gone"], 5)
+
+    sweep.streamed({b"1", b"2", b"3"})
+    sweep.offer([b"gone"], 5)
+
+    assert sweep.lost
+    assert sweep.absent([b"gone"], ()) == []
+    assert sweep.take_noted() == set()
+
+
+def test_candidates_that_were_too_many_for_a_chunk_are_looked_for_in_smaller_pieces() -> None:
+    sweep = _bounded()
+    sweep.offer([b"%d" % n for n in range(5)], 0)
+    found: list[bytes] = []
+
+    assert len(sweep.take()) == 5
+    assert sweep.take() == (), "one chunk at a time"
+    sweep.give_back(2)
+    while keys := sweep.take():
+        assert len(keys) <= 2
+        found += keys
+        sweep.judged(keys)
+    assert found == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_end_of_an_earlier_turn_is_not_taken_for_that_of_a_later_one() -> None:
+    sweep = _bounded()
+    turn = sweep.turn
+    sweep.lose()
+    sweep.begin()
+
+    sweep.bound(turn, END)
+    assert sweep.until is None
+    sweep.bound(sweep.turn, END)
+    assert sweep.until == END
+
+
+def test_sweep_begins_when_the_last_row_to_be_read_was_streamed_instead() -> None:
+    merger = Merger()
+    merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", begun=True, sweep=(3,))}, [])
+    merger.suspect(merger.begun(), [])
+    merger.plan(T, FORM, [LEAF], Lsn(100))
+    merger.streamed(Touch(5, {T: [b"1"]}, {T: [b"1"]}))  # without all its values, so the row must be read in the end
+    blocks = merger.next()
+    assert blocks is not None
+    chunk = merger.open(blocks)
+    merger.taken(chunk, Snapshot(9, frozenset()), Lsn(100), LEAF.filenode, FORM)
+    merger.arrived(chunk, [], 0)
+    merger.join(Lsn(100), NOWHERE, rows_max=10)
+    keys = merger.next()
+    assert keys is not None
+    assert keys.keys == (b"1",)
+    chunk = merger.open(keys)
+
+    merger.streamed(Touch(6, {T: [b"1"]}))
+    merger.give_back(chunk)
+
+    assert merger.notes().sweeps == {T: 1}
+    assert merger.noting
+
+
+def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
+    merger = Merger()
+    merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", asked=True, sweep=(3,))}, [])
+
+    merger.stop(T)
+    stopped = merger.notes().records[T]
+    after = Merger()
+    after.resume({T: stopped}, [])
+    after.order(T, 1, Lsn(200), Wanted())
+
+    assert (stopped.hold, stopped.sweep, stopped.told) == ("stopped", (3,), "snapshotting")
+    assert after.notes().records[T].sweep == (3,)
+
+
+def _awaiting(*, at: int = 100) -> Merger:
+    """A merger with a snapshot of a table whose name another table had up to `at`."""
+    merger = Merger()
+    merger.begin(T, 2, Lsn(50), sweep_from=Lsn(at))
+    return merger
+
+
+def test_nothing_of_a_table_that_replaced_another_is_read_before_the_stream_has_passed_the_replacement() -> None:
+    """What the former table still brings would lie behind the marks, and its keys would stay in the topic."""
+    merger = _awaiting()
+
+    merger.mark(Lsn(99), lambda _: END)
+    assert merger.notes().records == {}
+    assert not merger.due(Lsn(99))
+    assert merger.begun() == {}
+    assert merger.waits(Lsn(99))
+
+    merger.due(Lsn(100))
+    assert merger.noting, "a commit follows"
+    merger.mark(Lsn(100), lambda _: END)
+    assert merger.begun() == {T: 1}
+    assert merger.notes().records[T].sweep == (7,)
+    assert merger.notes().records[T].sweep_from_lsn == 0
+
+
+def test_topic_that_has_no_record_is_not_swept() -> None:
+    merger = _awaiting()
+
+    merger.mark(Lsn(100), lambda _: {("t", 0): 0})
+
+    assert merger.begun() == {T: 1}
+    assert merger.notes().records[T].sweep == ()
+
+
+def test_replacement_that_is_awaited_is_still_awaited_after_a_restart() -> None:
+    merger = _awaiting()
+    merger.due(Lsn(100))
+    record = merger.notes().records[T]
+
+    again = Merger()
+    again.resume({T: record}, [])
+    assert again.begun() == {}
+    again.mark(Lsn(100), lambda _: END)
+
+    assert again.notes().records[T].sweep == (7,)
+    assert again.covers(T, 2, Lsn(100))
+    assert not again.covers(T, 2, Lsn(101)), "of a later replacement"
+    assert not again.covers(T, 3, Lsn(100)), "of another table"
+
+
+def test_snapshot_that_is_begun_again_before_it_swept_still_sweeps() -> None:
+    merger = _awaiting()
+
+    merger.begin(T, 2, Lsn(60))
+    merger.mark(Lsn(100), lambda _: END)
+
+    assert merger.notes().records[T].sweep == (7,)
+
+
+def test_table_that_is_gone_does_not_keep_others_from_being_read() -> None:
+    merger = Merger()
+    for name, oid in ((T, 1), ("public.u", 2)):
+        merger.begin(name, oid, Lsn(1))
+        merger.suspect(merger.begun(), [])
+        form = Form(Relation(oid, "public", name[-1], ReplicaIdentity.DEFAULT, ()))
+        merger.plan(name, form, [Leaf(oid, "public", name[-1], oid, 1, 8192)], Lsn(1))
+    spec = merger.next()
+    assert spec is not None
+    assert spec.table == T
+
+    merger.plan_again(merger.open(spec))
+    following = merger.next()
+
+    assert following is not None
+    assert following.table == "public.u"
+    assert merger.to_plan() == [T]
