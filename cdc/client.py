@@ -26,9 +26,9 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkBehind
-from cdc.run.app import sink_sight
+from cdc.run.app import sink_probe
 from cdc.web.wait_endpoint import GRACE_S, Check, shared
-from sinks.operate.lsn_wait import Sight, Wanted, is_at, wanted_key, wanted_lsn
+from sinks.operate.lsn_wait import SinkProbe, WaitRequest, is_at, parse_wait_key, parse_wait_lsn
 
 TIMEOUT_S: Final = 10.0
 
@@ -63,7 +63,7 @@ class Waiter:
         """Connections are made when a sink is first waited for. Raises ConfigError."""
         self._config = config if isinstance(config, Config) else load(Path(config), os.environ)
         self._clock = clock or SystemClock()
-        self._sights: dict[str, Sight] = {}
+        self._sights: dict[str, SinkProbe] = {}
         self._lock = threading.Lock()
         self._closing = ExitStack()
         self._stop = threading.Event()
@@ -87,7 +87,10 @@ class Waiter:
         when the time is up, KeyBlocked when a record of the key was refused, UsageError for what is no sink, LSN or
         key, BrokerUnreachable and SinkUnreachable when that cannot be told now.
         """
-        wanted, sight = Wanted(wanted_lsn(lsn), None if key is None else wanted_key(key), table), self._sight(sink)
+        wanted, sight = (
+            WaitRequest(parse_wait_lsn(lsn), None if key is None else parse_wait_key(key), table),
+            self._sight(sink),
+        )
         began_s = self._clock.monotonic_s()
         check = Check(sight, wanted, timeout_s, self._clock, self._stop)
         threading.Thread(target=check.run, args=(lambda: None,), name="wait", daemon=True).start()
@@ -125,10 +128,10 @@ class Waiter:
         with self._lock:
             self._closing.close()
 
-    def _sight(self, sink: str) -> Sight:
+    def _sight(self, sink: str) -> SinkProbe:
         with self._lock:
             if sink not in self._sights:
-                self._sights[sink] = shared(sink_sight(self._config, sink, self._closing), self._clock)
+                self._sights[sink] = shared(sink_probe(self._config, sink, self._closing), self._clock)
             return self._sights[sink]
 
 

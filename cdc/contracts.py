@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
+from cdc.model.change_records import BatchStats, Stamp, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress_record import AvroIds, AvroSchemas, SchemaRecord
 from cdc.model.relation import Relation
-from cdc.model.snapshot_record import NO_NOTES, Notes
+from cdc.model.snapshot_record import NO_NOTES, SnapshotNotes
 from cdc.model.table_facts import DdlFinding
 
 
@@ -39,7 +39,7 @@ class ReplicationStream(Protocol):
         went on between the two readings of a start. Say it again later.
         """
 
-    def nudge(self) -> None:
+    def request_reply(self) -> None:
         """Have the server say where it is, soon. May be called again and again."""
 
 
@@ -55,13 +55,13 @@ class Publisher(Protocol):
         """Whether something was written that is not committed."""
 
     @property
-    def worn(self) -> str | None:
+    def retire_reason(self) -> str | None:
         """Why no other transaction may follow on this producer: something about the last one was odd."""
 
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
         """Hand records to Kafka and empty the buffers; schemas go first. Opens a Kafka transaction if none is."""
 
-    def submit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
+    def submit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
         """Begin to make everything written, the progress, what is noted of snapshots and the cut durable together."""
 
     @property
@@ -198,7 +198,7 @@ class Snapshots(Protocol):
         """How long the stream may be waited for: something may come from here sooner."""
 
     @property
-    def noting(self) -> bool:
+    def notes_pending(self) -> bool:
         """Whether `notes` has something new, also without rows."""
 
     def watch(self, table: str, buffer: TopicBuffer) -> None:
@@ -228,10 +228,10 @@ class Snapshots(Protocol):
         Raises RowRefused, SourceRefused.
         """
 
-    def notes(self) -> Notes:
+    def notes(self) -> SnapshotNotes:
         """What the log must say with the rows that are in the buffers now."""
 
-    def noted(self, notes: Notes) -> None:
+    def noted(self, notes: SnapshotNotes) -> None:
         """They are part of a commit that is under way."""
 
 
@@ -261,7 +261,7 @@ class BatchObserver(Protocol):
         """A TRUNCATE removed so many keys from a topic."""
 
 
-class Aside(Protocol):
+class SideWriter(Protocol):
     """Something that capture writes of its own accord, beside what the stream says, with a commit of the pipeline."""
 
     def due(self) -> bool:

@@ -244,8 +244,8 @@ class TopicMismatch(BrokerError):
 class TopicMissing(TopicMismatch):
     """The broker does not know a topic or partition.
 
-    That passes when the topic is new or the broker has just started, so `cdc.run.patience` retries it before it ends
-    anything.
+    That passes when the topic is new or the broker has just started, so `cdc.run.retry_policy` retries it before it
+    ends anything.
     """
 
 

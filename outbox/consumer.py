@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, Protocol
 import tenacity
 
 from outbox.dead_letters import BEHIND, DeadLetters, Letter, Rows
-from outbox.delivery import Delivery, Place, Source
+from outbox.delivery import Delivery, Source, TopicPartition
 from outbox.errors import ConsumerStopped, ContractBroken, EventMissing, EventRejected, PayloadInvalid
 from outbox.inbox import Inbox
 
@@ -118,7 +118,7 @@ class Consumer:
     def step(self, wait_s: float) -> int:
         """One round of the loop above; returns how many records came."""
         records = self._source.poll(wait_s)
-        positions: dict[Place, int] = {}
+        positions: dict[TopicPartition, int] = {}
         for record in records:
             self._deal(record)
             positions[record.place] = record.offset + 1
@@ -134,7 +134,7 @@ class Consumer:
         places = sorted(self._source.assigned())
         if not places:
             return 0
-        keys: Sequence[bytes] = self._in_transaction(lambda cursor: self._letters.wished(cursor, places))
+        keys: Sequence[bytes] = self._in_transaction(lambda cursor: self._letters.requested_keys(cursor, places))
         return sum(self._settle_key(key) for key in keys)
 
     def _deal(self, delivery: Delivery) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc.lsn import Lsn
-from cdc.model.event import Stamp
-from cdc.model.visibility import Snapshot
+from cdc.model.change_records import Stamp
+from cdc.model.visibility import PgSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedOutbox:
     """The snapshot, and the end of the WAL right after it: all that it sees commits below `l_hi`."""
 
-    snapshot: Snapshot
+    snapshot: PgSnapshot
     l_hi: Lsn
 
     def has(self, stamp: Stamp) -> bool:

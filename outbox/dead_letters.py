@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from outbox.delivery import Delivery, Place
+from outbox.delivery import Delivery, TopicPartition
 from outbox.table_names import Names
 
-Wish = Literal["retry", "skip"]
+LetterAction = Literal["retry", "skip"]
 
 BEHIND: Final = "blocked"
 """The error of a letter that nobody has tried: an earlier event of its key was parked."""
@@ -42,7 +42,7 @@ class Letter(NamedTuple):
     delivery: Delivery
     error: str
     attempt_count: int
-    wish: Wish | None
+    wish: LetterAction | None
 
 
 class Count(NamedTuple):
@@ -87,7 +87,7 @@ class DeadLetters:
         )  # fmt: skip
         return cursor.rowcount == 1
 
-    def wished(self, cursor: Rows, places: Iterable[Place]) -> list[bytes]:
+    def requested_keys(self, cursor: Rows, places: Iterable[TopicPartition]) -> list[bytes]:
         """Keys of these partitions of which somebody wants a letter settled."""
         topics, partitions = zip(*places, strict=True) if places else ((), ())
         cursor.execute(
@@ -118,7 +118,9 @@ class DeadLetters:
             (self.consumer, letter.delivery.key, letter.delivery.key),
         )
 
-    def ask(self, cursor: Rows, wish: Wish, *, topic: str = "", error: str = "", key: bytes | None = None) -> int:
+    def ask(
+        self, cursor: Rows, wish: LetterAction, *, topic: str = "", error: str = "", key: bytes | None = None
+    ) -> int:
         """Wish that letters be settled, of keys whose first letter is of this topic and error; returns how many keys.
 
         ``skip`` passes over the first letter of a key, and has those behind it tried.

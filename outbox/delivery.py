@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from outbox.errors import EventMissing
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
 _NAMESPACE = uuid.UUID("6d3c1b0e-5c0a-5b5e-9d43-7f0f6f5b7a10")  # ids that are no UUID become one, always the same
@@ -34,7 +34,7 @@ class Delivery:
     headers: Mapping[str, str]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The partition it lies in."""
         return self.topic, self.partition
 
@@ -71,10 +71,10 @@ class Source(Protocol):
     def poll(self, wait_s: float) -> Sequence[Delivery]:
         """What there is, after waiting up to `wait_s`."""
 
-    def commit(self, positions: Mapping[Place, int]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """The offsets to read on from. Passed over where a partition is somebody else's by now."""
 
-    def assigned(self) -> frozenset[Place]:
+    def assigned(self) -> frozenset[TopicPartition]:
         """Partitions that are ours now."""
 
     def close(self) -> None:

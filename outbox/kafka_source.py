@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
 from cdc.kafka.cluster_facts import LogRecord
-from cdc.kafka.group_member import Begin, GroupConsumer
-from outbox.delivery import Delivery, Place
+from cdc.kafka.group_member import GroupConsumer, PartitionStart
+from outbox.delivery import Delivery, TopicPartition
 
 
 class _Ours:
@@ -18,18 +18,18 @@ class _Ours:
     """
 
     def __init__(self) -> None:
-        self.places: set[Place] = set()
+        self.places: set[TopicPartition] = set()
 
-    def assigned(self, places: Mapping[Place, Begin]) -> Mapping[Place, int]:
+    def assigned(self, places: Mapping[TopicPartition, PartitionStart]) -> Mapping[TopicPartition, int]:
         """Read on from what is committed, or from the first record there is."""
         self.places.update(places)
         return {at: found.low if found.committed is None else found.committed.offset for at, found in places.items()}
 
-    def revoked(self, places: Sequence[Place]) -> None:
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
         """They go to somebody else."""
         self.places.difference_update(places)
 
-    def lost(self, places: Sequence[Place]) -> None:
+    def lost(self, places: Sequence[TopicPartition]) -> None:
         """They are somebody else's already."""
         self.places.difference_update(places)
 
@@ -50,7 +50,7 @@ class KafkaSource:
         given = {name: Secret(value) for name, value in (options or {}).items()}
         self._ours = _Ours()
         self._group = GroupConsumer(Kafka(bootstrap=bootstrap, options=given), group, self._ours, instance=instance)
-        self._ended: set[Place] = set()
+        self._ended: set[TopicPartition] = set()
         self._group.subscribe(topics)
 
     def poll(self, wait_s: float) -> Sequence[Delivery]:
@@ -61,11 +61,11 @@ class KafkaSource:
         self._ended.update(polled.ends)
         return found
 
-    def commit(self, positions: Mapping[Place, int]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Source.commit`."""
         self._group.commit({at: (offset, "") for at, offset in positions.items() if at in self._ours.places})
 
-    def assigned(self) -> frozenset[Place]:
+    def assigned(self) -> frozenset[TopicPartition]:
         """See `Source.assigned`."""
         return frozenset(self._ours.places)
 

@@ -16,7 +16,7 @@ from murmurhash2 import murmurhash2
 from cdc.encode.partitioner import SEED
 from cdc.encode.row_records import TUPLE_AT
 from cdc.errors import DecodeError, InvariantError, SourceRefused
-from cdc.model.event import Headers, Stamp, Truncation
+from cdc.model.change_records import Headers, Stamp, Truncation
 from cdc.wire import copy_text, pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 from outbox.copied_rows import CopiedOutbox
@@ -39,7 +39,7 @@ Texts = list[bytes | None]
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedEvent:
     """An event that cannot be published as it is, with what there is of it."""
 
     reason: str
@@ -186,7 +186,7 @@ class RoutedRows:
         members = b"".join(b",%b:%b" % (_json(extra.name), _member(extra, texts)) for extra in form.in_envelope)
         return b'{"payload":%b%b}' % (payload, members), reason
 
-    def _refused(self, reason: str, texts: Texts, key: bytes | None, value: bytes | None) -> Refused:
+    def _refused(self, reason: str, texts: Texts, key: bytes | None, value: bytes | None) -> RefusedEvent:
         form = self._form
         told = [
             ("aggregate-type", texts[form.aggregate_type]),
@@ -198,7 +198,7 @@ class RoutedRows:
             ("event-headers", None if form.headers is None else texts[form.headers]),
         ]
         headers = [(name, None if text is None else text[:_TOLD_BYTES]) for name, text in told]
-        return Refused(reason, key, value, headers)
+        return RefusedEvent(reason, key, value, headers)
 
     def _broken(self, frame: bytes) -> NoReturn:
         """Ask the exact decoder what is wrong; it must find something."""

@@ -26,13 +26,13 @@ from murmurhash2 import murmurhash2
 
 from cdc.config.outbox_settings import Outbox
 from cdc.encode.partitioner import SEED
-from cdc.model.event import Headers, Record, Stamp, TopicBuffer
+from cdc.model.change_records import Headers, Record, Stamp, TopicBuffer
 from cdc.model.relation import Relation
 from outbox.copied_rows import CopiedOutbox
 from outbox.errors import MessageInvalid
 from outbox.event import Event, read_message
 from outbox.event_topics import EventTopics
-from outbox.routed_rows import NO_KEY, Refused, RoutedRows
+from outbox.routed_rows import NO_KEY, RefusedEvent, RoutedRows
 from outbox.row_form import row_form
 
 REASON: Final = "refused-reason"
@@ -153,7 +153,7 @@ class Router:
         try:
             event = read_message(content)
         except MessageInvalid:
-            self.refuse(Refused("message", value=content), stamp, ordinal)
+            self.refuse(RefusedEvent("message", value=content), stamp, ordinal)
             return len(content) + 1
         refused = self._place_message(event, transactional=transactional)
         if refused is not None:
@@ -178,7 +178,7 @@ class Router:
             opened.append(self._refused.open(count))
         return opened
 
-    def refuse(self, refused: Refused, stamp: Stamp, ordinal: int) -> None:
+    def refuse(self, refused: RefusedEvent, stamp: Stamp, ordinal: int) -> None:
         """Put an event where it is kept with its reason."""
         self.counts.refused[refused.reason] += 1
         headers: Headers = [
@@ -223,7 +223,7 @@ class Router:
         for key, value, headers in waiting:
             self._refused.put(key or b"", (key, value, [(REASON, b"topic_name"), *(headers or [])]))
 
-    def _place_message(self, event: Event, *, transactional: bool) -> Refused | None:
+    def _place_message(self, event: Event, *, transactional: bool) -> RefusedEvent | None:
         """Put the event of a message where it belongs, or say why not."""
         key = event.key.encode()
         value = event.payload.encode() if event.payload is not None else event.payload_bytes
@@ -236,15 +236,15 @@ class Router:
         headers += [(name, text.encode()) for name, text in event.headers.items()]
         told: list[tuple[str, bytes | None]] = [("aggregate-type", event.aggregate_type.encode()), *headers]
         if not transactional:
-            return Refused("not_transactional", key, value, told)
+            return RefusedEvent("not_transactional", key, value, told)
         kind = event.aggregate_type.encode()
         route = self.routes.get(kind) or self.new_route(kind)
         if isinstance(route, str):
-            return Refused(route, key, value, told)
+            return RefusedEvent(route, key, value, told)
         if value is None and self.settings.null_payload == "refuse":
-            return Refused("no_payload", key, value, told)
+            return RefusedEvent("no_payload", key, value, told)
         if _size(key, value, headers) > self.row_bytes_max:
-            return Refused("too_large", key, None, told)
+            return RefusedEvent("too_large", key, None, told)
         route.put(key, (key, value, headers))
         return None
 

@@ -18,24 +18,24 @@ from cdc.clock import Clock
 from cdc.config.settings import Applied, Cache, Config, Search
 from cdc.config.sink_kinds import applied_of, view_lakes
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now, Start
-from cdc.cutindex.lookup import place_before
+from cdc.cutindex.lookup import cut_before
 from cdc.errors import UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group_member import GroupConsumer
-from cdc.kafka.group_offsets import GroupDealing
+from cdc.kafka.group_offsets import GroupAssignmentReader
 from cdc.kafka.log_reader import LogReader
 from cdc.model.topic_names import sink_group
-from sinks.contract import Place, Target
+from sinks.contract import Target, TopicPartition
 from sinks.deadletters.queue_setup import dead_letters
-from sinks.runner.orphaned_partitions import Unowned
+from sinks.runner.orphaned_partitions import OrphanDetector
 from sinks.runner.runner import SinkRunner
 from sinks.runner.runner_contracts import RunnerParts, Starts
 from sinks.runner.runner_observer import RunnerObserver
 from sinks.state.capture_start import waiting_for_capture
-from sinks.state.offset_metadata import Why
-from sinks.state.pause_records import Control
-from sinks.state.read_topics import ReadPlaces, has_read
-from sinks.state.schema_follower import SchemaBook
+from sinks.state.offset_metadata import SinkNames
+from sinks.state.pause_records import WorkerPause
+from sinks.state.read_topics import ReadPartitions, has_read
+from sinks.state.schema_follower import SchemaFollower
 from sinks.state.state_topic import StateTopic
 from sinks.state.table_match import TableCheck
 
@@ -86,7 +86,7 @@ def start_applied(
     settings, group = applied_of(config, name), sink_group(config.name, name)
     with ExitStack() as closing:
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{group}.reader"))
-        schemas = SchemaBook(reader, config.name, settings.tables, clock, lakes=view_lakes(config, settings.tables))
+        schemas = SchemaFollower(reader, config.name, settings.tables, clock, lakes=view_lakes(config, settings.tables))
         with waiting_for_capture(reader, config.name, lambda: has_read(config, name)):
             schemas.look()
         state = StateTopic(config, name)
@@ -98,17 +98,19 @@ def start_applied(
         store = target or target_of(config, name, settings)
         closing.callback(store.close)
         directory = TopicAdmin(config.kafka, client_id=f"{group}.admin")
-        unowned = Unowned(GroupDealing(config.kafka, group), directory.describe, clock) if instance else None
+        unowned = (
+            OrphanDetector(GroupAssignmentReader(config.kafka, group), directory.describe, clock) if instance else None
+        )
         runner = SinkRunner(
             RunnerParts(
-                why=Why(name, group),
+                why=SinkNames(name, group),
                 settings=settings,
                 target=store,
                 letters=letters,
                 directory=directory,
                 schemas=schemas,
-                control=Control(state, clock),
-                places=ReadPlaces(state_of_places),
+                control=WorkerPause(state, clock),
+                places=ReadPartitions(state_of_places),
                 clock=clock,
                 observer=observer,
                 watch_s=watch_s,
@@ -135,10 +137,10 @@ def _settings_of_tables(settings: Applied) -> Mapping[str, Sequence[str]]:
 def starts_of(reader: LogReader, name: str, start: Start) -> Starts:
     """Where a replay begins, for partitions that its group has not committed."""
 
-    def starts(places: Sequence[Place]) -> Mapping[Place, int]:
+    def starts(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         match start:
             case AtLsn(lsn):
-                found = place_before(reader, name, lsn)
+                found = cut_before(reader, name, lsn)
                 return {} if found is None else found.offsets
             case AtTime(timestamp_ms):
                 at = reader.offsets_for_time(places, timestamp_ms)

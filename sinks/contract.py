@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cdc.model.progress_record import SchemaRecord
     from cdc.progress.restore import LogRecord
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """A partition of a topic."""
 
 
@@ -86,7 +86,7 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-class Held(NamedTuple):
+class StoredKey(NamedTuple):
     """A key as a store has it, for comparison.
 
     Attributes:
@@ -128,10 +128,10 @@ class Target(Protocol):
         Raises SinkUnreachable when nothing is known of any of them: the same changes come again. SinkStale, SinkUnfit.
         """
 
-    def keep(self, positions: Mapping[Place, int]) -> None:
+    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
         """Everything below these offsets is applied; a store that may lose writes notes it beside them."""
 
-    def positions(self) -> Mapping[Place, int] | None:
+    def positions(self) -> Mapping[TopicPartition, int] | None:
         """What was kept last, asked at each assignment and after SinkUnreachable: what lies behind is applied again.
 
         A place that is missing is read from its beginning. None: the store loses nothing it has acknowledged.
@@ -141,18 +141,18 @@ class Target(Protocol):
         """Returns when readers see everything that was applied before this call."""
 
     def content(self, change: Change) -> Content | None:
-        """What `Held.content` is when the store holds this change; columns of `Change.kept` are not to be compared."""
+        """`StoredKey.content` once the store holds this change; columns in `Change.kept` are not compared."""
 
-    def held(self, topic: str) -> Iterator[Held]:
+    def held(self, topic: str) -> Iterator[StoredKey]:
         """Every key of a topic that the store has, in any order; marks of deleted keys may be among them."""
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
+    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """These keys now; None for one that is not there."""
 
-    def remove(self, topic: str, held: Sequence[Held]) -> None:
+    def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
         """Take away what the topic does not have, unless it changed since it was looked at."""
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """As `apply`, also over the same or a later version, unless the key is not as `seen` any more.
 
         For keys whose content or version the topic proves wrong (`cdc verify --repair`). `kept` has what the store need
@@ -163,7 +163,7 @@ class Target(Protocol):
         """End the connections. May be called twice."""
 
 
-class Excuse(Enum):
+class AllowedDifference(Enum):
     """Why a store need not have of a key what the topic says."""
 
     FINE = "it is as it may be"
@@ -175,17 +175,19 @@ class Excuse(Enum):
 class Lossy(Protocol):
     """What a store is beside `Target` that may lack rows by its settings (`cdc verify` asks it)."""
 
-    def excuse(self, change: Change | None, held: Held | None, now_ms: int) -> Excuse | None:
+    def allowed_difference(
+        self, change: Change | None, held: StoredKey | None, now_ms: int
+    ) -> AllowedDifference | None:
         """Of a key that does not agree with `change`, its last one (None: the topic has none): why that may be so.
 
         None: it may not. Unmarked rows have -1 as their version and no key.
         """
 
 
-class Parked(NamedTuple):
+class ParkedKey(NamedTuple):
     """A key of which a record was refused, and everything of it that came after; `records` in log order."""
 
-    place: Place
+    place: TopicPartition
     key: bytes
     records: Sequence[LogRecord]
 
@@ -196,23 +198,23 @@ class DeadLetters(Protocol):
     Called by the runner's own thread. What it was told is durable when a call returns, so offsets may be committed.
     """
 
-    def assigned(self, places: Iterable[Place]) -> None:
+    def assigned(self, places: Iterable[TopicPartition]) -> None:
         """Learn which keys of these partitions are blocked; called before their first record. Others are forgotten.
 
         Raises BrokerUnreachable, TopicMismatch.
         """
 
-    def blocks(self, place: Place, key: bytes) -> bool:
+    def blocks(self, place: TopicPartition, key: bytes) -> bool:
         """Whether a record of the key was parked, so that this one must be, too."""
 
-    def park(self, place: Place, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
+    def park(self, place: TopicPartition, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
         """Block the key and keep the records, in this order.
 
         Raises SinkUnfit when a partition has too many blocked keys, or `on_refused` is "stop"; BrokerUnreachable.
         """
 
-    def retries(self) -> Sequence[Parked]:
+    def retries(self) -> Sequence[ParkedKey]:
         """Keys that somebody wants tried again, or passed over (no records), of the partitions that are assigned."""
 
-    def settled(self, parked: Parked, outcome: Outcome) -> None:
+    def settled(self, parked: ParkedKey, outcome: Outcome) -> None:
         """What became of a retry: DONE and OVERTAKEN unblock the key, REFUSED leaves it as it was."""

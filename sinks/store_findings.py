@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 
-class Sign(NamedTuple):
+class StoreFinding(NamedTuple):
     """One thing that was looked at; no secrets, no rows.
 
     Attributes:

@@ -15,17 +15,17 @@ from cdc.config.sink_kinds import view_lakes
 from cdc.kafka.group_offsets import GroupOffsets
 from cdc.kafka.log_reader import LogReader
 from cdc.model.topic_names import sink_group
-from sinks.operate.applied_lsn import SinkReach, least
-from sinks.operate.dead_letter_view import BlockedNow
-from sinks.operate.lsn_wait import Reach, Sight
+from sinks.operate.applied_lsn import AppliedCutFinder, least
+from sinks.operate.dead_letter_view import BlockedKeyReader
+from sinks.operate.lsn_wait import AppliedCut, SinkProbe
 
 _CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
 _CUTS_AHEAD_BYTES: Final = 4 << 20
 _NAMED_MAX: Final = 10  # blocked keys in an answer to who waits
 
 
-def applied_sight(config: Config, name: str, settings: Applied, closing: ExitStack) -> Sight:
-    """See `Sight`; connections are made when they are first needed, and end with `closing`."""
+def applied_probe(config: Config, name: str, settings: Applied, closing: ExitStack) -> SinkProbe:
+    """See `SinkProbe`; connections are made when they are first needed, and end with `closing`."""
     client_id = f"tailrace-wait-{config.name}-{name}"
 
     def reader() -> LogReader:
@@ -35,21 +35,21 @@ def applied_sight(config: Config, name: str, settings: Applied, closing: ExitSta
 
     group = sink_group(config.name, name)
     reaches = [
-        SinkReach(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group), lake=lake)
+        AppliedCutFinder(config.name, settings.tables, reader, lambda: GroupOffsets(config.kafka, group), lake=lake)
         for lake in ("", *view_lakes(config, settings.tables))
     ]
     for reach in reaches:
         closing.callback(reach.close)
 
-    def look() -> Reach | None:
+    def look() -> AppliedCut | None:
         found = least(reaches)
-        return None if found is None else Reach(found.cut, found.end_lsn)
+        return None if found is None else AppliedCut(found.cut, found.end_lsn)
 
     blocked = _Blocked(config, name, closing)
     if isinstance(settings, Search):
         settle = _refreshed(config, name, settings, closing)
-        return Sight(look, settle=settle, blocked=blocked.has, blocked_keys=blocked.some)
-    return Sight(look, blocked=blocked.has, blocked_keys=blocked.some)
+        return SinkProbe(look, settle=settle, blocked=blocked.has, blocked_keys=blocked.some)
+    return SinkProbe(look, blocked=blocked.has, blocked_keys=blocked.some)
 
 
 def _refreshed(config: Config, name: str, settings: Search, closing: ExitStack) -> Callable[[], None]:
@@ -68,19 +68,19 @@ class _Blocked:
         self._place = (config, name)
         self._closing = closing
         self._lock = threading.Lock()
-        self._made: BlockedNow | None = None
+        self._made: BlockedKeyReader | None = None
 
     def has(self, key: bytes, table: str | None) -> bool:
-        """See `Sight.blocked`."""
+        """See `SinkProbe.blocked`."""
         with self._lock:
             return self._now().has(key, table)
 
     def some(self) -> Sequence[tuple[str, str]]:
-        """See `Sight.blocked_keys`."""
+        """See `SinkProbe.blocked_keys`."""
         with self._lock:
             return self._now().some(_NAMED_MAX)
 
-    def _now(self) -> BlockedNow:
+    def _now(self) -> BlockedKeyReader:
         if self._made is None:
-            self._made = self._closing.enter_context(BlockedNow(*self._place))
+            self._made = self._closing.enter_context(BlockedKeyReader(*self._place))
         return self._made

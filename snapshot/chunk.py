@@ -45,7 +45,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ChunkSpec:
     """One piece of work: blocks of a leaf, or rows by their keys, as the log has these, wherever they lie.
 
     `condition` says which rows of the blocks are wanted; None for all. `named` are the keys by column, if known. With
@@ -88,7 +88,7 @@ class Chunk:
     """
 
     number: int
-    spec: Spec
+    spec: ChunkSpec
     rows: Rows = ()
     joined: int = 0
     row_count: int = 0

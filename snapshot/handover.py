@@ -18,23 +18,23 @@ from cdc.encode.envelope import snapshot_stamp
 from cdc.encode.partitioner import partition_of
 from cdc.errors import SourceUnreachable
 from cdc.lsn import Lsn
-from cdc.model.event import Stamp, TopicBuffer, Truncation
-from cdc.model.incomplete_record import Hole
+from cdc.model.change_records import Stamp, TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecord
 from cdc.model.relation import Relation
-from cdc.model.snapshot_record import Notes, OwedKey
-from snapshot.chunk import Form, Rows, Spec
-from snapshot.keyless_rule import CopiedRows
-from snapshot.log_contract import Place
+from cdc.model.snapshot_record import IncompleteKey, SnapshotNotes
+from snapshot.chunk import ChunkSpec, Form, Rows
+from snapshot.keyless_rule import CopyFilter
+from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
 from snapshot.sweep import Bounds
-from snapshot.window import Touch, Verdict
+from snapshot.window import TransactionKeys, Verdict
 
 _BUSY_WAIT_S: Final = 0.005  # how late a chunk may be noticed on one
 _JOIN_ROWS: Final = 2000  # looked at in one go: what the stream waits for, some 10 ms
 
 
 @runtime_checkable
-class Copying(Protocol):
+class CopyTranscoder(Protocol):
     """What can place lines of COPY, and delete keys; `cdc.encode.json_transcoder.Transcoder` is one."""
 
     def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class _Touching:
     emptied: set[str] = field(default_factory=set)
 
 
-class Desk:
+class HandOver:
     """See `cdc.contracts.Snapshots`; `merging` is for everybody else."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Desk:
         *,
         epoch: int,
         reach: Callable[[str], Bounds] = lambda _: {},
-        copied: CopiedRows | None = None,
+        copied: CopyFilter | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """Wire it to the capture thread's planner.
@@ -91,7 +91,7 @@ class Desk:
         self._plan = plan
         self._epoch = epoch
         self._reach = reach
-        self._copied = copied or CopiedRows({})
+        self._copied = copied or CopyFilter({})
         self._lock = threading.Lock()
         self._buffers: dict[str, TopicBuffer] = {}
         self._planned: dict[Form, PlannedRelation] = {}
@@ -135,9 +135,9 @@ class Desk:
         return _BUSY_WAIT_S if self._tracked else IDLE_WAIT_S
 
     @property
-    def noting(self) -> bool:
-        """See `cdc.contracts.Snapshots.noting`."""
-        return self._merger.noting
+    def notes_pending(self) -> bool:
+        """See `cdc.contracts.Snapshots.notes_pending`."""
+        return self._merger.notes_pending
 
     def watch(self, table: str, buffer: TopicBuffer) -> None:
         """See `cdc.contracts.Snapshots.watch`."""
@@ -177,9 +177,9 @@ class Desk:
             return
         self._collect(touching)
         if not touching.whole:
-            touch = Touch(touching.xid, unknown=None)
+            touch = TransactionKeys(touching.xid, unknown=None)
         elif touching.keys or touching.emptied:
-            touch = Touch(touching.xid, touching.keys, touching.partial, frozenset(touching.emptied))
+            touch = TransactionKeys(touching.xid, touching.keys, touching.partial, frozenset(touching.emptied))
         else:
             return
         with self._lock:
@@ -208,7 +208,7 @@ class Desk:
         removed_count = 0
         self._new = []
 
-        def put(spec: Spec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
+        def put(spec: ChunkSpec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
             row_count = byte_count = 0
             copied = self._copying(spec.form, boundary).copied
             for piece in rows:
@@ -217,11 +217,11 @@ class Desk:
                 byte_count += size
             return row_count, byte_count
 
-        def keys(spec: Spec, rows: Rows) -> set[bytes]:
+        def keys(spec: ChunkSpec, rows: Rows) -> set[bytes]:
             key_of = self._copying(spec.form, boundary).key_of
             return {key_of(line) for piece in rows for line in piece.splitlines(keepends=True)}
 
-        def remove(spec: Spec, absent: Sequence[bytes]) -> int:
+        def remove(spec: ChunkSpec, absent: Sequence[bytes]) -> int:
             nonlocal removed_count
             removed_count += len(absent)
             return self._remove(spec.form, absent, Truncation(spec.form.relation.oid, stamp, boundary, 0))
@@ -231,35 +231,35 @@ class Desk:
                 self._copying(self._asked, boundary)
                 self._asked = None
                 self._answered.set()
-            row_count, byte_count = self._merger.join(boundary, Place(put, keys, remove), rows_max=_JOIN_ROWS)
+            row_count, byte_count = self._merger.join(boundary, LogWriter(put, keys, remove), rows_max=_JOIN_ROWS)
         self.joined(row_count - removed_count)
         return Joined(row_count, byte_count, self._new)
 
-    def owe(self, holes: Sequence[Hole]) -> bool:
+    def owe(self, holes: Sequence[IncompleteRecord]) -> bool:
         """Have rows read later by key whose records are about to be published without all their values.
 
         With the record that says so in the same commit. False: not all can be, so none is.
         """
-        rows: dict[tuple[str, int], dict[bytes, OwedKey]] = {}
+        rows: dict[tuple[str, int], dict[bytes, IncompleteKey]] = {}
         for hole in holes:
             names = (hole.relation.columns[index].name for index in hole.key_columns)
-            one = OwedKey(hole.record_key, dict(zip(names, hole.key, strict=True)))
+            one = IncompleteKey(hole.record_key, dict(zip(names, hole.key, strict=True)))
             rows.setdefault((hole.relation.table, hole.relation.oid), {})[one.key] = one
         with self.merging() as merger:
             return merger.owe({table: list(keys.values()) for table, keys in rows.items()}, self.boundary)
 
-    def notes(self) -> Notes:
+    def notes(self) -> SnapshotNotes:
         """See `cdc.contracts.Snapshots.notes`."""
         self._notes_boundary = self.boundary
-        if not self._tracked and not self._merger.noting:
-            return Notes()
+        if not self._tracked and not self._merger.notes_pending:
+            return SnapshotNotes()
         with self._lock:
             notes = self._merger.notes()
         if self._touching is not None and (self._touching.keys or self._touching.emptied):
             notes = replace(notes, pending=(*notes.pending, self._touching.xid))
         return notes
 
-    def noted(self, notes: Notes) -> None:
+    def noted(self, notes: SnapshotNotes) -> None:
         """See `cdc.contracts.Snapshots.noted`."""
         if notes.records or notes.signals is not None or notes.sweeps:
             with self._lock:
@@ -274,7 +274,7 @@ class Desk:
             found.setdefault(partition_of(key, len(buffer.partitions)), []).append(key)
         return sum(copying.remove(partition, some, at) for partition, some in sorted(found.items()))
 
-    def _copying(self, form: Form, at: Lsn) -> Copying:
+    def _copying(self, form: Form, at: Lsn) -> CopyTranscoder:
         planned = self._planned.get(form)
         if planned is None:
             planned = self._plan(form.relation, at)
@@ -306,9 +306,9 @@ class Desk:
         self._tracked = self._merger.tracked
 
 
-def _copying(planned: PlannedRelation) -> Copying:
+def _copying(planned: PlannedRelation) -> CopyTranscoder:
     transcoder = planned.transcoder
-    assert isinstance(transcoder, Copying)
+    assert isinstance(transcoder, CopyTranscoder)
     return transcoder
 
 

@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
-from cdc.model.visibility import Snapshot
+from cdc.model.change_records import TopicBuffer
+from cdc.model.visibility import PgSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class KeylessCopy:
     """The copy of a table: its snapshot, and the end of the WAL right after. What that sees commits below `l_hi`."""
 
-    snapshot: Snapshot
+    snapshot: PgSnapshot
     l_hi: Lsn
 
 
-class CopiedRows:
+class CopyFilter:
     """Takes the rows out of the buffers that are in a copy. The capture thread tells it of every transaction."""
 
-    def __init__(self, copies: Mapping[str, Copied]) -> None:
+    def __init__(self, copies: Mapping[str, KeylessCopy]) -> None:
         self._copies = dict(copies)
         self._buffers: dict[str, TopicBuffer] = {}
         self._marks: dict[str, list[int]] = {}

@@ -18,16 +18,16 @@ from typing import Final
 
 from cdc.lsn import Lsn
 from cdc.model.signal_record import SignalsRecord
-from cdc.model.snapshot_record import Notes, OwedKey, SnapshotRecord
-from cdc.model.visibility import Snapshot
-from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec, added, halved, missing
+from cdc.model.snapshot_record import IncompleteKey, SnapshotNotes, SnapshotRecord
+from cdc.model.visibility import PgSnapshot
+from snapshot.chunk import Chunk, ChunkSpec, Form, Leaf, Rows, added, halved, missing
 from snapshot.condition import Condition
-from snapshot.log_contract import Place
+from snapshot.log_writer import LogWriter
 from snapshot.snapshot_progress import TableProgress, table_progress
 from snapshot.sweep import Bounds, Sweep
 from snapshot.sweep_set import Sweeps
-from snapshot.table_state import LeafState, State, TableState, Wanted, condition_of
-from snapshot.window import Touch, Verdict, Window
+from snapshot.table_state import LeafState, RowSelection, State, TableState, condition_of
+from snapshot.window import TransactionKeys, Verdict, Window
 
 OWED_MAX: Final = 1000  # of a table; they are in its record, which is written anew whenever they change
 OWED_BYTES_MAX: Final = 128 << 10
@@ -131,7 +131,7 @@ class Merger:
         self._give_up(name)
         self._tables.pop(name, None)
 
-    def order(self, name: str, relation: int, at: Lsn, wanted: Wanted) -> None:
+    def order(self, name: str, relation: int, at: Lsn, wanted: RowSelection) -> None:
         """As `begin` because somebody asked for it, which the log has from now on."""
         before = self._tables.get(name)
         self.begin(name, relation, at)
@@ -143,7 +143,7 @@ class Merger:
             table.again, table.ended = True, before.ended
         self._note(name)
 
-    def owe(self, rows: Mapping[tuple[str, int], Collection[OwedKey]], at: Lsn) -> bool:
+    def owe(self, rows: Mapping[tuple[str, int], Collection[IncompleteKey]], at: Lsn) -> bool:
         """Have rows read, by table and its oid, whose records lack values. False: not all can be, so none is.
 
         Not of a table whose rows from before capture are nobody's business, which its record would say it has; nor more
@@ -158,7 +158,7 @@ class Merger:
                 return False
         for (name, relation), keys in rows.items():
             if not self._tables[name].live:
-                self.order(name, relation, at, Wanted())
+                self.order(name, relation, at, RowSelection())
                 self._tables[name].keyed = True
             self._tables[name].owed |= {one.key: one for one in keys}
             self._note(name)
@@ -219,7 +219,7 @@ class Merger:
             self._tables[name].state = "suspected"
             self._note(name)
 
-    def to_plan(self) -> list[str]:
+    def tables_to_plan(self) -> list[str]:
         """Tables whose leaves may be looked at: no transaction that may hide keys of theirs is left unseen."""
         return [
             name
@@ -227,7 +227,7 @@ class Merger:
             if table.state == "suspected" and not self.window.suspects(name)
         ]
 
-    def to_check(self) -> list[str]:
+    def tables_to_check(self) -> list[str]:
         """Tables that are read, whose leaves must be looked at once more."""
         return [name for name, table in self._tables.items() if table.read]
 
@@ -257,14 +257,14 @@ class Merger:
         self._note(name)
         self.sweeps.begin_when_read(name)
 
-    def next(self) -> Spec | None:
+    def next(self) -> ChunkSpec | None:
         """A piece of work that nobody has; tables are finished one after the other."""
         for name, table in self._tables.items():
             if table.state != "planned" or table.form is None or table.paused:
                 continue
             for leaf in table.leaves.values():
                 if leaf.todo:
-                    return Spec(name, table.form, leaf.leaf, leaf.todo.popleft(), condition=table.condition)
+                    return ChunkSpec(name, table.form, leaf.leaf, leaf.todo.popleft(), condition=table.condition)
             if table.scanned and (table.repair or table.owed) and not table.repairing:
                 spec = self._by_key(name, table, table.form)
                 table.repairing = spec is not None
@@ -275,18 +275,18 @@ class Merger:
                 return candidates
         return None
 
-    def _by_key(self, name: str, table: TableState, form: Form) -> Spec | None:
+    def _by_key(self, name: str, table: TableState, form: Form) -> ChunkSpec | None:
         """Keys that may be read: all that touched them has been seen. Others would only be dropped."""
         unseen = self.window.unseen(name)
         if unseen is None or unseen.everything:
             return None
         keys = tuple(sorted(table.repair - unseen.keys)[: table.keys_max])
         if keys:
-            return Spec(name, form, keys=keys)
+            return ChunkSpec(name, form, keys=keys)
         keys = tuple(sorted(table.owed.keys() - unseen.keys)[: table.keys_max])
-        return Spec(name, form, keys=keys, named=tuple(table.owed[key].columns for key in keys)) if keys else None
+        return ChunkSpec(name, form, keys=keys, named=tuple(table.owed[key].columns for key in keys)) if keys else None
 
-    def open(self, spec: Spec) -> Chunk:
+    def open(self, spec: ChunkSpec) -> Chunk:
         """Register a chunk; its snapshot is taken after this returns."""
         self._numbers += 1
         chunk = Chunk(self._numbers, spec)
@@ -294,7 +294,7 @@ class Merger:
         self.window.register(chunk.number, spec.table)
         return chunk
 
-    def taken(self, chunk: Chunk, snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+    def taken(self, chunk: Chunk, snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
         """What the chunk's transaction saw first. False: give the transaction up, the work is seen to.
 
         `filenode` is that of its leaf, now; None when it has none.
@@ -358,11 +358,11 @@ class Merger:
         return awaited or any(self.window.waits(number, boundary) for number in self._open)
 
     @property
-    def noting(self) -> bool:
+    def notes_pending(self) -> bool:
         """Whether a record changed since it was noted."""
         return bool(self._changed) or self._signals is not None
 
-    def join(self, boundary: Lsn, place: Place, *, rows_max: int) -> tuple[int, int]:
+    def join(self, boundary: Lsn, place: LogWriter, *, rows_max: int) -> tuple[int, int]:
         """Have rows placed at `boundary`, at most so many looked at; returns how many joined, and their bytes.
 
         Keys that a sweep deletes are counted with them.
@@ -398,12 +398,12 @@ class Merger:
             self._done(chunk, verdict)
         return row_count, byte_count
 
-    def notes(self) -> Notes:
+    def notes(self) -> SnapshotNotes:
         """What the log must say beside the rows that have joined until now."""
         pending = tuple(sorted(self.window.pending)) if self.active else ()
-        return Notes(pending, dict(self._changed), self._signals, self.sweeps.unbounded())
+        return SnapshotNotes(pending, dict(self._changed), self._signals, self.sweeps.unbounded())
 
-    def noted(self, notes: Notes, bounds: Callable[[str], Bounds]) -> None:
+    def noted(self, notes: SnapshotNotes, bounds: Callable[[str], Bounds]) -> None:
         """These are on their way into the log, and `bounds` says how far the topic of a table reaches with them."""
         for name, turn in notes.sweeps.items():
             self.sweeps.bound(name, turn, bounds(name))
@@ -430,7 +430,7 @@ class Merger:
             if table is not None and table.live and table.sweep_from:
                 yield name, table
 
-    def streamed(self, touch: Touch) -> None:
+    def streamed(self, touch: TransactionKeys) -> None:
         """A transaction was streamed up to its end."""
         self.window.streamed(touch)
         for name, table in self._tables.items():
@@ -450,11 +450,11 @@ class Merger:
                 self._note(name)
                 self.sweeps.begin_when_read(name)
 
-    def seen(self, snapshot: Snapshot) -> None:
+    def seen(self, snapshot: PgSnapshot) -> None:
         """A snapshot taken just now."""
         self.window.seen(snapshot)
 
-    def _miss(self, chunk: Chunk, verdict: Verdict, place: Place) -> None:
+    def _miss(self, chunk: Chunk, verdict: Verdict, place: LogWriter) -> None:
         """Note the keys that were asked for and that the table does not have, unless the stream has seen to them."""
         spec, table = chunk.spec, self._tables[chunk.spec.table]
         if table.keyed and spec.keys and not spec.named and not spec.sweep and not verdict.everything:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-TELL_S = 15.0  # locks of DDL are gone by then, and a person who looks on has not lost patience
+REPORT_AFTER_S = 15.0  # locks of DDL are gone by then, and a person who looks on has not lost patience
 
 
-class Hindrances:
+class Obstacles:
     """By table; threads take turns."""
 
-    def __init__(self, tell_s: float = TELL_S) -> None:
+    def __init__(self, tell_s: float = REPORT_AFTER_S) -> None:
         self._tell_s = tell_s
         self._met: dict[str, tuple[float, str, bool]] = {}
 

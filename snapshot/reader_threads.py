@@ -18,7 +18,7 @@ from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.errors import InvariantError, SourceRefused, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.replication.blockers import holders
 from cdc.replication.connect import Connection, connect, sever
 from cdc.replication.table_shape import SourceTable
@@ -26,9 +26,9 @@ from cdc.telemetry import log
 from snapshot import table_reader
 from snapshot.chunk import Chunk, Form
 from snapshot.condition import Condition
-from snapshot.handover import Desk
-from snapshot.obstacle import Hindrances
-from snapshot.snapshot_progress import Pressure, Rates, document
+from snapshot.handover import HandOver
+from snapshot.obstacle import Obstacles
+from snapshot.snapshot_progress import Rates, WaitReasons, document
 from snapshot.throttle import Throttle
 
 _LOOK_S: Final = 0.05  # between looks at what is visible: how late a chunk can be planned
@@ -54,7 +54,7 @@ Tables = Callable[[Connection], Sequence[SourceTable]]
 """The captured tables as the catalog has them now."""
 
 
-class Crew:
+class ReaderThreads:
     """Reads what the desk's merger wants read, until closed. Nothing raises here; see `check`.
 
     Attributes:
@@ -63,7 +63,7 @@ class Crew:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: HandOver,
         dsn: Secret,
         clock: Clock,
         *,
@@ -87,7 +87,7 @@ class Crew:
         self._throttle = Throttle(rows_per_s_max)
         self._rates = Rates()
         self._blockers: dict[int, str] = {}
-        self._hindrances = Hindrances()
+        self._hindrances = Obstacles()
         self._locked_s = 0.0
         self.unreadable: dict[str, SourceRefused] = {}
         self._denied_s: dict[str, float] = {}
@@ -115,7 +115,7 @@ class Crew:
         now_s = self._clock.monotonic_s()
         with self._desk.merging() as merger:
             tables = merger.progress()
-        pressure = Pressure(self._behind, not self._throttle.open(now_s), self._blockers, self._hindrances.told)
+        pressure = WaitReasons(self._behind, not self._throttle.open(now_s), self._blockers, self._hindrances.told)
         return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
 
     def close(self) -> None:
@@ -178,14 +178,14 @@ class Crew:
             if not desk.active:
                 continue
             now = table_reader.now(connection)
-            table_reader.refuse_other_run(now.started, self._started)
+            table_reader.check_same_run(now.started, self._started)
             self._behind = now.inserted > desk.boundary + _BEHIND_BYTES_MAX
             with desk.merging() as merger:
                 merger.seen(now.snapshot)
-                begun, due = merger.begun(), [*merger.to_plan(), *merger.to_check()]
+                begun, due = merger.begun(), [*merger.tables_to_plan(), *merger.tables_to_check()]
             self._sample(connection)
             if begun:
-                ids = table_reader.open_ids(connection)
+                ids = table_reader.open_transaction_ids(connection)
                 with desk.merging() as merger:
                     merger.suspect(begun, ids)
                 log.get().info("snapshot_begun", tables=len(begun), transactions_waited_for=len(ids))
@@ -206,7 +206,7 @@ class Crew:
                 del sights[name]
         with self._desk.merging() as merger:
             # Not those that somebody began anew meanwhile.
-            due = [name for name in (*merger.to_plan(), *merger.to_check()) if name in sights]
+            due = [name for name in (*merger.tables_to_plan(), *merger.tables_to_check()) if name in sights]
             for name in due:
                 merger.plan(name, sights[name].form, sights[name].leaves, self._desk.boundary)
             complete = [name for name in due if merger.states[name] == "complete"]
@@ -220,7 +220,7 @@ class Crew:
         for name in complete:
             log.get().info("snapshot_complete", table=name)
 
-    def _sights(self, connection: Connection, tables: Sequence[SourceTable]) -> dict[str, table_reader.Sight]:
+    def _sights(self, connection: Connection, tables: Sequence[SourceTable]) -> dict[str, table_reader.TableLayout]:
         """Nothing while a published table is locked: the view of what is published waits for every one of them."""
         if self._clock.monotonic_s() < self._locked_s:
             return {}
@@ -228,10 +228,10 @@ class Crew:
         readable = [table for table in tables if self._denied_s.get(table.table, now_s) <= now_s]
         try:
             try:
-                return table_reader.sights(connection, self._publication, readable)
+                return table_reader.table_layouts(connection, self._publication, readable)
             except SourceRefused:  # one of them must not keep the others waiting
                 return self._sights_one_by_one(connection, readable)
-        except table_reader.NotNow as reason:
+        except table_reader.ReadLater as reason:
             for table in tables:
                 self._hindered(table.table, reason)
             self._locked_s = self._clock.monotonic_s() + _LOCKED_S
@@ -239,12 +239,12 @@ class Crew:
 
     def _sights_one_by_one(
         self, connection: Connection, tables: Sequence[SourceTable]
-    ) -> dict[str, table_reader.Sight]:
+    ) -> dict[str, table_reader.TableLayout]:
         """Of those that the role may read; the others are reported, and tried again later."""
-        found: dict[str, table_reader.Sight] = {}
+        found: dict[str, table_reader.TableLayout] = {}
         for table in tables:
             try:
-                found |= table_reader.sights(connection, self._publication, [table])
+                found |= table_reader.table_layouts(connection, self._publication, [table])
             except SourceRefused as error:
                 if table.table not in self.unreadable:
                     log.get().warning("snapshot_not_allowed", **{**log.error_fields(error), "table": table.table})
@@ -255,7 +255,7 @@ class Crew:
     def _fits(self, connection: Connection, form: Form, condition: Condition) -> bool:
         try:
             problem = table_reader.condition_problem(connection, form, condition)
-        except table_reader.NotNow as reason:
+        except table_reader.ReadLater as reason:
             self._hindered(form.relation.table, reason)
             return False
         if problem:
@@ -290,7 +290,7 @@ class Crew:
             try:
                 self._read(connection, chunk)
                 failures.in_row = 0
-            except table_reader.NotNow as reason:
+            except table_reader.ReadLater as reason:
                 self._hindered(chunk.spec.table, reason)
                 with self._desk.merging() as merger:
                     if reason.gone:
@@ -318,7 +318,7 @@ class Crew:
         with self._desk.merging() as merger:
             return spec.table in merger.tracked and merger.selective(spec.table)
 
-    def _hindered(self, table: str, reason: table_reader.NotNow) -> None:
+    def _hindered(self, table: str, reason: table_reader.ReadLater) -> None:
         """Tried again soon; said once when that has gone on for long."""
         log.get().debug("snapshot_chunk_again", table=table, reason=str(reason))
         if self._hindrances.met(table, str(reason), self._clock.monotonic_s()):
@@ -342,7 +342,7 @@ class Crew:
     def _read(self, connection: Connection, chunk: Chunk) -> None:
         desk = self._desk
 
-        def taken(snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+        def taken(snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
             with desk.merging() as merger:
                 return merger.taken(chunk, snapshot, l_hi, filenode, form)
 

@@ -65,7 +65,7 @@ class TableProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
+class WaitReasons:
     """What keeps everything waiting.
 
     Attributes:
@@ -108,7 +108,7 @@ class Rates:
         return 0.0, 0.0
 
 
-def document(one: TableProgress, rates: tuple[float, float], pressure: Pressure) -> dict[str, Any]:
+def document(one: TableProgress, rates: tuple[float, float], pressure: WaitReasons) -> dict[str, Any]:
     """What /status says of a table."""
     rows_s, blocks_s = rates
     left = one.block_count - one.blocks_done
@@ -130,7 +130,7 @@ def document(one: TableProgress, rates: tuple[float, float], pressure: Pressure)
     }
 
 
-def _reasons(one: TableProgress, pressure: Pressure) -> Iterable[str]:
+def _reasons(one: TableProgress, pressure: WaitReasons) -> Iterable[str]:
     if not one.reading:
         return
     if one.state == "begun":

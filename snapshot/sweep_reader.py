@@ -15,14 +15,14 @@ from cdc.capture.no_snapshots import IDLE_WAIT_S
 from cdc.clock import Clock
 from cdc.errors import InvariantError, TailraceError
 from cdc.telemetry import log
-from snapshot.handover import Desk
+from snapshot.handover import HandOver
 from snapshot.sweep import Bounds, Sweep
 
 _LOOK_S: Final = 0.05
 _CLOSE_S: Final = 2.0  # it may wait for a broker that is away, and changes nothing any more
 
 
-class Stale(Protocol):
+class CandidateReader(Protocol):
     """Who knows the topics; `cdc.publish.live_keys.StaleKeys` does, by the name of a topic."""
 
     def __call__(
@@ -36,10 +36,10 @@ class Stale(Protocol):
         """See `cdc.publish.live_keys.StaleKeys.of`."""
 
 
-class Sweeper:
+class SweepThread:
     """Sweeps what the desk's merger has to be swept, until closed. Nothing raises here; see `check`."""
 
-    def __init__(self, desk: Desk, stale: Stale, clock: Clock) -> None:
+    def __init__(self, desk: HandOver, stale: CandidateReader, clock: Clock) -> None:
         self._desk = desk
         self._stale = stale
         self._clock = clock

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from snapshot.chunk import Chunk, Form, Spec
-from snapshot.log_contract import Place
+from snapshot.chunk import Chunk, ChunkSpec, Form
+from snapshot.log_writer import LogWriter
 from snapshot.sweep import Bounds, Sweep
 from snapshot.table_state import TableState
-from snapshot.window import Touch, Verdict
+from snapshot.window import TransactionKeys, Verdict
 
 Note: TypeAlias = Callable[[str], None]
 """Have the record of a table go into the log anew, and so a commit follow."""
@@ -71,7 +71,7 @@ class Sweeps:
         if sweep is not None:
             sweep.bound(turn, until)
 
-    def streamed(self, name: str, touch: Touch) -> None:
+    def streamed(self, name: str, touch: TransactionKeys) -> None:
         """A transaction was streamed up to its end."""
         sweep = self._of(name)
         if sweep is None or not sweep.following:
@@ -81,19 +81,19 @@ class Sweeps:
         else:
             sweep.streamed(touch.keys.get(name, ()))
 
-    def next(self, name: str, form: Form) -> Spec | None:
+    def next(self, name: str, form: Form) -> ChunkSpec | None:
         """Candidates of a table to be looked for, that nobody has."""
         sweep = self._of(name)
         keys = None if sweep is None else sweep.take()
-        return Spec(name, form, keys=keys, sweep=True) if keys else None
+        return ChunkSpec(name, form, keys=keys, sweep=True) if keys else None
 
-    def give_back(self, spec: Spec, *, halve: bool) -> None:
+    def give_back(self, spec: ChunkSpec, *, halve: bool) -> None:
         """Nobody looks for these any more; with `halve` they were too many for one chunk."""
         sweep = self._of(spec.table)
         if sweep is not None:
             sweep.give_back(len(spec.keys) // 2 if halve else None)
 
-    def judge(self, chunk: Chunk, verdict: Verdict, place: Place) -> tuple[int, int]:
+    def judge(self, chunk: Chunk, verdict: Verdict, place: LogWriter) -> tuple[int, int]:
         """Delete what the chunk looked for and did not find; a TRUNCATE, or whoever touched a key, has seen to it.
 
         Returns how many, and the bytes of that.

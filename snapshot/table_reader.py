@@ -22,12 +22,12 @@ from psycopg.errors import error_from_result
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.replication.catalog_queries import reading
 from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline, text_encoding
 from cdc.replication.error_mapping import translate
 from cdc.replication.table_shape import SourceTable
-from snapshot.chunk import Chunk, Form, Leaf, Spec
+from snapshot.chunk import Chunk, ChunkSpec, Form, Leaf
 from snapshot.chunk_lines import PIECE, Lines
 from snapshot.condition import Condition, as_sql
 from snapshot.condition import columns as columns_of
@@ -115,7 +115,7 @@ where t.pubname = %(publication)s and t.schemaname = %(namespace)s and t.tablena
 """
 
 
-class NotNow(Exception):
+class ReadLater(Exception):
     """A lock is in the way, or something changed just now: the work can be tried again.
 
     Attributes:
@@ -130,35 +130,35 @@ class NotNow(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class ServerState:
     """A moment of the server. `started` tells one run of it from the next."""
 
-    snapshot: Snapshot
+    snapshot: PgSnapshot
     inserted: Lsn
     started: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class TableLayout:
     """A table as it is now."""
 
     form: Form
     leaves: tuple[Leaf, ...]
 
 
-class Taken(Protocol):
+class SnapshotTaken(Protocol):
     """Told what a chunk's transaction saw first; False gives it up."""
 
-    def __call__(self, snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+    def __call__(self, snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
         """See `snapshot.merger.Merger.taken`."""
 
 
-def now(connection: Connection) -> Now:
+def now(connection: Connection) -> ServerState:
     """Snapshot and end of the WAL. Raises SourceUnreachable."""
     with _asking(connection):
         row = connection.execute(_NOW).fetchone()
     assert row is not None
-    return Now(Snapshot.parse(row[0]), Lsn.parse(row[1]), row[2])
+    return ServerState(PgSnapshot.parse(row[0]), Lsn.parse(row[1]), row[2])
 
 
 def flushed(connection: Connection) -> Lsn:
@@ -169,13 +169,13 @@ def flushed(connection: Connection) -> Lsn:
     return Lsn.parse(row[0])
 
 
-def open_ids(connection: Connection) -> list[int]:
+def open_transaction_ids(connection: Connection) -> list[int]:
     """Ids of all transactions that may still write to this database. Raises SourceUnreachable."""
     with _asking(connection):
         return [xid for (xid,) in connection.execute(_OPEN).fetchall()]
 
 
-def sights(connection: Connection, publication: str, tables: Sequence[SourceTable]) -> dict[str, Sight]:
+def table_layouts(connection: Connection, publication: str, tables: Sequence[SourceTable]) -> dict[str, TableLayout]:
     """Tables and where their rows lie, those that are published. A constant number of queries.
 
     Raises SourceRefused when the role may not read all rows of one, SourceUnreachable, and NotNow when somebody has
@@ -198,7 +198,7 @@ def sights(connection: Connection, publication: str, tables: Sequence[SourceTabl
         if table.table in published:
             columns, row_filter = published[table.table]
             form = Form(table.relation(columns), row_filter, table.partitioned)
-            found[table.table] = Sight(form, tuple(sorted(leaves.get(table.oid, ()), key=lambda leaf: leaf.oid)))
+            found[table.table] = TableLayout(form, tuple(sorted(leaves.get(table.oid, ()), key=lambda leaf: leaf.oid)))
     return found
 
 
@@ -228,9 +228,9 @@ def condition_problem(connection: Connection, form: Form, condition: Condition) 
     try:
         with deadline(connection, _ANSWER_S):
             try:
-                connection.execute(_begin(Spec(form.relation.table, form)).as_bytes(connection))
+                connection.execute(_begin(ChunkSpec(form.relation.table, form)).as_bytes(connection))
                 query = sql.SQL("select from {} where {} limit 0")
-                place = _place(Spec(form.relation.table, form))
+                place = _place(ChunkSpec(form.relation.table, form))
                 connection.execute(query.format(place, as_sql(condition)).as_bytes(connection))
             finally:
                 with contextlib.suppress(psycopg.Error):
@@ -240,7 +240,7 @@ def condition_problem(connection: Connection, form: Form, condition: Condition) 
         if state[:2] == "22" or state in _UNFIT:
             return f"a literal or comparison of the condition does not fit the type of its column (SQLSTATE {state})"
         if state in AGAIN or state == _TIMEOUT:
-            raise NotNow(said(error)) from error
+            raise ReadLater(said(error)) from error
         raise translate(error, _DOING) from error
     return ""
 
@@ -250,7 +250,7 @@ def read_chunk(
     chunk: Chunk,
     publication: str,
     started: str,
-    taken: Taken,
+    taken: SnapshotTaken,
     wanted: Callable[[bytes], bool] | None = None,
 ) -> tuple[Lines, int] | None:
     """Lines of COPY of a registered chunk, and their bytes; None when `taken` gave it up.
@@ -274,11 +274,11 @@ def read_chunk(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate == _TIMEOUT:
-            raise NotNow(said(error), halve=True) from error
+            raise ReadLater(said(error), halve=True) from error
         if error.sqlstate in AGAIN:
-            raise NotNow(said(error), gone=error.sqlstate in _GONE) from error
+            raise ReadLater(said(error), gone=error.sqlstate in _GONE) from error
         if error.sqlstate == _DENIED:
-            raise NotNow(said(error), gone=True) from error  # `sights` says which right is missing
+            raise ReadLater(said(error), gone=True) from error  # `table_layouts` says which right is missing
         raise translate(error, _DOING) from error
 
 
@@ -287,28 +287,28 @@ def said(error: psycopg.Error) -> str:
     return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
 
 
-def _begin(spec: Spec) -> sql.Composed:
+def _begin(spec: ChunkSpec) -> sql.Composed:
     return sql.SQL(_BEGIN + "; lock table {} in access share mode").format(_place(spec))
 
 
-def _take(connection: Connection, spec: Spec, publication: str, started: str, taken: Taken) -> bool:
+def _take(connection: Connection, spec: ChunkSpec, publication: str, started: str, taken: SnapshotTaken) -> bool:
     relation = spec.form.relation
     names = {"publication": publication, "namespace": relation.namespace, "name": relation.name}
     oids = {"leaf": spec.leaf.oid if spec.leaf else None, "root": relation.oid}
     row = connection.execute(_MOMENT, {**names, **oids}).fetchone()
     if row is None:
-        raise NotNow(f"{relation.table} is not published", gone=True)
+        raise ReadLater(f"{relation.table} is not published", gone=True)
     snapshot, running, filenode, row_filter, columns = row
-    refuse_other_run(running, started)
+    check_same_run(running, started)
     # The end of the WAL in a later statement than the snapshot, or commits that it sees might lie behind.
     inserted = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert inserted is not None
     same = row_filter == spec.form.row_filter and columns == _shape(relation)
     form = spec.form if same else Form(relation, "changed")
-    return taken(Snapshot.parse(snapshot), Lsn.parse(inserted[0]).before_header(), filenode, form)
+    return taken(PgSnapshot.parse(snapshot), Lsn.parse(inserted[0]).before_header(), filenode, form)
 
 
-def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | None) -> tuple[Lines, int]:
+def _copy(connection: Connection, spec: ChunkSpec, wanted: Callable[[bytes], bool] | None) -> tuple[Lines, int]:
     conditions: list[sql.Composable] = []
     if spec.condition is not None:
         conditions.append(as_sql(spec.condition))
@@ -323,7 +323,7 @@ def _copy(connection: Connection, spec: Spec, wanted: Callable[[bytes], bool] | 
     size_max = None if _indivisible(spec) else _BYTES_MAX
     lines, size = _drain(connection, query.as_bytes(connection), size_max, wanted)
     if size_max is not None and size > size_max:
-        raise NotNow(f"a chunk of {spec.table} has more than {size_max} bytes", halve=True)
+        raise ReadLater(f"a chunk of {spec.table} has more than {size_max} bytes", halve=True)
     return lines, size
 
 
@@ -383,14 +383,14 @@ def _finish(pg: pq.abc.PGconn) -> None:
         pass
 
 
-def _indivisible(spec: Spec) -> bool:
+def _indivisible(spec: ChunkSpec) -> bool:
     if spec.leaf is None:
         return len(spec.keys) == 1
     first, end = spec.blocks
     return (spec.leaf.block_count if end is None else end) - first <= 1
 
 
-def _place(spec: Spec) -> sql.Composed:
+def _place(spec: ChunkSpec) -> sql.Composed:
     """A leaf alone; for rows by key the table."""
     if spec.leaf is not None:
         return sql.SQL("only {}").format(sql.Identifier(spec.leaf.namespace, spec.leaf.name))
@@ -426,7 +426,7 @@ def _shape(relation: Relation) -> list[str]:
     return [f"{column.name} {column.type_oid} {column.type_modifier}" for column in relation.columns]
 
 
-def refuse_other_run(running: str, started: str) -> None:
+def check_same_run(running: str, started: str) -> None:
     """Raise SourceUnreachable when the server is not the one that the stream comes from."""
     if running != started:
         raise SourceUnreachable("PostgreSQL was started again: what it showed before may not be so any more")
@@ -452,5 +452,5 @@ def _asking(connection: Connection) -> Iterator[None]:
             yield
     except psycopg.Error as error:
         if error.sqlstate in AGAIN:
-            raise NotNow(said(error)) from error
+            raise ReadLater(said(error)) from error
         raise translate(error, _DOING) from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Self, TypeAlias
 
 from cdc.lsn import Lsn
-from cdc.model.snapshot_record import Blocks, Hold, LeafRecord, OwedKey, SnapshotRecord
+from cdc.model.snapshot_record import Blocks, Hold, IncompleteKey, LeafRecord, SnapshotRecord
 from snapshot.chunk import Form, Leaf
 from snapshot.condition import Condition, parse
 from snapshot.sweep import Sweep
@@ -18,7 +18,7 @@ KEYS_MAX: Final = 1000  # of a chunk that is read by key
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowSelection:
     """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys.
 
     `where` is the condition as it was given, which `snapshot.condition.parse` has taken; empty for none.
@@ -85,7 +85,7 @@ class TableState:
     where: str = ""
     condition: Condition | None = None
     keyed: bool = False
-    owed: dict[bytes, OwedKey] = field(default_factory=dict)
+    owed: dict[bytes, IncompleteKey] = field(default_factory=dict)
     sweep: Sweep | None = None
     sweep_from: Lsn = Lsn(0)  # noqa: RUF009 - as above
     swept: Lsn = Lsn(0)  # noqa: RUF009 - as above

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline
 from cdc.replication.error_mapping import translate
 from cdc.replication.table_shape import SourceTable
@@ -35,7 +35,7 @@ _PART_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SharedSnapshot:
     """What the tables were like when they were copied.
 
     Attributes:
@@ -51,21 +51,21 @@ class Moment:
     forms: Mapping[str, Form]
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PgSnapshot:
         """The snapshot of all of them."""
-        return Snapshot.parse(self.text)
+        return PgSnapshot.parse(self.text)
 
 
 @contextlib.contextmanager
-def one_moment(
+def shared_snapshot(
     connection: Connection, publication: str, tables: Sequence[SourceTable], started: str, seconds: float
-) -> Iterator[Moment]:
+) -> Iterator[SharedSnapshot]:
     """Lock the tables and hold a snapshot of them for the time of the block, so many `seconds` at most.
 
     `started` is the run of the server that the stream comes from.
 
     Raises:
-        snapshot.table_reader.NotNow: a lock is in the way.
+        snapshot.table_reader.ReadLater: a lock is in the way.
         SourceRefused: the role may not read all rows.
         SourceUnreachable: no answer in time, or from another run of the server.
     """
@@ -79,12 +79,12 @@ def one_moment(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate in table_reader.AGAIN:
-            raise table_reader.NotNow(table_reader.said(error)) from error
+            raise table_reader.ReadLater(table_reader.said(error)) from error
         raise translate(error, _DOING) from error
 
 
 def lines(connection: Connection, form: Form, order: Sequence[str] = ()) -> Iterator[list[bytes]]:
-    """Lines of COPY of a table, by the columns of `order`, some at a time. Inside of `one_moment`."""
+    """Lines of COPY of a table, by the columns of `order`, some at a time. Inside of `shared_snapshot`."""
     relation = form.relation
     place = table_reader.place(relation.namespace, relation.name, partitioned=form.partitioned)
     query = table_reader.copying(connection, form, place, order=order)
@@ -101,15 +101,15 @@ def lines(connection: Connection, form: Form, order: Sequence[str] = ()) -> Iter
         yield part
 
 
-def _begun(connection: Connection, publication: str, tables: Sequence[SourceTable], started: str) -> Moment:
+def _begun(connection: Connection, publication: str, tables: Sequence[SourceTable], started: str) -> SharedSnapshot:
     for table in tables:
         place = table_reader.place(table.namespace, table.name, partitioned=table.partitioned)
         connection.execute(sql.SQL("lock table {} in access share mode").format(place))
     row = connection.execute(_MOMENT).fetchone()
     assert row is not None
     text, running, at_us = row
-    table_reader.refuse_other_run(running, started)
+    table_reader.check_same_run(running, started)
     # A later statement than the snapshot, or commits that it sees might lie behind.
     inserted = table_reader.now(connection).inserted.before_header()
-    sights = table_reader.sights(connection, publication, tables)
-    return Moment(text, inserted, at_us, {name: sight.form for name, sight in sights.items()})
+    sights = table_reader.table_layouts(connection, publication, tables)
+    return SharedSnapshot(text, inserted, at_us, {name: sight.form for name, sight in sights.items()})

@@ -22,13 +22,13 @@ from typing import Final
 
 from cdc.errors import InvariantError
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 
 _KEYS_MAX: Final = 500_000  # of pending transactions; beyond that the oldest count as unknown. About 100 bytes each
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class TransactionKeys:
     """What one transaction did to tables under snapshot.
 
     Attributes:
@@ -75,9 +75,9 @@ class Verdict:
 @dataclass(slots=True)
 class _Open:
     table: str
-    log: list[Touch]
+    log: list[TransactionKeys]
     verdict: Verdict = field(default_factory=Verdict)
-    snapshot: Snapshot | None = None
+    snapshot: PgSnapshot | None = None
     l_hi: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
     arrived: bool = False
 
@@ -86,7 +86,7 @@ class Window:
     """One per replication session: what it knows dies with it, except the ids that are kept in the progress record."""
 
     def __init__(self, *, keys_max: int = _KEYS_MAX) -> None:
-        self.pending: dict[int, Touch] = {}
+        self.pending: dict[int, TransactionKeys] = {}
         self._open: dict[int, _Open] = {}
         self._size = 0
         self._keys_max = keys_max
@@ -98,7 +98,7 @@ class Window:
         """
         for xid in xids:
             low = xid & 0xFFFFFFFF
-            known = self.pending.get(low, Touch(low))
+            known = self.pending.get(low, TransactionKeys(low))
             more = None if tables is None or known.unknown is None else known.unknown | set(tables)
             self.pending[low] = replace(known, unknown=more)
 
@@ -116,11 +116,11 @@ class Window:
             found.keys.update(touch.keys.get(table, ()))
         return found
 
-    def streamed(self, touch: Touch) -> None:
+    def streamed(self, touch: TransactionKeys) -> None:
         """A transaction was streamed up to its end. What was suspected of it stays."""
         if touch.size > self._keys_max:
             unknown = None if touch.unknown is None else touch.unknown | touch.keys.keys()
-            touch = Touch(touch.xid, truncated=touch.truncated, unknown=unknown)
+            touch = TransactionKeys(touch.xid, truncated=touch.truncated, unknown=unknown)
         for chunk in self._open.values():
             if touch.concerns(chunk.table):
                 chunk.log.append(touch)
@@ -133,7 +133,7 @@ class Window:
         self._size += touch.size
         self._forget_keys()
 
-    def seen(self, snapshot: Snapshot) -> None:
+    def seen(self, snapshot: PgSnapshot) -> None:
         """A snapshot that was just taken on the primary; what it sees every later one sees, too."""
         for xid in [xid for xid in self.pending if snapshot.sees(xid)]:
             self._size -= self.pending.pop(xid).size
@@ -142,7 +142,7 @@ class Window:
         """Chunk `number` is about to be read: its snapshot is taken after this returns."""
         self._open[number] = _Open(table, [touch for touch in self.pending.values() if touch.concerns(table)])
 
-    def taken(self, number: int, snapshot: Snapshot, l_hi: Lsn) -> bool:
+    def taken(self, number: int, snapshot: PgSnapshot, l_hi: Lsn) -> bool:
         """Its snapshot and the end of the WAL right after it. False: given up, read it again later."""
         chunk = self._open[number]
         chunk.snapshot, chunk.l_hi = snapshot, l_hi
@@ -191,6 +191,6 @@ class Window:
         for xid, touch in list(self.pending.items()):
             if touch.size:
                 self._size -= touch.size
-                self.pending[xid] = Touch(xid, unknown=None)
+                self.pending[xid] = TransactionKeys(xid, unknown=None)
             if self._size <= self._keys_max:
                 return

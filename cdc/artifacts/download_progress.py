@@ -21,7 +21,7 @@ class Progress(Protocol):
         """The download named `what` is over, well or not."""
 
 
-class Silent:
+class NoProgress:
     """Progress for nobody."""
 
     def step(self, text: str) -> None:

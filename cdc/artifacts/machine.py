@@ -27,7 +27,7 @@ _UNPRIVILEGED_USER: Final = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServerUser:
     """An unprivileged user to run servers as, because we are root."""
 
     name: str
@@ -40,7 +40,7 @@ class Machine:
     """Everything the servers are told about where they run. `account` None means: as ourselves."""
 
     cache: Path
-    account: Account | None = None
+    account: ServerUser | None = None
     maven_url: str | None = None
     java: str | None = None
     path: str = os.defpath
@@ -118,7 +118,7 @@ def cache_folder(environ: Mapping[str, str], *, root: bool) -> Path:
     return Path(environ.get("HOME") or Path.home()) / ".cache" / "tailrace"
 
 
-def _account(name: str) -> Account:
+def _account(name: str) -> ServerUser:
     import pwd
 
     try:
@@ -128,10 +128,10 @@ def _account(name: str) -> Account:
             f"there is no user {name!r} to run the servers as, and they must not run as root",
             hint="run as an ordinary user",
         ) from error
-    return Account(name, entry.pw_uid, entry.pw_gid)
+    return ServerUser(name, entry.pw_uid, entry.pw_gid)
 
 
-def _allows(status: os.stat_result, account: Account, owner_bit: int) -> bool:
+def _allows(status: os.stat_result, account: ServerUser, owner_bit: int) -> bool:
     """Whether the mode grants the right; `owner_bit` is the owner's, group and others follow 3 bits apart."""
     if status.st_uid == account.uid:
         return bool(status.st_mode & owner_bit)

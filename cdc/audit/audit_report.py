@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc.audit.expected_counts import CutPlace, Partition
-from cdc.audit.recomputed_counts import MEANING, Kind
+from cdc.audit.expected_counts import CutPosition, Partition
+from cdc.audit.recomputed_counts import MEANING, DamageKind
 from cdc.errors import LogDamaged
 from cdc.lsn import Lsn
 
@@ -27,13 +27,13 @@ class Finding:
         offsets: the first of the records that are too many, where that can be told.
     """
 
-    kind: Kind
+    kind: DamageKind
     partition: Partition
     begin: int
     end: int
     expected: int
     found: int
-    cut: CutPlace
+    cut: CutPosition
     offsets: tuple[int, ...] = ()
 
     @property
@@ -43,7 +43,7 @@ class Finding:
         where = f"{topic}-{index} between offsets {self.begin} and {self.end}"
         odd = f"; at offset {', '.join(map(str, self.offsets))}" if self.offsets else ""
         counts = f"{self.found} records, the cut index says {self.expected}"
-        if self.kind is Kind.ALTERED:
+        if self.kind is DamageKind.ALTERED:
             counts = f"{self.found} records with another hash than the cut index says"
         return f"{where}: {MEANING[self.kind]} ({counts}{odd}), cut {self.cut.end_lsn}"
 
@@ -67,7 +67,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class NotAuditable:
     """What cannot be recomputed any more: ranges of a partition that end at `before` at the latest."""
 
     before: int
@@ -76,7 +76,7 @@ class Hidden:
 
 
 @dataclass(slots=True)
-class Report:
+class AuditReport:
     """What was compared so far.
 
     Attributes:
@@ -90,13 +90,13 @@ class Report:
         finding_count: all of them; `findings` has the first FINDINGS_MAX.
     """
 
-    began: CutPlace | None = None
-    reached: CutPlace | None = None
+    began: CutPosition | None = None
+    reached: CutPosition | None = None
     cuts: int = 0
     partitions: set[Partition] = field(default_factory=set)
     records: int = 0
     bytes: int = 0
-    hidden: dict[Partition, Hidden] = field(default_factory=dict)
+    hidden: dict[Partition, NotAuditable] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     finding_count: int = 0
 
@@ -110,9 +110,9 @@ class Report:
         """Note a range that cannot be recomputed."""
         known = self.hidden.get(partition)
         if known is None:
-            self.hidden[partition] = Hidden(before, 1, reason)
+            self.hidden[partition] = NotAuditable(before, 1, reason)
         else:
-            self.hidden[partition] = Hidden(max(known.before, before), known.ranges + 1, reason)
+            self.hidden[partition] = NotAuditable(max(known.before, before), known.ranges + 1, reason)
 
     @property
     def hidden_texts(self) -> list[str]:

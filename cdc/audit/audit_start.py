@@ -9,7 +9,7 @@ from cdc.audit.auditor import Auditor, AuditReader
 from cdc.config.settings import Kafka
 from cdc.cutindex.lookup import newest_epoch
 from cdc.kafka.sender import send
-from cdc.model.audit_verdict import AuditRecord
+from cdc.model.audit_record import AuditRecord
 from cdc.model.topic_names import progress_topic
 from cdc.progress.record_format import audit_key, decode, encode
 
@@ -38,7 +38,7 @@ def record(kafka: Kafka, name: str, auditor: Auditor) -> None:
         send(kafka, progress_topic(name), audit_key(name), encode(value))
 
 
-def where_to_go_on(reader: PlaceReader, name: str) -> int | None:
+def resume_offset(reader: PlaceReader, name: str) -> int | None:
     """Where the next audit begins in the cut index: behind the last one, and in the newest epoch. None: at its start.
 
     What lies before an epoch is levelled by the repair that began it. The repair's own cut accounts for everything

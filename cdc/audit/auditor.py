@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from cdc.audit.audit_report import Finding, Report
-from cdc.audit.expected_counts import Check, Contradiction, Index, Partition
-from cdc.audit.recomputed_counts import LOCATE_RECORDS_MAX, Fold, Kind, Reckoned, diagnose
+from cdc.audit.audit_report import AuditReport, Finding
+from cdc.audit.expected_counts import Check, Contradiction, ExpectedCounts, Partition
+from cdc.audit.recomputed_counts import LOCATE_RECORDS_MAX, DamageKind, Fold, Reckoned, diagnose
 from cdc.clock import Clock
 from cdc.errors import TopicMismatch
 from cdc.model.progress_record import Cut
@@ -51,7 +51,7 @@ class Horizon(Protocol):
 
 
 @dataclass(slots=True)
-class Limits:
+class AuditLimits:
     """How an audit behaves.
 
     Attributes:
@@ -77,17 +77,17 @@ class Auditor:
         horizon: Horizon,
         name: str,
         clock: Clock,
-        limits: Limits,
-        report: Report | None = None,
+        limits: AuditLimits,
+        report: AuditReport | None = None,
     ) -> None:
         """`report` is that of an audit this one goes on with."""
-        self.report = report or Report()
+        self.report = report or AuditReport()
         self._reader = reader
         self._horizon = horizon
         self._clock = clock
         self._limits = limits
         self._cuts = (cuts_topic(name), 0)
-        self._index = Index(from_beginning=False)
+        self._index = ExpectedCounts(from_beginning=False)
         self._at = 0
         self._behind: dict[Partition, tuple[int, float]] = {}
         self._quiet: dict[Partition, int] = {}
@@ -102,10 +102,10 @@ class Auditor:
         """Start with the first cut there is, or at `cuts_offset`. Raises BrokerError, ProgressDamaged."""
         low, high = self._reader.end_offsets([self._cuts[0]])[self._cuts]
         if cuts_offset is None or cuts_offset <= low or cuts_offset > high:
-            self._index, self._at = Index(from_beginning=low == 0), low
+            self._index, self._at = ExpectedCounts(from_beginning=low == 0), low
             return
         for start in dict.fromkeys((max(low, cuts_offset - STRETCH), low)):
-            self._index = Index(from_beginning=start == 0)
+            self._index = ExpectedCounts(from_beginning=start == 0)
             for offset, cut in self._read_cuts(start, cuts_offset):
                 self._index.take(offset, cut)
             if self._index.began is not None:
@@ -139,7 +139,7 @@ class Auditor:
         low, high = self._reader.end_offsets([self._cuts[0]])[self._cuts]
         if low > self._at:
             self.report.hide(self._cuts, low, "retention has removed cuts that were not compared yet")
-            self._index, self._at = Index(from_beginning=False), low
+            self._index, self._at = ExpectedCounts(from_beginning=False), low
         end = min(self._at + STRETCH, high)
         if self._at >= end:
             return False
@@ -159,7 +159,7 @@ class Auditor:
         self._at = end
         return True
 
-    def look_behind(self, *, wait: bool) -> None:
+    def check_tail(self, *, wait: bool) -> None:
         """Look for records behind the last cut that no cut accounts for, when there is nothing left to compare.
 
         A record is told when it has lain there for the patience; `wait` waits that long when there is one.
@@ -231,7 +231,7 @@ class Auditor:
     def _contradicted(self, one: Contradiction) -> None:
         begin, end = one.before.next_offset, one.after.next_offset
         expected, found = one.before.records, one.after.records
-        self.report.found(Finding(Kind.INDEX, one.partition, begin, end, expected, found, one.cut))
+        self.report.found(Finding(DamageKind.INDEX, one.partition, begin, end, expected, found, one.cut))
 
     def _compare(self, checks: Sequence[Check]) -> bool:
         """Read the records of these checks. False when it was told to stop: then nothing of them is noted."""

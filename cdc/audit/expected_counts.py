@@ -15,7 +15,7 @@ from cdc.model.progress_record import Cut
 Partition: TypeAlias = tuple[str, int]
 
 
-class Account(NamedTuple):
+class PartitionCount(NamedTuple):
     """What a cut says of a partition, see `cdc.model.progress_record.Cut`."""
 
     next_offset: int
@@ -23,7 +23,7 @@ class Account(NamedTuple):
     rolling: int
 
 
-class CutPlace(NamedTuple):
+class CutPosition(NamedTuple):
     """Which cut: its offset in ``<name>.__cuts``, and the position it stands for."""
 
     offset: int
@@ -40,10 +40,10 @@ class Check(NamedTuple):
     """
 
     partition: Partition
-    before: Account
-    after: Account
-    cut: CutPlace
-    otherwise: Account | None = None
+    before: PartitionCount
+    after: PartitionCount
+    cut: CutPosition
+    otherwise: PartitionCount | None = None
 
     @property
     def expected(self) -> int:
@@ -55,13 +55,13 @@ class Contradiction(NamedTuple):
     """The index contradicts itself: an account goes backwards, or changes without a record."""
 
     partition: Partition
-    before: Account
-    after: Account
-    cut: CutPlace
+    before: PartitionCount
+    after: PartitionCount
+    cut: CutPosition
 
 
 @dataclass(slots=True)
-class Index:
+class ExpectedCounts:
     """Reads the cut index in order, every record of it from some place on.
 
     Attributes:
@@ -73,16 +73,16 @@ class Index:
     """
 
     from_beginning: bool
-    accounts: dict[Partition, Account] = field(default_factory=dict)
-    place: CutPlace | None = None
-    began: CutPlace | None = None
+    accounts: dict[Partition, PartitionCount] = field(default_factory=dict)
+    place: CutPosition | None = None
+    began: CutPosition | None = None
     given: bool = False
     _since_lsn: int = 0
-    _dormant: dict[Partition, Account] = field(default_factory=dict)
+    _dormant: dict[Partition, PartitionCount] = field(default_factory=dict)
 
     def take(self, offset: int, cut: Cut) -> list[Check | Contradiction]:
         """The checks of the next cut; none before the first full map, whose accounts are taken as they are."""
-        place = self.place = CutPlace(offset, cut.epoch, Lsn(cut.end_lsn))
+        place = self.place = CutPosition(offset, cut.epoch, Lsn(cut.end_lsn))
         changed = {_partition(text): _account(account) for text, account in cut.changed.items()}
         if self.began is None:
             if not cut.full:
@@ -96,7 +96,7 @@ class Index:
         found = (self._step(partition, account, place) for partition, account in changed.items())
         return [one for one in found if one is not None]
 
-    def _settle(self, changed: dict[Partition, Account], since_lsn: int) -> None:
+    def _settle(self, changed: dict[Partition, PartitionCount], since_lsn: int) -> None:
         """A full map has every partition whose topic is there.
 
         Those of earlier versions have only what is captured; the rest may begin anew later.
@@ -108,7 +108,7 @@ class Index:
         for partition in self.accounts.keys() - changed.keys():
             self._dormant[partition] = self.accounts.pop(partition)
 
-    def _step(self, partition: Partition, after: Account, place: CutPlace) -> Check | Contradiction | None:
+    def _step(self, partition: Partition, after: PartitionCount, place: CutPosition) -> Check | Contradiction | None:
         before = self.accounts.get(partition)
         self.accounts[partition] = after
         if before == after:
@@ -119,12 +119,12 @@ class Index:
             return Contradiction(partition, before, after, place)
         return Check(partition, before, after, place)
 
-    def _first(self, partition: Partition, after: Account, place: CutPlace) -> Check | Contradiction | None:
+    def _first(self, partition: Partition, after: PartitionCount, place: CutPosition) -> Check | Contradiction | None:
         """An account begins with its first transaction, whose records lie one behind the other.
 
         Behind the end of one that had been forgotten nobody may have written meanwhile.
         """
-        begin = Account(after.next_offset - after.records, 0, 0)
+        begin = PartitionCount(after.next_offset - after.records, 0, 0)
         former = self._dormant.pop(partition, None)
         if former is None:
             if self.given:  # it may go on from before the index began
@@ -136,7 +136,7 @@ class Index:
             return None
         if after.next_offset < former.next_offset:
             return Contradiction(partition, former, after, place)
-        return Check(partition, Account(former.next_offset, 0, 0), after, place, former)
+        return Check(partition, PartitionCount(former.next_offset, 0, 0), after, place, former)
 
 
 def _partition(text: str) -> Partition:
@@ -144,6 +144,6 @@ def _partition(text: str) -> Partition:
     return topic, int(index)
 
 
-def _account(told: tuple[int, int, str]) -> Account:
+def _account(told: tuple[int, int, str]) -> PartitionCount:
     next_offset, count, rolling = told
-    return Account(next_offset, count, int(rolling, 16))
+    return PartitionCount(next_offset, count, int(rolling, 16))

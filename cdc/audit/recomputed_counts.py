@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from cdc.audit.expected_counts import Account, Check, Partition
+from cdc.audit.expected_counts import Check, Partition, PartitionCount
 from cdc.progress.restore import LogRecord
 
 LOCATE_RECORDS_MAX: Final = 1024
@@ -22,7 +22,7 @@ LOCATE_RECORDS_MAX: Final = 1024
 OFFSETS_SHOWN: Final = 10
 
 
-class Kind(StrEnum):
+class DamageKind(StrEnum):
     """What is wrong with a range of a partition."""
 
     TORN = "torn"
@@ -34,12 +34,12 @@ class Kind(StrEnum):
 
 
 MEANING: Final = {
-    Kind.TORN: "nothing of the Kafka transaction is there, although its cut is",
-    Kind.LOST: "records are missing",
-    Kind.FOREIGN: "there are records that capture did not write",
-    Kind.DOUBLED: "there are records twice",
-    Kind.ALTERED: "records are others than capture wrote",
-    Kind.INDEX: "the cut index contradicts itself",
+    DamageKind.TORN: "nothing of the Kafka transaction is there, although its cut is",
+    DamageKind.LOST: "records are missing",
+    DamageKind.FOREIGN: "there are records that capture did not write",
+    DamageKind.DOUBLED: "there are records twice",
+    DamageKind.ALTERED: "records are others than capture wrote",
+    DamageKind.INDEX: "the cut index contradicts itself",
 }
 
 
@@ -109,7 +109,7 @@ def rolled(rolling: int, key: bytes | None, value: bytes | None) -> int:
 class Damage(NamedTuple):
     """What is wrong, and the offsets of records that are too many, as far as they can be told."""
 
-    kind: Kind
+    kind: DamageKind
     offsets: tuple[int, ...] = ()
 
 
@@ -123,21 +123,21 @@ def diagnose(reckoned: Reckoned, records: Sequence[LogRecord], earlier: Sequence
     """
     check, surplus = reckoned.check, reckoned.found - reckoned.check.expected
     if surplus == 0:
-        return Damage(Kind.ALTERED)
+        return Damage(DamageKind.ALTERED)
     if surplus < 0:
-        return Damage(Kind.LOST if reckoned.found else Kind.TORN)
+        return Damage(DamageKind.LOST if reckoned.found else DamageKind.TORN)
     if len(records) != reckoned.found or len(records) > LOCATE_RECORDS_MAX:
-        return Damage(Kind.FOREIGN)
+        return Damage(DamageKind.FOREIGN)
     at = _odd_run(records, check.before, check.after, surplus)
     if at is None:
-        return Damage(Kind.FOREIGN)
+        return Damage(DamageKind.FOREIGN)
     run = records[at : at + surplus]
     others = {_content(one) for one in (*earlier, *records[:at], *records[at + surplus :])}
-    kind = Kind.DOUBLED if all(_content(one) in others for one in run) else Kind.FOREIGN
+    kind = DamageKind.DOUBLED if all(_content(one) in others for one in run) else DamageKind.FOREIGN
     return Damage(kind, tuple(one[2] for one in run[:OFFSETS_SHOWN]))
 
 
-def _odd_run(records: Sequence[LogRecord], before: Account, after: Account, length: int) -> int | None:
+def _odd_run(records: Sequence[LogRecord], before: PartitionCount, after: PartitionCount, length: int) -> int | None:
     """Where `length` records in a row lie without which the others have the right hash."""
     prefix = before.rolling
     for at in range(len(records) - length + 1):

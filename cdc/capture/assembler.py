@@ -19,7 +19,7 @@ from cdc.contracts import Snapshots, Stage, Transcoding
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, Stamp, StreamPosition, Truncation
+from cdc.model.change_records import BatchStats, Stamp, StreamPosition, Truncation
 from cdc.model.relation import Relation
 from cdc.wire import frame as wire_frame
 from cdc.wire import pgoutput
@@ -31,7 +31,7 @@ _NONE: Final = NoSnapshots()
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
+class BatchLimits:
     """When a batch is large enough to end at the next boundary.
 
     A source transaction larger than twice the cap is spread over several Kafka transactions.
@@ -59,7 +59,7 @@ class Assembler:
         start: StreamPosition,
         *,
         epoch: int,
-        caps: Caps,
+        caps: BatchLimits,
         on_truncate: Literal["delete", "stop", "ignore"],
         side: SideTopics,
         snapshots: Snapshots = _NONE,
@@ -155,7 +155,7 @@ class Assembler:
         return self.position
 
     @property
-    def row_place(self) -> tuple[Lsn, int] | None:
+    def row_position(self) -> tuple[Lsn, int] | None:
         """Commit LSN and ordinal of the row that was taken last; None outside of a transaction."""
         return None if self._open is None else (self._open.commit_lsn, self._ordinal)
 

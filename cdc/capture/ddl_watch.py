@@ -18,9 +18,9 @@ from cdc.config.settings import Ddl
 from cdc.contracts import DdlObserver
 from cdc.errors import BrokerError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.ddl_finding import Look, findings, merged, missed
-from cdc.model.event import StreamPosition
-from cdc.model.table_facts import Accepted, CatalogScope, DdlFinding, TableFacts, TableRecord
+from cdc.model.change_records import StreamPosition
+from cdc.model.ddl_finding import CatalogReading, findings, merged, missed
+from cdc.model.table_facts import AcceptedFindings, CatalogScope, DdlFinding, TableFacts, TableRecord
 from cdc.patterns import chosen, pattern_for
 from cdc.progress.recorded_catalog import RecordedCatalog
 from cdc.replication.catalog_facts import Digest
@@ -76,7 +76,7 @@ class DdlLog(Protocol):
 
 
 class DdlWatch:
-    """See the top of the file. An aside of the pipeline (`cdc.contracts.Aside`).
+    """See the top of the file. An aside of the pipeline (`cdc.contracts.SideWriter`).
 
     `read_again` is set by who can take snapshots.
     """
@@ -90,7 +90,7 @@ class DdlWatch:
         *,
         epoch: int,
         observer: DdlObserver,
-        accepted: Callable[[], Mapping[str, Accepted]],
+        accepted: Callable[[], Mapping[str, AcceptedFindings]],
         wanted: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError.
@@ -145,11 +145,11 @@ class DdlWatch:
             self._act([finding])
 
     def due(self) -> bool:
-        """See `cdc.contracts.Aside.due`."""
+        """See `cdc.contracts.SideWriter.due`."""
         return self._scope is not None and (bool(self._changed) or self._scope_changed)
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
-        """See `cdc.contracts.Aside.write`."""
+        """See `cdc.contracts.SideWriter.write`."""
         with self._lock:
             if self._scope is None or not self.due():
                 return False
@@ -159,7 +159,7 @@ class DdlWatch:
         return False
 
     def written(self) -> None:
-        """See `cdc.contracts.Aside.written`. Raises what a policy says of findings, once they are recorded."""
+        """See `cdc.contracts.SideWriter.written`. Raises what a policy says of findings, once they are recorded."""
         if self._refusal is not None and not self.due():
             raise self._refusal
 
@@ -180,7 +180,7 @@ class DdlWatch:
         gone = [facts.oid for facts in before.values() if facts.oid not in found]
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
         others = catalog.taken([table for table in before if table not in now])
-        look = Look(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
+        look = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
         told = [] if self._scope is None else findings(self._scope, before, look, epoch=self._epoch)
         with self._lock:
             self._record(before, now, told)
@@ -217,7 +217,7 @@ class DdlWatch:
         else:
             self._tables[table] = record
 
-    def _accept(self, accepted: Mapping[str, Accepted]) -> None:
+    def _accept(self, accepted: Mapping[str, AcceptedFindings]) -> None:
         with self._lock:
             for table, settled in accepted.items():
                 record = self._tables.get(table, TableRecord(facts=None))
@@ -227,11 +227,11 @@ class DdlWatch:
                     self._observer.ddl_accepted(table, len(record.findings) - len(left))
             self._act([])
 
-    def _read_again(self) -> dict[str, Accepted]:
+    def _read_again(self) -> dict[str, AcceptedFindings]:
         """Have tables read again whose rows are in the log as they were; of those that are, what that settles."""
         with self._lock:
             records = list(self._tables.items())
-        mended: dict[str, Accepted] = {}
+        mended: dict[str, AcceptedFindings] = {}
         for table, record in records:
             if record.facts is None:
                 continue
@@ -241,7 +241,7 @@ class DdlWatch:
             if found and self.read_again(record.facts, max(one.lsn for one in found), sweep=sweep):
                 others = [(one.epoch, one.lsn - 1) for one in record.findings if one not in found]
                 epoch, lsn = min([max((one.epoch, one.lsn) for one in found), *others])
-                mended[table] = Accepted(epoch=epoch, lsn=lsn)
+                mended[table] = AcceptedFindings(epoch=epoch, lsn=lsn)
         return mended
 
     def _act(self, told: Sequence[DdlFinding]) -> None:

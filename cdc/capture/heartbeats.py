@@ -1,7 +1,8 @@
 """Heartbeats: records that say how far capture is, also when there is nothing to capture. Pure but for the clock.
 
 Written with a commit of the pipeline like everything else, so a heartbeat never says more than the log holds. What was
-written on the source on purpose (`cdc.replication.pulse`) is waited for here: how long it took is the end-to-end lag.
+written on the source on purpose (`cdc.replication.heartbeat_thread`) is waited for here: how long it took is the
+end-to-end lag.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import msgspec
 from cdc.clock import Clock
 from cdc.contracts import HeartbeatObserver
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition, TopicBuffer
 
 _PENDING_MAX: Final = 100  # statements on the source whose effect was not seen yet; older ones are forgotten
 _encode: Final = msgspec.json.encode
 
 
 class Heartbeats:
-    """An aside of the pipeline (`cdc.contracts.Aside`). `sent` may be called from any thread."""
+    """An aside of the pipeline (`cdc.contracts.SideWriter`). `sent` may be called from any thread."""
 
     def __init__(
         self,
@@ -47,11 +48,11 @@ class Heartbeats:
         self._reaching = Lsn(0)
 
     def due(self) -> bool:
-        """See `cdc.contracts.Aside.due`."""
+        """See `cdc.contracts.SideWriter.due`."""
         return self._clock.monotonic_s() >= self._next_s
 
     def write(self, position: StreamPosition) -> bool:
-        """See `cdc.contracts.Aside.write`."""
+        """See `cdc.contracts.SideWriter.write`."""
         self._reaching = position.end_lsn
         if not self.due():
             return False
@@ -67,7 +68,7 @@ class Heartbeats:
         return True
 
     def written(self) -> None:
-        """See `cdc.contracts.Aside.written`."""
+        """See `cdc.contracts.SideWriter.written`."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             while self._pending and self._pending[0][0] <= self._reaching:

@@ -6,8 +6,8 @@ from typing import Final
 
 from cdc.contracts import Joined
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
-from cdc.model.snapshot_record import NO_NOTES, Notes
+from cdc.model.change_records import TopicBuffer
+from cdc.model.snapshot_record import NO_NOTES, SnapshotNotes
 
 IDLE_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
 
@@ -16,7 +16,7 @@ class NoSnapshots:
     """See `cdc.contracts.Snapshots`: nothing ever joins."""
 
     wait_s = IDLE_WAIT_S
-    noting = False
+    notes_pending = False
 
     def watch(self, table: str, buffer: TopicBuffer) -> None:
         """Nothing."""
@@ -45,9 +45,9 @@ class NoSnapshots:
         """Nothing."""
         return Joined(0, 0, ())
 
-    def notes(self) -> Notes:
+    def notes(self) -> SnapshotNotes:
         """None."""
         return NO_NOTES
 
-    def noted(self, notes: Notes) -> None:
+    def noted(self, notes: SnapshotNotes) -> None:
         """Nothing."""

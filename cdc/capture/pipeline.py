@@ -20,7 +20,6 @@ from cdc.capture.no_snapshots import NoSnapshots
 from cdc.capture.split_rows import together
 from cdc.clock import Clock
 from cdc.contracts import (
-    Aside,
     BatchObserver,
     LiveKeys,
     PlannedRelation,
@@ -28,13 +27,14 @@ from cdc.contracts import (
     RelationPlanner,
     ReplicationStream,
     Reselect,
+    SideWriter,
     Snapshots,
     Stage,
     Transcoding,
 )
 from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, StreamPosition, TopicBuffer, Truncation
+from cdc.model.change_records import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.snapshot_record import NO_NOTES
@@ -65,7 +65,7 @@ class Parts:
     batch_age_max_s: float
     side_buffers: Sequence[TopicBuffer] = ()
     snapshots: Snapshots = field(default_factory=NoSnapshots)
-    asides: Sequence[Aside] = ()
+    asides: Sequence[SideWriter] = ()
     stages: Sequence[Stage] = ()
 
 
@@ -131,8 +131,8 @@ class Pipeline:
         try:
             return assembler.feed(frames, at)
         except (RowRefused, SourceRefused) as error:
-            if assembler.row_place is not None:
-                lsn, ordinal = assembler.row_place
+            if assembler.row_position is not None:
+                lsn, ordinal = assembler.row_position
                 error.add_place(f"change {ordinal} of the transaction at {lsn}", lsn=lsn, ordinal=ordinal)
             assembler.step_back()
             self._commit()
@@ -145,7 +145,7 @@ class Pipeline:
         Keepalives can come without end, so nothing here waits for silence alone.
         """
         assembler, now_s = self._parts.assembler, self._parts.clock.monotonic_s()
-        pending = assembler.filled or bool(self._schemas) or self._parts.snapshots.noting
+        pending = assembler.filled or bool(self._schemas) or self._parts.snapshots.notes_pending
         if not pending:
             self._batch_since_s = None
         elif self._batch_since_s is None:
@@ -161,7 +161,7 @@ class Pipeline:
         elif quiet:
             self._confirm()
             if self._parts.snapshots.waits(assembler.position.end_lsn):
-                self._parts.stream.nudge()
+                self._parts.stream.request_reply()
         else:
             self._write_slice()
 
@@ -330,8 +330,8 @@ class Pipeline:
         parts.observer.published(stats, position, self._last_commit_s - began_s)
         for aside in parts.asides:
             aside.written()
-        if parts.publisher.worn is not None:
-            raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.worn}")
+        if parts.publisher.retire_reason is not None:
+            raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.retire_reason}")
 
     def _confirm(self) -> None:
         """Acknowledge what is durable and lies in WAL that a good catalog check has covered."""

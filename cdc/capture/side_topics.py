@@ -11,7 +11,7 @@ from cdc.encode.envelope import placed
 from cdc.encode.side_records import SideRecords
 from cdc.errors import RowRefused
 from cdc.lsn import Lsn
-from cdc.model.event import Place, Record, Stamp, TopicBuffer
+from cdc.model.change_records import EventOrder, Record, Stamp, TopicBuffer
 from cdc.model.relation import Relation
 from cdc.wire.pgoutput import Begin, LogicalMessage
 
@@ -63,7 +63,7 @@ class SideTopics:
     def numbered(self, stamp: Stamp, relation: Relation) -> Stamp:
         """The stamp of the next event, with its place in the transaction."""
         self.passed(relation)
-        return placed(stamp, Place(self._id, self._total, self._counts[relation.table]))
+        return placed(stamp, EventOrder(self._id, self._total, self._counts[relation.table]))
 
     def passed(self, relation: Relation) -> None:
         """An event that is in the log already."""

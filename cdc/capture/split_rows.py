@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc.contracts import Transcoding
-from cdc.model.event import Stamp, Truncation
+from cdc.model.change_records import Stamp, Truncation
 
 
 def together(ways: Sequence[Transcoding]) -> Transcoding:

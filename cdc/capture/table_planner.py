@@ -22,8 +22,8 @@ from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.encode.values import EncodeOptions, unknown_types
 from cdc.errors import RegistryRefused, SourceRefused, TopicMismatch
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.left_out import LeftOut, Reason, no_topic
 from cdc.model.progress_record import AvroIds, KeyColumn, KeyForm, SchemaRecord, TopicForm
 from cdc.model.relation import Relation, ReplicaIdentity
@@ -88,7 +88,7 @@ class TablePlanner:
         *,
         epoch: int,
         forms: Mapping[str, TopicForm],
-        holes: Holes,
+        holes: IncompleteRecords,
         registry: SchemaRegistry | None = None,
     ) -> None:
         """`forms` are what the topics have so far, by table; `holes` is where values are missed.

@@ -11,7 +11,7 @@ from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
 
 if TYPE_CHECKING:
-    from cdc.audit.audit_report import Report
+    from cdc.audit.audit_report import AuditReport
     from cdc.config.settings import Config
     from cdc.errors import TailraceError
     from cdc.kafka.log_reader import LogReader
@@ -53,9 +53,9 @@ def command(
     return EXIT_OK
 
 
-def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, since_last: bool) -> Report:
+def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, since_last: bool) -> AuditReport:
     from cdc.audit.audit_start import record
-    from cdc.audit.auditor import Auditor, Limits
+    from cdc.audit.auditor import AuditLimits, Auditor
     from cdc.audit.horizon import CompactionHorizon
     from cdc.clock import SystemClock
     from cdc.errors import TopicMismatch
@@ -65,13 +65,13 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
     clock = SystemClock()
     with LogReader(config.kafka, client_id="tailrace-audit") as reader:
         horizon = CompactionHorizon(reader, TopicAdmin(config.kafka), clock)
-        auditor = Auditor(reader, horizon, config.name, clock, Limits(patterns=topics or ("*",)))
+        auditor = Auditor(reader, horizon, config.name, clock, AuditLimits(patterns=topics or ("*",)))
         try:
             auditor.begin(_beginning(reader, config.name, from_text, since_last=since_last))
         except TopicMismatch as error:
             raise _no_cuts(config) from error
         auditor.catch_up()
-        auditor.look_behind(wait=True)
+        auditor.check_tail(wait=True)
         _refuse_nothing(config, auditor.report, topics)
     if since_last and not auditor.report.finding_count:
         record(config.kafka, config.name, auditor)
@@ -79,17 +79,17 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
 
 
 def _beginning(reader: LogReader, name: str, from_text: str | None, *, since_last: bool) -> int | None:
-    from cdc.audit.audit_start import where_to_go_on
-    from cdc.cutindex.lookup import offset_before
+    from cdc.audit.audit_start import resume_offset
+    from cdc.cutindex.lookup import index_offset_before
     from cdc.errors import UsageError
     from cdc.lsn import Lsn
 
     if since_last:
-        return where_to_go_on(reader, name)
+        return resume_offset(reader, name)
     if from_text is None:
         return None
     try:
-        return offset_before(reader, name, Lsn.parse(from_text))
+        return index_offset_before(reader, name, Lsn.parse(from_text))
     except ValueError as error:
         raise UsageError(f"{from_text!r} is no LSN", hint="as 0/1B014F8") from error
 
@@ -107,7 +107,7 @@ def _no_cuts(config: Config) -> TailraceError:
     )
 
 
-def _refuse_nothing(config: Config, report: Report, topics: tuple[str, ...]) -> None:
+def _refuse_nothing(config: Config, report: AuditReport, topics: tuple[str, ...]) -> None:
     from cdc.errors import UsageError
 
     if report.began is None and report.reached is None:
@@ -119,7 +119,7 @@ def _refuse_nothing(config: Config, report: Report, topics: tuple[str, ...]) -> 
         )
 
 
-def _show(report: Report, seconds: float) -> None:
+def _show(report: AuditReport, seconds: float) -> None:
     for finding in report.findings[:_SHOWN_MAX]:
         output.refused(f"{finding.kind.value}: {finding.text}")
     if report.finding_count > _SHOWN_MAX:

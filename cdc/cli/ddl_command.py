@@ -50,7 +50,7 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     Only what is shown now is accepted: what capture finds later stays open. A running capture knows within seconds.
     """
     from cdc.errors import UsageError
-    from cdc.model.table_facts import Accepted
+    from cdc.model.table_facts import AcceptedFindings
     from cdc.patterns import matches
     from cdc.publish.acceptance import accept
     from cdc.telemetry.capture_status import ddl_document
@@ -63,9 +63,9 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
         _show(found)
     if not output.confirm(f"Accept {len(found)} findings?", yes=yes):
         raise UsageError("nothing was accepted", hint="answer y, or say --yes", command="cdc ddl accept --yes")
-    newest: dict[str, Accepted] = {}
+    newest: dict[str, AcceptedFindings] = {}
     for one in sorted(found, key=lambda one: (one.epoch, one.lsn)):
-        newest[one.table] = Accepted(epoch=one.epoch, lsn=one.lsn)
+        newest[one.table] = AcceptedFindings(epoch=one.epoch, lsn=one.lsn)
     accept(config, newest)
     if as_json:
         output.show_json({"accepted": [ddl_document(one) for one in found]})
@@ -76,12 +76,12 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
 def _unsettled(config: Config) -> list[DdlFinding]:
     from cdc.errors import TopicMismatch
     from cdc.kafka.log_reader import LogReader
-    from cdc.progress.bounded_reader import Impatient
+    from cdc.progress.bounded_reader import BoundedReader
     from cdc.progress.recorded_catalog import recorded_catalog
 
     with LogReader(config.kafka, client_id="tailrace-ddl") as reader, output.waiting(wait_notice.kafka(config)):
         try:
-            return recorded_catalog(Impatient(reader, _ANSWER_S), config.name).unsettled
+            return recorded_catalog(BoundedReader(reader, _ANSWER_S), config.name).unsettled
         except TopicMismatch:
             return []
 

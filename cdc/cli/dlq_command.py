@@ -16,8 +16,8 @@ from cdc.cli.command_options import config_option, configuration, json_option
 
 if TYPE_CHECKING:
     from sinks.deadletters.blocked_keys import Action, BlockedKey
-    from sinks.deadletters.dead_letter_record import Letter
-    from sinks.operate.dead_letter_view import BlockedRow, Choice, DeadLetterView
+    from sinks.deadletters.dead_letter_record import DeadLetter
+    from sinks.operate.dead_letter_view import BlockedRow, DeadLetterView, KeyFilter
 
 _SETTLE_S: Final = 60.0  # without any key settled; a running worker notices a wish within a second
 _SHOWN_MAX: Final = 20
@@ -48,12 +48,12 @@ def group() -> None:
 @json_option
 def list_command(sinks: tuple[str, ...], config_path: Path | None, as_json: bool) -> None:
     """Count what is blocked, by sink, table and error: SINKS, or all. Works while they are down."""
-    from sinks.operate.dead_letter_view import DeadLetterView, keyed_sinks
+    from sinks.operate.dead_letter_view import DeadLetterView, applied_sinks
 
     config = configuration(config_path)
     counted: dict[tuple[str, str, str], list[int]] = {}
     with output.waiting("reading what is blocked"):
-        for sink in sinks or keyed_sinks(config):
+        for sink in sinks or applied_sinks(config):
             with DeadLetterView(config, sink) as view:
                 for row in view.blocked():
                     numbers = counted.setdefault((sink, row.table, row.block.error), [0, 0, 1 << 62])
@@ -165,19 +165,19 @@ def export_command(
             click.echo(json.dumps(_letter(letter), ensure_ascii=False))
 
 
-def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> Choice:
+def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> KeyFilter:
     from cdc.errors import UsageError
-    from sinks.operate.dead_letter_view import Choice
+    from sinks.operate.dead_letter_view import KeyFilter
 
     try:
         wanted = None if key is None else json.loads(key)
     except (ValueError, RecursionError):
         raise UsageError('--key is JSON: an object of key columns, as {"id": 7}, or a value') from None
-    return Choice(tables, error or "", wanted)
+    return KeyFilter(tables, error or "", wanted)
 
 
 def _ask(
-    sink: str, action: Action, choice: Choice, config_path: Path | None, *, no_wait: bool, as_json: bool, yes: bool
+    sink: str, action: Action, choice: KeyFilter, config_path: Path | None, *, no_wait: bool, as_json: bool, yes: bool
 ) -> int:
     from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
     from sinks.operate.dead_letter_view import DeadLetterView
@@ -256,11 +256,11 @@ def _row(row: BlockedRow, reason: str) -> dict[str, object]:
         "since": _time(block.since_ms),
         "error": block.error,
         "reason": reason,
-        "wished": row.wished,
+        "wished": row.requested,
     }
 
 
-def _letter(letter: Letter) -> dict[str, object]:
+def _letter(letter: DeadLetter) -> dict[str, object]:
     topic, partition, offset, timestamp_ms, key, value, headers = letter.record
     return {
         "topic": topic,

@@ -53,12 +53,12 @@ def _print_script(config: Config) -> None:
     from cdc.doctor.gather import APPLICATION_NAME
     from cdc.doctor.script import script
     from cdc.publish.topic_setup import REPAIR
-    from cdc.startup.start_facts import foresee
+    from cdc.startup.start_facts import forecast_start
 
     facts, findings = examine_source(config)
     repair = ""
     if facts is not None:
-        error = foresee(config, application_name=APPLICATION_NAME).verdict.error
+        error = forecast_start(config, application_name=APPLICATION_NAME).verdict.error
         repair = REPAIR if error is not None and error.command == REPAIR else ""
     else:
         output.note(f"the source cannot be looked at ({findings[0].message}); what needs its tables is left out")

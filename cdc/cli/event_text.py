@@ -20,7 +20,7 @@ from cdc.lsn import Lsn
 
 if TYPE_CHECKING:
     from cdc.inspect.log_reading import Envelope, Event, Table
-    from cdc.model.event import Headers
+    from cdc.model.change_records import Headers
 
 Piece: TypeAlias = tuple[str, dict[str, Any]]
 """Text and how `click.style` shows it."""

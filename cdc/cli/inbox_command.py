@@ -13,7 +13,7 @@ from cdc.cli import output
 from cdc.cli.command_options import configuration, of_outbox, outbox_names
 
 if TYPE_CHECKING:
-    from outbox.dead_letters import DeadLetters, Rows, Wish
+    from outbox.dead_letters import DeadLetters, LetterAction, Rows
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SHOWN_MAX: Final = 20
@@ -123,7 +123,7 @@ def skip_command(
 
 
 def _ask(
-    wish: Wish, consumer: str, topic: str, error: str, key: str | None,
+    wish: LetterAction, consumer: str, topic: str, error: str, key: str | None,
     place: tuple[str | None, str | None, Path | None], *, as_json: bool,
 ) -> None:  # fmt: skip
     with _letters(consumer, *place) as (letters, cursor):

@@ -39,19 +39,19 @@ lake_option: Final = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LakeChoice:
     """A lake, and the folder of its views' SQL where that is known."""
 
     location: Location
     views: Path | None
 
 
-def place(config_path: Path | None, lake_path: str | None) -> Place:
+def place(config_path: Path | None, lake_path: str | None) -> LakeChoice:
     """The lake meant. Raises UsageError when the configuration does not say which."""
     from sinks.warehouse.lake.location import Location
 
     if lake_path is not None:
-        return Place(Location.of(lake_path, _options_of(config_path, lake_path)), None)
+        return LakeChoice(Location.of(lake_path, _options_of(config_path, lake_path)), None)
     sinks = lakes(configuration(config_path))
     if len(sinks) != 1:
         what = f"the configuration has {len(sinks)} warehouse sinks: {', '.join(sorted(sinks))}" if sinks else ""
@@ -60,7 +60,7 @@ def place(config_path: Path | None, lake_path: str | None) -> Place:
             hint="name the lake by --lake" + ("" if sinks else ", or add [sinks.lake]"),
         )
     (sink,) = sinks.values()
-    return Place(Location.configured(sink), Path(sink.views) if sink.views else None)
+    return LakeChoice(Location.configured(sink), Path(sink.views) if sink.views else None)
 
 
 def _options_of(config_path: Path | None, lake_path: str) -> dict[str, str]:

@@ -7,13 +7,13 @@ from typing import Any, Final
 from rich.text import Text
 
 from cdc.cli import output
-from cdc.inspect.pipeline_state import View
+from cdc.inspect.pipeline_state import PipelineView
 from cdc.telemetry.left_out_status import LEFT_OUT_SHOWN
 
 _SHOWN_MAX: Final = 5
 
 
-def known(view: View) -> dict[str, Any]:
+def known(view: PipelineView) -> dict[str, Any]:
     """Tables that are left out: as the daemon says, else as a start would judge now, unless it would stop."""
     if view.daemon is not None and "left_out" in view.daemon:
         return {"left_out_count": view.daemon["left_out_count"], "left_out": view.daemon["left_out"]}

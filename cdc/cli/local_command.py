@@ -18,7 +18,7 @@ from cdc.errors import LocalError, UsageError
 from cdc.local.local_server import ServerOptions
 from cdc.local.postgres_programs import MAJORS
 from cdc.local.server_logs import read_lines
-from cdc.local.stack import DEFAULT, ORDINARY, SERVERS, Stack, made
+from cdc.local.stack import DEFAULT, DEFAULT_SERVERS, SERVERS, Stack, made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ def up(
         "opensearch": ServerOptions(opensearch_port, fast_start=fast_start),
         "valkey": ServerOptions(valkey_port, fast_start=fast_start),
     }
-    stack = Stack(stack_name, servers or ORDINARY, options=options)
+    stack = Stack(stack_name, servers or DEFAULT_SERVERS, options=options)
     with Bars() as bars:
         described = stack.up(bars)
     _show(stack, described, as_json=as_json)

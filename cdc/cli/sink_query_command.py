@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sinks.contract import Topic
-    from sinks.search.rebuild import Workshop
-    from sinks.search.rebuild_job import Swapping
+    from sinks.search.rebuild import RebuildContext
+    from sinks.search.rebuild_job import RebuildRequest
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
@@ -56,12 +56,12 @@ def add_command(
     `<name>.__matches`. A record's key tells it from all others; it may come again, never get lost.
     """
     from sinks.search.rebuild_job import replay_query
-    from sinks.search.stored_queries import QueryBook
+    from sinks.search.stored_queries import StoredQueries
 
     query = _query(query_id, text, file)
     config = configuration(config_path)
     with _shop(name, (table,), config_path) as (shop, ((topic, _),)):
-        stored = QueryBook(shop.indices).add(topic, query_id, query, _settings(config, name))
+        stored = StoredQueries(shop.indices).add(topic, query_id, query, _settings(config, name))
         matched = replay_query(shop, config, name, topic, query_id) if replay else 0
     if as_json:
         output.show_json(
@@ -78,10 +78,10 @@ def add_command(
 @json_option
 def list_command(name: str, config_path: Path | None, as_json: bool) -> None:
     """Show the queries of the search sink NAME."""
-    from sinks.search.stored_queries import QueryBook
+    from sinks.search.stored_queries import StoredQueries
 
     with _shop(name, (), config_path) as (shop, tables):
-        found = [(topic.table, query) for topic, _ in tables for query in QueryBook(shop.indices).all(topic)]
+        found = [(topic.table, query) for topic, _ in tables for query in StoredQueries(shop.indices).all(topic)]
     if as_json:
         output.show_json({"sink": name, "queries": [{"table": table, **query._asdict()} for table, query in found]})
         return
@@ -102,11 +102,11 @@ def list_command(name: str, config_path: Path | None, as_json: bool) -> None:
 @json_option
 def remove_command(name: str, query_id: str, *, table: str, config_path: Path | None, as_json: bool) -> None:
     """Forget a query of the search sink NAME."""
-    from sinks.search.stored_queries import QueryBook
+    from sinks.search.stored_queries import StoredQueries
 
     _check(query_id)
     with _shop(name, (table,), config_path) as (shop, ((topic, _),)):
-        was_there = QueryBook(shop.indices).remove(topic, query_id)
+        was_there = StoredQueries(shop.indices).remove(topic, query_id)
     if as_json:
         output.show_json({"sink": name, "table": table, "query": query_id, "removed": was_there})
     else:
@@ -115,12 +115,12 @@ def remove_command(name: str, query_id: str, *, table: str, config_path: Path | 
 
 def _shop(
     name: str, tables: tuple[str, ...], config_path: Path | None
-) -> AbstractContextManager[tuple[Workshop, list[tuple[Topic, int]]]]:
+) -> AbstractContextManager[tuple[RebuildContext, list[tuple[Topic, int]]]]:
     from cdc.clock import SystemClock
-    from sinks.search.rebuild_job import Swapping, opened_shop
+    from sinks.search.rebuild_job import RebuildRequest, open_rebuild
 
-    what: Swapping = Swapping(configuration(config_path), name, tables)
-    return opened_shop(what, SystemClock())
+    what: RebuildRequest = RebuildRequest(configuration(config_path), name, tables)
+    return open_rebuild(what, SystemClock())
 
 
 def _settings(config: Any, name: str) -> dict[str, Any]:

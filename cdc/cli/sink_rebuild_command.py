@@ -16,8 +16,8 @@ from cdc.errors import UsageError
 if TYPE_CHECKING:
     from cdc.clock import Clock
     from cdc.config.settings import Cache, Config
-    from sinks.search.rebuild import Swapped
-    from sinks.search.rebuild_job import Swapping
+    from sinks.search.rebuild import SwapResult
+    from sinks.search.rebuild_job import RebuildRequest
 
 _tables = click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this one; repeatable.")
 
@@ -42,7 +42,7 @@ def rebuild_command(
     """
     from cdc.config.settings import Cache
     from cdc.config.sink_kinds import sink_of
-    from sinks.search.rebuild_job import Swapping, rebuild_indices
+    from sinks.search.rebuild_job import RebuildRequest, rebuild_indices
 
     config = configuration(config_path)
     settings = sink_of(config, name)
@@ -51,7 +51,7 @@ def rebuild_command(
             raise UsageError("a cache is emptied as a whole", command=f"cdc sink rebuild {name}")
         _empty(config, name, settings, as_json)
         return
-    _show(rebuild_indices, Swapping(config, name, tables, accept_refused), as_json)
+    _show(rebuild_indices, RebuildRequest(config, name, tables, accept_refused), as_json)
 
 
 @click.command("rollback")
@@ -64,9 +64,9 @@ def rollback_command(name: str, tables: tuple[str, ...], config_path: Path | Non
 
     Run it again to go forth again.
     """
-    from sinks.search.rebuild_job import Swapping, roll_back_indices
+    from sinks.search.rebuild_job import RebuildRequest, roll_back_indices
 
-    _show(roll_back_indices, Swapping(configuration(config_path), name, tables), as_json)
+    _show(roll_back_indices, RebuildRequest(configuration(config_path), name, tables), as_json)
 
 
 COMMANDS: Final = (rebuild_command, rollback_command)
@@ -83,7 +83,7 @@ def _empty(config: Config, name: str, settings: Cache, as_json: bool) -> None:
         output.done(f"{name} is empty ({', '.join(tables)}); `cdc sink run {name}` fills it")
 
 
-def _show(work: Callable[[Swapping, Clock], Iterator[Swapped]], what: Swapping, as_json: bool) -> None:
+def _show(work: Callable[[RebuildRequest, Clock], Iterator[SwapResult]], what: RebuildRequest, as_json: bool) -> None:
     from cdc.clock import SystemClock
     from cdc.telemetry import log
 

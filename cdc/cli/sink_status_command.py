@@ -108,10 +108,10 @@ COMMANDS: Final = (status_command, pause_command, resume_command)
 def seen(config: Config) -> list[dict[str, Any]]:
     """Every sink of the configuration, as documents."""
     from cdc.clock import SystemClock
-    from sinks.operate.sink_view import looked
+    from sinks.operate.sink_view import sink_documents
 
     with output.waiting(wait_notice.kafka(config)):
-        return looked(config, SystemClock(), _lake)
+        return sink_documents(config, SystemClock(), _lake)
 
 
 def exit_code(found: Sequence[dict[str, Any]]) -> int:

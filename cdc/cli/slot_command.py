@@ -61,13 +61,13 @@ def create_command(timeout_s: float | None, config_path: Path | None, as_json: b
     PostgreSQL waits until every transaction that is writing now has ended; who that is gets named.
     """
     from cdc.errors import SourceRefused
-    from cdc.replication.slot import Watch, create_slot, slot_facts
+    from cdc.replication.slot import CreationWatch, create_slot, slot_facts
 
     config = configuration(config_path)
     with _connection(config) as connection, _connection(config) as second:
         if slot_facts(connection, config.slot).exists:
             raise SourceRefused(f"slot {config.slot!r} already exists", command="cdc slot list", slot=config.slot)
-        watch = Watch(second, _say_blockers, threading.Event())
+        watch = CreationWatch(second, _say_blockers, threading.Event())
         wait_s, failover = timeout_s or config.source.slot_create_timeout_s, config.source.failover
         at = create_slot(connection, config.slot, wait_s, watch, failover=failover)
         slot = slot_facts(connection, config.slot)
@@ -128,7 +128,7 @@ def recreate_command(
     """
     from cdc.clock import SystemClock
     from cdc.errors import UsageError
-    from cdc.replication.slot import Watch
+    from cdc.replication.slot import CreationWatch
     from cdc.startup.repair import Repair
 
     config = configuration(config_path)
@@ -144,7 +144,7 @@ def recreate_command(
             output.note(line)
         if not output.confirm(f"Make slot {config.slot} anew and have {_tables(repair.keyed)} read?", yes=yes):
             raise UsageError("nothing was changed", hint="answer y, or say --yes", command=again)
-        watch = Watch(second, _say_blockers, threading.Event())
+        watch = CreationWatch(second, _say_blockers, threading.Event())
         done = repair.run(timeout_s or config.source.slot_create_timeout_s, watch)
         if as_json:
             output.show_json(

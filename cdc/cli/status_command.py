@@ -16,7 +16,7 @@ from cdc.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
-    from cdc.inspect.pipeline_state import Observer, View
+    from cdc.inspect.pipeline_state import PipelineObserver, PipelineView
 
 _WATCH_S: Final = 1.0
 _SECOND_LOOK_S: Final = 1.0
@@ -34,11 +34,11 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     `cdc run` would end in now, judged as its start judges. Exit code 3 when the state, or the next start, needs an
     operator; 1 when nothing answers or a sink is not alive.
     """
-    from cdc.inspect.pipeline_state import Observer
+    from cdc.inspect.pipeline_state import PipelineObserver
 
     config = configuration(config_path)
     clock = SystemClock()
-    observer = Observer(config, clock)
+    observer = PipelineObserver(config, clock)
     looks = _Looks(config, observer, clock)
     try:
         if watch:
@@ -57,11 +57,11 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
 class _Looks:
     """Looks, one after the other: the rate at which WAL is written shows between two of them."""
 
-    def __init__(self, config: Config, observer: Observer, clock: Clock) -> None:
+    def __init__(self, config: Config, observer: PipelineObserver, clock: Clock) -> None:
         self._config = config
         self._observer = observer
         self._clock = clock
-        self._before: View | None = None
+        self._before: PipelineView | None = None
         self._sinks: list[dict[str, Any]] | None = None
         self._sinks_s = 0.0
 
@@ -77,7 +77,7 @@ class _Looks:
         found = status_text.document(self._config, view, moment)
         return {**found, "sinks": self._sinks_of(view)}
 
-    def _sinks_of(self, view: View) -> list[dict[str, Any]] | None:
+    def _sinks_of(self, view: PipelineView) -> list[dict[str, Any]] | None:
         """As `sinklines.sinks_of`; Kafka is not asked while it does not answer, and not every second."""
         now_s = self._clock.monotonic_s()
         if view.daemon is None or "sinks" not in view.daemon:
@@ -89,7 +89,7 @@ class _Looks:
         return self._sinks
 
 
-def _wal_rate(before: View | None, now: View) -> float | None:
+def _wal_rate(before: PipelineView | None, now: PipelineView) -> float | None:
     if before is None or before.source is None or now.source is None or now.source.at_s <= before.source.at_s:
         return None
     return max(0, now.source.current_lsn - before.source.current_lsn) / (now.source.at_s - before.source.at_s)

@@ -17,7 +17,7 @@ from cdc.telemetry.capture_status import DDL_SHOWN, ddl_document
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
-    from cdc.inspect.pipeline_state import View
+    from cdc.inspect.pipeline_state import PipelineView
 
 DOWN: Final = "DOWN"
 UNKNOWN: Final = "UNKNOWN"
@@ -49,7 +49,7 @@ def exit_code(document: dict[str, Any]) -> int:
     return EXIT_FAILED if document["state"] == UNKNOWN else EXIT_OK
 
 
-def document(config: Config, view: View, moment: Moment) -> dict[str, Any]:
+def document(config: Config, view: PipelineView, moment: Moment) -> dict[str, Any]:
     """Everything known, one key for one fact; null for what is unknown now."""
     daemon = view.daemon or {}
     state = daemon.get("state") or (DOWN if view.anything else UNKNOWN)
@@ -132,7 +132,7 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-def _next_start(view: View) -> dict[str, Any] | None:
+def _next_start(view: PipelineView) -> dict[str, Any] | None:
     """How a start would end; None when it would run, or wait for a side that `unreachable` names."""
     verdict = view.verdict
     if verdict is None or verdict.error is None or verdict.state is None:
@@ -147,14 +147,14 @@ def _needs_operator(state: str) -> bool:
     return any(known.value == state and known.needs_operator for known in State)
 
 
-def _position(view: View) -> str | None:
+def _position(view: PipelineView) -> str | None:
     if view.daemon and view.daemon.get("position"):
         return str(view.daemon["position"])
     progress = view.log.progress if view.log else None
     return str(Lsn(progress.end_lsn)) if progress else None
 
 
-def _slot(view: View, moment: Moment) -> dict[str, Any] | None:
+def _slot(view: PipelineView, moment: Moment) -> dict[str, Any] | None:
     """The slot as the source shows it, else as the daemon last saw it."""
     if view.source is None:
         seen = view.daemon.get("slot") if view.daemon else None
@@ -185,7 +185,7 @@ def _slot(view: View, moment: Moment) -> dict[str, Any] | None:
     }
 
 
-def _wal(config: Config, view: View) -> dict[str, Any] | None:
+def _wal(config: Config, view: PipelineView) -> dict[str, Any] | None:
     """What holds WAL, as the source shows it, else as the daemon last saw it."""
     if view.source is None:
         found: dict[str, Any] | None = (view.daemon or {}).get("wal")
@@ -193,7 +193,7 @@ def _wal(config: Config, view: View) -> dict[str, Any] | None:
     return wal_report.document(config.source, view.source.wal)
 
 
-def _source(view: View) -> dict[str, Any] | None:
+def _source(view: PipelineView) -> dict[str, Any] | None:
     if view.source is None:
         return None
     found = view.source.identity
@@ -206,7 +206,7 @@ def _source(view: View) -> dict[str, Any] | None:
     }
 
 
-def _kafka(config: Config, view: View, moment: Moment) -> dict[str, Any] | None:
+def _kafka(config: Config, view: PipelineView, moment: Moment) -> dict[str, Any] | None:
     if view.log is None:
         return None
     progress, last_ms = view.log.progress, view.log.last_ms
@@ -341,7 +341,7 @@ def _danger(slot: dict[str, Any] | None) -> Text | None:
     return Text(f"lost in {duration(lost_in_s)} if capture stood still ({rate}/s of WAL)", style=style)
 
 
-def _ddl_known(view: View) -> dict[str, Any]:
+def _ddl_known(view: PipelineView) -> dict[str, Any]:
     """What the stream did not tell, as the daemon knows it, else as it is recorded."""
     if view.daemon is not None and "ddl" in view.daemon:
         return {"ddl_count": view.daemon["ddl_count"], "ddl": view.daemon["ddl"]}
@@ -368,7 +368,7 @@ def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
     return Text("\n".join(map(output.plain, lines)), style="yellow") if lines else None
 
 
-def _weak_topics(config: Config, view: View) -> list[dict[str, Any]]:
+def _weak_topics(config: Config, view: PipelineView) -> list[dict[str, Any]]:
     """Weak settings of topics; few replicas only where the configuration does not accept them."""
     found = [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or []
     accepted = config.kafka.allow_unreplicated

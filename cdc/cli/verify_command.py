@@ -15,10 +15,10 @@ from cdc.cli.command_options import config_option, configuration, json_option
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
-    from cdc.verify.capture_wait import Say
+    from cdc.verify.capture_wait import Notify
     from cdc.verify.findings import TableFindings
     from cdc.verify.key_states import Sample
-    from cdc.verify.store_check import Told
+    from cdc.verify.store_check import ProgressCallback
 
 _NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undecided", "expired", "blocked", "repaired")
 
@@ -136,7 +136,7 @@ def _tables_of(config: Config, sink: str) -> Sequence[str]:
 
 
 @contextlib.contextmanager
-def _telling(*, as_json: bool) -> Iterator[tuple[Told, Say]]:
+def _telling(*, as_json: bool) -> Iterator[tuple[ProgressCallback, Notify]]:
     """Progress as a spinner, where stderr is a terminal; and lines about a wait, also where it is not.
 
     With `as_json` a stderr that is no terminal has the error alone, which says what was waited for.

@@ -70,13 +70,13 @@ def chart(
     as_json: bool,
 ) -> int:
     """Draw columns of a view into a picture."""
-    from sinks.warehouse.read.lake_reader import Lake, parse_at, read, view_look
+    from sinks.warehouse.read.lake_reader import Lake, parse_at, read, view_summary
 
     if file.suffix.lower() not in FORMATS:
         raise UsageError(f"{file} is no picture", hint=f"a name that ends with {', '.join(FORMATS)}")
     lake = Lake(place(config_path, lake_path).location)
     manifest = lake.manifest(parse_at(at_text) if at_text else None)
-    look = view_look(lake, manifest, name)
+    look = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=_ROWS_MAX + 1).to_pylist()
     if len(rows) > _ROWS_MAX:

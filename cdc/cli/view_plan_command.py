@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import Place, lake_option, place
+from cdc.cli.lake_choice import LakeChoice, lake_option, place
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ def plan_command(name: str, folder: Path | None, lake_path: str | None, config_p
 @json_option
 def explain_command(name: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show by which plan a view was kept last, why, and what its plans took in the last cuts."""
-    from sinks.warehouse.read.lake_reader import Lake, view_look
+    from sinks.warehouse.read.lake_reader import Lake, view_summary
     from sinks.warehouse.read.planning_report import plan_record
 
     lake = Lake(place(config_path, lake_path).location)
     manifest = lake.manifest()
-    look, record = view_look(lake, manifest, name), plan_record(lake, manifest, name)
+    look, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
     known = dict(record.runs) if record is not None else {}
     document: dict[str, Any] = {
         "name": name,
@@ -169,7 +169,7 @@ def check_command(
     return EXIT_OK if ok else EXIT_FAILED
 
 
-def _views(found: Place, folder: Path | None) -> tuple[View, ...]:
+def _views(found: LakeChoice, folder: Path | None) -> tuple[View, ...]:
     from sinks.warehouse.views.definition import load_views
 
     folder = folder or found.views

@@ -10,7 +10,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import Place, lake_option, place
+from cdc.cli.lake_choice import LakeChoice, lake_option, place
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 
@@ -147,7 +147,7 @@ def _check_fresh(name: str, number: int, state: ViewState) -> None:
         )
 
 
-def _compared(found: Place, lake: Lake, name: str, number: int, key_text: str) -> Comparison:
+def _compared(found: LakeChoice, lake: Lake, name: str, number: int, key_text: str) -> Comparison:
     from sinks.warehouse.lake.layout import beside
     from sinks.warehouse.views.version_comparison import compare
     from sinks.warehouse.views.version_diff import Pin
@@ -158,7 +158,7 @@ def _compared(found: Place, lake: Lake, name: str, number: int, key_text: str) -
     return compare(found.location, name, Pin(old[0], old[1].version), Pin(new[0], new[1].version), key)
 
 
-def _key(found: Place, name: str, key_text: str) -> Sequence[str]:
+def _key(found: LakeChoice, name: str, key_text: str) -> Sequence[str]:
     from sinks.warehouse.views.definition import load_views
 
     if key_text:
@@ -169,9 +169,9 @@ def _key(found: Place, name: str, key_text: str) -> Sequence[str]:
 
 def _wished(lake: Lake, name: str, number: int, wait_s: float, *, as_json: bool) -> int:
     """Ask the sink, and wait for the cut that does it."""
-    from sinks.warehouse.views.generations import TextStore, Wish
+    from sinks.warehouse.views.generations import SwapRequest, TextStore
 
-    TextStore(lake.location).wish(Wish(name, number))
+    TextStore(lake.location).wish(SwapRequest(name, number))
     clock, never = SystemClock(), threading.Event()
     end_s = clock.monotonic_s() + wait_s
     while True:

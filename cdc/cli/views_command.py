@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import Place, grid, json_value, lake_option, place
+from cdc.cli.lake_choice import LakeChoice, grid, json_value, lake_option, place
 from cdc.cli.status_text import duration
 from cdc.cli.view_chart_command import chart
 from cdc.cli.view_plan_command import check_command, explain_command, plan_command
@@ -20,7 +20,7 @@ from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError, ViewRefused
 
 if TYPE_CHECKING:
-    from sinks.warehouse.read.lake_reader import At, ViewLook
+    from sinks.warehouse.read.lake_reader import At, ViewSummary
 
 _LIMIT: Final = 20
 _NOT_YET: Final = "not published yet"
@@ -135,13 +135,13 @@ def sql(name: str, translated: bool, folder: Path | None, config_path: Path | No
     return EXIT_OK
 
 
-def _show(found: Place, name: str, at: At, *, limit: int, where: str, as_json: bool) -> int:
+def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_json: bool) -> int:
     from cdc.lsn import Lsn
-    from sinks.warehouse.read.lake_reader import Lake, read, view_look
+    from sinks.warehouse.read.lake_reader import Lake, read, view_summary
 
     lake = Lake(found.location)
     manifest = lake.manifest(at)
-    look = view_look(lake, manifest, name)
+    look = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=limit)
     document = _document(look, SystemClock().wall_s())
@@ -158,7 +158,7 @@ def _show(found: Place, name: str, at: At, *, limit: int, where: str, as_json: b
     return EXIT_OK
 
 
-def _in_files(found: Place) -> list[str]:
+def _in_files(found: LakeChoice) -> list[str]:
     """Views that files define; a file that is refused is said and does not hide the others."""
     from sinks.warehouse.views.definition import load_views
 
@@ -171,7 +171,7 @@ def _in_files(found: Place) -> list[str]:
         return []
 
 
-def _document(look: ViewLook, now_s: float) -> dict[str, Any]:
+def _document(look: ViewSummary, now_s: float) -> dict[str, Any]:
     at_us = look.committed_at_us
     return {
         "name": look.name,

@@ -17,7 +17,7 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from cdc.config import outbox_check, outbox_debezium
-from cdc.config.debezium_names import as_modes, check_compatibility, translated
+from cdc.config.debezium_options import as_modes, check_compatibility, translated
 from cdc.config.lake_url import HINT, problem_of
 from cdc.config.secret import Secret
 from cdc.config.section import section_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cdc.config.debezium_names import flat
+from cdc.config.debezium_options import flat
 from cdc.config.outbox_settings import AGGREGATE
 from cdc.errors import ConfigError
 

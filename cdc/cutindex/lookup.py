@@ -33,7 +33,7 @@ class Place:
     offsets: dict[Partition, int]
 
 
-def place_before(reader: TopicReader, name: str, lsn: Lsn) -> Place | None:
+def cut_before(reader: TopicReader, name: str, lsn: Lsn) -> Place | None:
     """The latest place behind which every event with `commit_lsn` >= `lsn` lies.
 
     Of the newest epoch. Without offsets when the index does not reach back so far; None when the index is empty.
@@ -47,7 +47,7 @@ def place_before(reader: TopicReader, name: str, lsn: Lsn) -> Place | None:
     return Place(newest.epoch, {} if found is None else _offsets(reader, partition, low, found))
 
 
-def offset_before(reader: TopicReader, name: str, lsn: Lsn) -> int:
+def index_offset_before(reader: TopicReader, name: str, lsn: Lsn) -> int:
     """Where to read the cut index from, so that everything committed at `lsn` or later comes in the cuts read.
 
     Of the newest epoch; 0 when the index does not reach back so far.

@@ -16,7 +16,7 @@ from cdc.demo.screen import Screen
 from cdc.demo.stores import SERVERS as STORE_SERVERS
 from cdc.demo.tour import Options, Tour
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
-from cdc.local.stack import ORDINARY
+from cdc.local.stack import DEFAULT_SERVERS
 
 _STACK: Final = "demo"
 _INTERRUPTED: Final = 130
@@ -28,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     screen = Screen()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with take_place(given.stack, ORDINARY if given.capture_only else (*ORDINARY, *STORE_SERVERS)) as place:
+        with take_place(
+            given.stack, DEFAULT_SERVERS if given.capture_only else (*DEFAULT_SERVERS, *STORE_SERVERS)
+        ) as place:
             if given.end:
                 screen.step("Ended", f"nothing of a demo is left on stack {given.stack}")
                 return EXIT_OK

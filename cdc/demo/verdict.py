@@ -13,8 +13,8 @@ from rich.text import Text
 from cdc.demo.bank import TOTALS
 from cdc.demo.lake import LakeVerdict
 from cdc.verify.findings import TableFindings
-from cdc.verify.key_verdict import Kind
-from cdc.verify.verify_report import Report
+from cdc.verify.key_verdict import DifferenceKind
+from cdc.verify.verify_report import VerifyReport
 
 BAG_NOTE: Final = "* no key: compared as a bag of rows, topic not compacted"
 _PANEL_WIDTH: Final = 76
@@ -57,7 +57,7 @@ class Verdict:
         stores: what index and cache were found to hold.
     """
 
-    report: Report
+    report: VerifyReport
     sums: dict[str, int]
     lake: LakeVerdict | None = None
     stores: StoresVerdict | None = None
@@ -82,7 +82,7 @@ class Verdict:
         return self.report.ok and counted and self.sums_agree and lake and stores
 
 
-def tables(report: Report) -> RenderableType:
+def tables(report: VerifyReport) -> RenderableType:
     """One line for each table."""
     shown = _table("table", "records", "rows in Kafka", "in PostgreSQL", "differ")
     for table in report.tables:
@@ -127,14 +127,22 @@ def stores(found: StoresVerdict) -> RenderableType:
     shown = _table("kept in", "table", "keys", "missing", "extra", "stale", "different")
     for sink, tables in found.tables.items():
         for table in tables:
-            counts = (table.counts[kind] for kind in (Kind.MISSING, Kind.EXTRA, Kind.STALE, Kind.DIFFERENT))
+            counts = (
+                table.counts[kind]
+                for kind in (
+                    DifferenceKind.MISSING,
+                    DifferenceKind.EXTRA,
+                    DifferenceKind.STALE,
+                    DifferenceKind.DIFFERENT,
+                )
+            )
             shown.add_row(
                 sink, table.table, f"{table.compared:,}", *(f"{count:,}" for count in counts), _mark(table.ok)
             )
     return shown
 
 
-def findings(report: Report) -> list[str]:
+def findings(report: VerifyReport) -> list[str]:
     """What is wrong, in words; empty when nothing is."""
     said = [f"{table.table}: {table.problem}" for table in report.tables if table.problem]
     for table in report.tables:

@@ -19,7 +19,7 @@ from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.startup.judgement import Verdict
-from cdc.startup.start_facts import describe_internal, foresee
+from cdc.startup.start_facts import describe_internal, forecast_start
 
 BROKER_TIMEOUT_S = 10.0
 
@@ -27,7 +27,7 @@ BROKER_TIMEOUT_S = 10.0
 def examine(config: Config) -> tuple[list[Finding], Verdict]:
     """All findings, grouped, and how a start would end. Raises ConfigError only: a setting that cannot be used."""
     facts, found = examine_source(config)
-    verdict = foresee(config, application_name=APPLICATION_NAME).verdict
+    verdict = forecast_start(config, application_name=APPLICATION_NAME).verdict
     broker = examine_broker(config, facts)
     answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
     sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)

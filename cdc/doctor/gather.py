@@ -14,10 +14,10 @@ from cdc.doctor.source_facts import OutboxFacts, RoleFacts, SourceFacts, TableRi
 from cdc.replication.blockers import blockers
 from cdc.replication.catalog_queries import reading, source_identity, tables_matching, wal_settings
 from cdc.replication.connect import Connection, connect
-from cdc.replication.pressure import failover_facts
 from cdc.replication.publication import publication_facts
 from cdc.replication.slot import slot_facts
 from cdc.replication.table_shape import SourceTable
+from cdc.replication.wal_pressure import failover_facts
 from cdc.startup.start_facts import replication_error
 
 APPLICATION_NAME: Final = "cdc doctor"

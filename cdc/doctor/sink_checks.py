@@ -8,7 +8,7 @@ from typing import Final
 
 from cdc.config.settings import Applied, Cache, Config, Search, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
-from cdc.doctor.sink_rights import Lacking, lacking_group, lacking_lake, lacking_topics
+from cdc.doctor.sink_rights import MissingRights, missing_group_rights, missing_lake_rights, missing_topic_rights
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group_offsets import GroupAdmin
@@ -44,7 +44,7 @@ def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | Non
         return
     admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
     views = lake.published(settings)
-    for lacking in lacking_lake(config, name, settings, views, admin, timeout_s=timeout_s):
+    for lacking in missing_lake_rights(config, name, settings, views, admin, timeout_s=timeout_s):
         yield _refused(name, lacking)
 
 
@@ -72,11 +72,11 @@ def _store(config: Config, name: str, settings: Applied) -> Iterator[Finding]:
 def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iterator[Finding]:
     kafka, group = config.kafka, sink_group(config.name, name)
     groups, admin = GroupAdmin(kafka, client_id="cdc-doctor"), TopicAdmin(kafka, client_id="cdc-doctor")
-    refused = [*lacking_group(config, name, groups)]
+    refused = [*missing_group_rights(config, name, groups)]
     if not refused:
         count = len(groups.members(group))
         yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} now")
-    refused += lacking_topics(config, name, settings, admin, timeout_s=timeout_s)
+    refused += missing_topic_rights(config, name, settings, admin, timeout_s=timeout_s)
     for lacking in refused:
         yield _refused(name, lacking)
     if refused:
@@ -98,7 +98,7 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
             yield _of(name, level, "sink_topic", str(problem), problem.command)
 
 
-def _refused(name: str, lacking: Lacking) -> Finding:
+def _refused(name: str, lacking: MissingRights) -> Finding:
     check_name = "sink_group" if lacking.what.startswith("group") else "sink_topic"
     text = f"our user may not {' and '.join(lacking.operations)} {lacking.what}"
     return _of(name, Level.ERROR, check_name, text, lacking.command)

@@ -24,14 +24,14 @@ from cdc.model.topic_names import (
     view_schema_topic,
     view_topic,
 )
-from sinks.state.schema_follower import SchemaBook
+from sinks.state.schema_follower import SchemaFollower
 
 _READ: Final = frozenset({"READ"})
 _FOLLOW: Final = frozenset({"READ", "DESCRIBE_CONFIGS"})  # settings say how long deletes are remembered
 _OWN: Final = frozenset({"READ", "WRITE", "DESCRIBE_CONFIGS"})
 
 
-class Lacking(NamedTuple):
+class MissingRights(NamedTuple):
     """What may not be done with a topic or a group, and the command that allows it."""
 
     what: str
@@ -39,7 +39,7 @@ class Lacking(NamedTuple):
     command: str
 
 
-def lacking_group(config: Config, sink: str, groups: GroupAdmin) -> Iterator[Lacking]:
+def missing_group_rights(config: Config, sink: str, groups: GroupAdmin) -> Iterator[MissingRights]:
     """The group of its workers. Says nothing where the broker does not."""
     group = sink_group(config.name, sink)
     allowed = groups.operations(group)
@@ -48,9 +48,9 @@ def lacking_group(config: Config, sink: str, groups: GroupAdmin) -> Iterator[Lac
         yield _lacking(config.kafka, "group", group, missing)
 
 
-def lacking_topics(
+def missing_topic_rights(
     config: Config, sink: str, settings: Applied, admin: TopicAdmin, *, timeout_s: float
-) -> Iterator[Lacking]:
+) -> Iterator[MissingRights]:
     """Its own topics, and those that it follows. Topics that are not there are nobody's to refuse."""
     lakes = view_lakes(config, settings.tables)
     own = [sink_state_topic(config.name, sink), dead_letters_topic(config.name, sink)]
@@ -65,9 +65,9 @@ def lacking_topics(
     yield from _missing(config, wanted, allowed)
 
 
-def lacking_lake(
+def missing_lake_rights(
     config: Config, sink: str, settings: Warehouse, views: Sequence[str], admin: TopicAdmin, *, timeout_s: float
-) -> Iterator[Lacking]:
+) -> Iterator[MissingRights]:
     """Topics that a lake reads, and those of its views that it writes. A transactional id's rights cannot be asked."""
     name = config.name
     own = [view_cuts_topic(name, sink), view_schema_topic(name, sink), *(view_topic(name, view) for view in views)]
@@ -82,7 +82,7 @@ def lacking_lake(
 
 def _missing(
     config: Config, wanted: Mapping[str, frozenset[str]], allowed: Mapping[str, AbstractSet[str]]
-) -> Iterator[Lacking]:
+) -> Iterator[MissingRights]:
     for topic, operations in wanted.items():
         missing = operations - allowed[topic] if topic in allowed else frozenset[str]()
         if missing:
@@ -92,16 +92,16 @@ def _missing(
 def _tables(config: Config, patterns: Sequence[str], lakes: list[str]) -> list[str]:
     """Topics of the tables that it keeps, as far as schemas say; none before capture ran."""
     with contextlib.suppress(TailraceError), LogReader(config.kafka, client_id="cdc-doctor") as reader:
-        book = SchemaBook(reader, config.name, patterns, SystemClock(), lakes=lakes)
+        book = SchemaFollower(reader, config.name, patterns, SystemClock(), lakes=lakes)
         book.look()
         return sorted(book.tables())
     return []
 
 
-def _lacking(kafka: Kafka, kind: str, name: str, operations: frozenset[str]) -> Lacking:
+def _lacking(kafka: Kafka, kind: str, name: str, operations: frozenset[str]) -> MissingRights:
     user = kafka.options.get("sasl.username")
     words = " ".join(f"--operation {operation.title().replace('_', '')}" for operation in sorted(operations))
-    return Lacking(
+    return MissingRights(
         f"{kind} {name}",
         tuple(sorted(operations)),
         f"kafka-acls.sh --bootstrap-server {kafka.bootstrap} --add "

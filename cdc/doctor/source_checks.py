@@ -12,7 +12,7 @@ from cdc.doctor.source_summary import error, ok, warning
 from cdc.doctor.sql_text import ident, literal
 from cdc.model.failover import FAILOVER_SINCE, failover_problems
 from cdc.replication.publication import missing, to_add, unfit
-from cdc.replication.slot import creation
+from cdc.replication.slot import creation_statement
 
 _SAFE_LOW_BYTES: Final = 256 << 20
 _BLOCKER_OLD_S: Final = 10.0  # younger ones are gone before `cdc run` asks for the slot
@@ -138,7 +138,7 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
 def _check_new_slot(facts: SourceFacts, config: Config) -> list[Finding]:
     name = facts.slot.name
     if not config.source.create:
-        sql = creation(name, failover=config.source.failover)
+        sql = creation_statement(name, failover=config.source.failover)
         return [error("slot", f"slot {name!r} does not exist, and source.create is false", sql)]
     found = [ok("slot", f"slot {name!r} does not exist yet; `cdc run` creates it")]
     old = [blocker for blocker in facts.blockers if blocker.pid is None or blocker.age_s >= _BLOCKER_OLD_S]

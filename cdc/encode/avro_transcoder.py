@@ -20,8 +20,8 @@ from cdc.encode.event_records import EventRecords
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import NOT_SENT, TranscodeOptions, Values
 from cdc.errors import DecodeError, InvariantError, RowRefused
-from cdc.model.event import Stamp, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Stamp, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 
 _FRAME_BYTES: Final = 5
 _PRESENT: Final = b"\x02"
@@ -151,7 +151,11 @@ class AvroTranscoder(EventRecords):
     __slots__ = ()
 
     def __init__(
-        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
+        self,
+        schema: TableSchema,
+        buffer: TopicBuffer,
+        options: TranscodeOptions,
+        holes: IncompleteRecords | None = None,
     ) -> None:
         """Without `holes` what the stream does not have stays out of the records."""
         super().__init__(schema, buffer, options, AvroRows(schema, options), holes)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import TranscodeOptions
-from cdc.model.event import Stamp, TopicBuffer, Truncation
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Stamp, TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecords
 
 
 class DebeziumTranscoder(Transcoder):
@@ -22,7 +22,11 @@ class DebeziumTranscoder(Transcoder):
     __slots__ = ("_given", "_stamp")
 
     def __init__(
-        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
+        self,
+        schema: TableSchema,
+        buffer: TopicBuffer,
+        options: TranscodeOptions,
+        holes: IncompleteRecords | None = None,
     ) -> None:
         """See `Transcoder`."""
         super().__init__(schema, buffer, options, holes)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cdc.model.event import Place, Stamp
+from cdc.model.change_records import EventOrder, Stamp
 from cdc.wire.pgoutput import Begin
 
 _json = msgspec.json.encode
@@ -51,13 +51,13 @@ def snapshot_stamp(at: int, at_us: int, epoch: int) -> Stamp:
     return Stamp(at, source, b'"ts_ms":%d,%b' % (ts_ms, _NO_PLACE), None, epoch, at_us)
 
 
-def placed(stamp: Stamp, place: Place) -> Stamp:
+def placed(stamp: Stamp, place: EventOrder) -> Stamp:
     """The stamp of one row, with its place in the transaction and among the rows of its table there."""
     tail = b'%b"transaction":%b}' % (stamp.tail.removesuffix(_NO_PLACE), place_object(place))
     return replace(stamp, tail=tail, place=place)
 
 
-def place_object(place: Place) -> bytes:
+def place_object(place: EventOrder) -> bytes:
     """A place as Debezium's `transaction` has it."""
     return b'{"id":"%b","total_order":%d,"data_collection_order":%d}' % (
         place.transaction.encode(),

@@ -8,8 +8,8 @@ from cdc.encode.format_parts import EventPieces
 from cdc.encode.partitioner import partition_of
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import Row, RowRecords, TranscodeOptions, Values
-from cdc.model.event import Headers, TopicBuffer, Truncation
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Headers, TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecords
 
 
 class EventRecords(RowRecords):
@@ -23,7 +23,7 @@ class EventRecords(RowRecords):
         buffer: TopicBuffer,
         options: TranscodeOptions,
         pieces: EventPieces,
-        holes: Holes | None,
+        holes: IncompleteRecords | None,
     ) -> None:
         """See `RowRecords`."""
         super().__init__(schema, buffer, options, pieces, holes)

@@ -15,8 +15,8 @@ from cdc.encode.envelope import member, place_object
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import NOT_SENT, Row, RowRecords, TranscodeOptions, Values
 from cdc.encode.sparse_envelope import JsonRows
-from cdc.model.event import Headers, Stamp, TopicBuffer, Truncation
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Headers, Stamp, TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecords
 
 
 class FlatRows(JsonRows):
@@ -47,7 +47,11 @@ class FlatTranscoder(RowRecords):
     __slots__ = ("_rows", "_schema_header", "_shared", "_stamp")
 
     def __init__(
-        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
+        self,
+        schema: TableSchema,
+        buffer: TopicBuffer,
+        options: TranscodeOptions,
+        holes: IncompleteRecords | None = None,
     ) -> None:
         """Without `holes` what the stream does not have stays out of the records."""
         self._rows = FlatRows(schema, [member(column.name) for column in schema.relation.columns])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from cdc.model.event import Stamp
+from cdc.model.change_records import Stamp
 
 
 class Pieces(Protocol):

@@ -11,16 +11,16 @@ from cdc.encode.flat_transcoder import FlatTranscoder
 from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import RowRecords, TranscodeOptions
-from cdc.model.event import TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 
-_Make = Callable[[TableSchema, TopicBuffer, TranscodeOptions, Holes | None], RowRecords]
+_Make = Callable[[TableSchema, TopicBuffer, TranscodeOptions, IncompleteRecords | None], RowRecords]
 
 _FORMATS: Final[Mapping[str, _Make]] = {"json": Transcoder, "flat": FlatTranscoder, "avro": AvroTranscoder}
 
 
 def transcoder_for(
-    schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None
+    schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: IncompleteRecords | None
 ) -> RowRecords:
     """A transcoder for rows in the format of `schema`."""
     if schema.format == "json" and schema.compatibility == "debezium":

@@ -24,8 +24,8 @@ from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import ROW_LSN, TUPLE_AT, TranscodeOptions, UnchangedValue
 from cdc.encode.sparse_envelope import Sparse
 from cdc.errors import DecodeError
-from cdc.model.event import Stamp, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Stamp, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 
 
 class Transcoder(EventRecords):
@@ -34,7 +34,11 @@ class Transcoder(EventRecords):
     __slots__ = ("_create", "_key", "_key_format", "_key_names", "_names", "_rest", "_update")
 
     def __init__(
-        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: Holes | None = None
+        self,
+        schema: TableSchema,
+        buffer: TopicBuffer,
+        options: TranscodeOptions,
+        holes: IncompleteRecords | None = None,
     ) -> None:
         """Without `holes` what the stream does not have stays out of the records."""
         relation = schema.relation

@@ -4,7 +4,7 @@ What a format is made of it is given as `Pieces`; the formats are `cdc.encode.js
 JSON, the hot path of most) and `cdc.encode.avro_transcoder`, by way of `cdc.encode.event_records`, and
 `cdc.encode.flat_transcoder`. `cdc.encode.formats` chooses one per relation.
 
-What an unchanged column lacks is noted as a `cdc.model.incomplete_record.Hole`; broken bytes are given to
+What an unchanged column lacks is noted as a `cdc.model.incomplete_record.IncompleteRecord`; broken bytes are given to
 `cdc.wire.pgoutput`, which says what is wrong. Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first
 tuple, 31 its column count.
 """
@@ -23,8 +23,8 @@ from cdc.encode.least_size import LeastSize, lengths
 from cdc.encode.partitioner import partition_of
 from cdc.encode.relation_schema import TableSchema
 from cdc.errors import DecodeError, InvariantError, RowRefused
-from cdc.model.event import Headers, Record, Stamp, TopicBuffer, Truncation
-from cdc.model.incomplete_record import Found, Hole, Holes
+from cdc.model.change_records import Headers, Record, Stamp, TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecord, IncompleteRecords, ReadValues
 from cdc.wire import copy_text, pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 
@@ -93,7 +93,12 @@ class RowRecords(ABC):
     )
 
     def __init__(
-        self, schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, pieces: Pieces, holes: Holes | None
+        self,
+        schema: TableSchema,
+        buffer: TopicBuffer,
+        options: TranscodeOptions,
+        pieces: Pieces,
+        holes: IncompleteRecords | None,
     ) -> None:
         """Without `holes` what the stream does not have stays out of the records."""
         self._holes = holes
@@ -289,7 +294,9 @@ class RowRecords(ABC):
         fill = partial(self._fill, records, len(records) - 1, parts)
         relation, key_columns = self.schema.relation, self.schema.key
         assert stamp.xid is not None
-        return self._holes.add(Hole(relation, key_columns, self._key_texts(frame), key, missing, stamp.xid, fill))
+        return self._holes.add(
+            IncompleteRecord(relation, key_columns, self._key_texts(frame), key, missing, stamp.xid, fill)
+        )
 
     def _key_texts(self, frame: bytes) -> tuple[str, ...]:
         """The key of the new row as the server wrote it, of a frame that was read before."""
@@ -314,7 +321,7 @@ class RowRecords(ABC):
                 texts.append(None)
         return texts, at
 
-    def _fill(self, records: list[Record], at: int, parts: _Parts, found: Found) -> None:
+    def _fill(self, records: list[Record], at: int, parts: _Parts, found: ReadValues) -> None:
         """Make a record anew with values that were read later."""
         op, after, row, given = parts
         values = after.copy()

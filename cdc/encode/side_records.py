@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cdc.encode.envelope import ROW_TAIL, source_head
-from cdc.model.event import Record, Stamp
+from cdc.model.change_records import Record, Stamp
 from cdc.wire.pgoutput import LogicalMessage
 
 _json = msgspec.json.encode

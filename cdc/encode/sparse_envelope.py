@@ -10,7 +10,7 @@ from cdc.encode.envelope import ROW_TAIL, object_format
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import NOT_SENT
 from cdc.encode.values import Encode
-from cdc.model.event import Stamp
+from cdc.model.change_records import Stamp
 
 NULL: Final = b"null"
 

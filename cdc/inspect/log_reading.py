@@ -15,7 +15,7 @@ import msgspec
 
 from cdc.clock import Clock
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Now, Start
-from cdc.cutindex.lookup import place_before
+from cdc.cutindex.lookup import cut_before
 from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
 from cdc.model.key_match import key_matches
 from cdc.model.progress_record import SchemaRecord
@@ -135,7 +135,7 @@ class Selection:
         if isinstance(start, AtOffset):
             return _checked(start, ends)
         if isinstance(start, AtLsn):
-            place = place_before(reader, name, start.lsn)
+            place = cut_before(reader, name, start.lsn)
             if place is not None:
                 self._epoch = place.epoch
                 # A topic whose old records are gone starts later; one that was made again ends earlier.
@@ -167,7 +167,7 @@ class Selection:
         return self.key is None or key_matches(self.key, event.record[4])
 
 
-def event_of(record: LogRecord, before: Position) -> Event:
+def parse_event(record: LogRecord, before: Position) -> Event:
     """Read a record; `before` is the position of the one before it in its partition.
 
     Raises TopicMismatch for a value that is no envelope: somebody else writes to the topic.
@@ -214,7 +214,7 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
 
 
 @dataclass(slots=True)
-class Merger:
+class EventMerger:
     """Puts events of several partitions into one order; holds a bounded number of them meanwhile."""
 
     _held: list[tuple[Position, str, int, int, Event]] = field(default_factory=list)
@@ -226,7 +226,7 @@ class Merger:
         for record in records:
             partition = record[:2]
             before = self._last.get(partition, (0, 0, 0))
-            event = event_of(record, before)
+            event = parse_event(record, before)
             position = max(before, event.position)  # order within the partition wins, whatever the record says
             self._last[partition] = position
             heapq.heappush(self._held, (position, *record[:3], event))
@@ -250,7 +250,7 @@ def history(
     reader: EventReader, offsets: Mapping[Partition, int], until: Mapping[Partition, int]
 ) -> Iterator[list[Event]]:
     """Events between the offsets, merged, in lists."""
-    merger = Merger()
+    merger = EventMerger()
     for batch in reader.read(offsets, until):
         yield merger.add(batch)
     yield merger.flush()
@@ -258,7 +258,7 @@ def history(
 
 def follow(reader: EventReader, offsets: Mapping[Partition, int], clock: Clock) -> Iterator[list[Event]]:
     """Events from the offsets on, for ever, in lists that may be empty: time to see whether to stop."""
-    merger, since_s = Merger(), clock.monotonic_s()
+    merger, since_s = EventMerger(), clock.monotonic_s()
     for batch in reader.read(offsets):
         ready = merger.add(batch)
         if not batch or clock.monotonic_s() - since_s >= HOLD_S:

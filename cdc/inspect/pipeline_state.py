@@ -1,6 +1,6 @@
 """Reads a pipeline's state from outside: its daemon's HTTP, its slot, its progress in Kafka; whichever answers.
 
-`View.verdict` is how a start of capture would end now (`cdc.startup.judgement`), so that a state which needs an
+`PipelineView.verdict` is how a start of capture would end now (`cdc.startup.judgement`), so that a state which needs an
 operator shows while the daemon is down. Changes nothing, fences no producer. An unreachable side takes seconds.
 """
 
@@ -25,18 +25,18 @@ from cdc.model.table_facts import DdlFinding
 from cdc.model.topic_names import cuts_topic, progress_topic
 from cdc.model.wal_reading import WalReading
 from cdc.model.weak_setting import WeakSetting
-from cdc.progress.bounded_reader import Impatient
+from cdc.progress.bounded_reader import BoundedReader
 from cdc.progress.record_format import decode
 from cdc.progress.recorded_catalog import recorded_catalog
 from cdc.progress.restore import Restored, recorded_position, restore
 from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity, tables_matching
 from cdc.replication.connect import Connection, connect
 from cdc.replication.eligibility import left_out_at_start
-from cdc.replication.pressure import wal_reading
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
+from cdc.replication.wal_pressure import wal_reading
 from cdc.startup.judgement import Verdict
-from cdc.startup.start_facts import Foresight, foresee
+from cdc.startup.start_facts import StartForecast, forecast_start
 
 HTTP_TIMEOUT_S: Final = 2.0
 KAFKA_TIMEOUT_S: Final = 5.0
@@ -75,7 +75,7 @@ class LogView:
 
 
 @dataclass(slots=True)
-class View:
+class PipelineView:
     """Everything that answered; `missing` says of the rest why it did not.
 
     `verdict` is how a start would end now; `weak` are weak settings of the topics that exist.
@@ -94,7 +94,7 @@ class View:
         return not (self.daemon is None and self.source is None and self.log is None)
 
 
-class Observer:
+class PipelineObserver:
     """Looks as often as it is asked; keeps its connections. Close it."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -103,12 +103,12 @@ class Observer:
         self._sql: Connection | None = None
         self._reader: LogReader | None = None
         self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
-        self._foreseen: tuple[float, Foresight] | None = None
+        self._foreseen: tuple[float, StartForecast] | None = None
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
 
-    def look(self) -> View:
+    def look(self) -> PipelineView:
         """Ask the three sides, and judge a start, at the same time."""
-        view = View()
+        view = PipelineView()
         judging = self._threads.submit(self._foresee)
         sides: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
         pending = {side: self._threads.submit(look) for side, look in sides.items()}
@@ -151,15 +151,15 @@ class Observer:
             self._sql = None
             raise
 
-    def _foresee(self) -> Foresight:
+    def _foresee(self) -> StartForecast:
         now_s = self._clock.monotonic_s()
         if self._foreseen is None or now_s - self._foreseen[0] > _VERDICT_S:
-            self._foreseen = (now_s, foresee(self._config, application_name="cdc status"))
+            self._foreseen = (now_s, forecast_start(self._config, application_name="cdc status"))
         return self._foreseen[1]
 
     def _log(self) -> LogView:
         self._reader = self._reader or LogReader(self._config.kafka, client_id="tailrace-status")
-        reader, name = Impatient(self._reader, KAFKA_TIMEOUT_S), self._config.name
+        reader, name = BoundedReader(self._reader, KAFKA_TIMEOUT_S), self._config.name
         partition = (cuts_topic(name), 0)
         try:
             low, high = reader.end_offsets([partition[0], progress_topic(name)])[partition]
@@ -176,7 +176,7 @@ class Observer:
             return LogView(restored.progress, restored.identity, None, ddl)
         return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)
 
-    def _without_cuts(self, reader: Impatient) -> LogView:
+    def _without_cuts(self, reader: BoundedReader) -> LogView:
         """A topic does not exist: before the first start, or because it was deleted."""
         try:
             restored = recorded_position(reader, self._config.name)

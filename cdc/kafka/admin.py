@@ -17,9 +17,9 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerRefused, TailraceError
 from cdc.kafka import client_options
+from cdc.kafka.client_errors import MISSING, T, attempt, construct, guarded, of, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
-from cdc.kafka.error_mapping import MISSING, T, attempt, construct, guarded, of, translate, unreachable
 
 BROKER_CONFIGS: Final = frozenset({"message.max.bytes", "transaction.max.timeout.ms", "min.insync.replicas"})
 # Kafka refuses a request that makes more than 10,000 records in its metadata log (`MAX_RECORDS_PER_USER_OP` of its

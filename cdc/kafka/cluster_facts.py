@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
@@ -31,7 +31,7 @@ READ_CONFIGS: Final = (
 """The topic settings our promises rest on; `TopicFacts.configs` has these and no others."""
 
 
-class Owner(NamedTuple):
+class AssignedMember(NamedTuple):
     """A member of a group and its partitions; `instance` is empty for one whose name does not stay over restarts."""
 
     member: str
@@ -39,11 +39,11 @@ class Owner(NamedTuple):
     places: frozenset[TopicPartition]
 
 
-class Dealt(NamedTuple):
+class GroupAssignment(NamedTuple):
     """Which member of a group has which partitions. `stable`: nobody is coming or going."""
 
     stable: bool
-    owners: frozenset[Owner]
+    owners: frozenset[AssignedMember]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

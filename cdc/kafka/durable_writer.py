@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from cdc.config.settings import Kafka
 from cdc.errors import InvariantError, TailraceError
 from cdc.kafka import client_options
+from cdc.kafka.client_errors import attempt, construct, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.error_mapping import attempt, construct, guarded, translate, unreachable
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 
 WRITE_TIMEOUT_S: Final = 15.0
 MESSAGE_BYTES_MAX: Final = 4 << 20

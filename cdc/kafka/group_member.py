@@ -20,9 +20,9 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
 from cdc.kafka import client_options, cluster_facts
+from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, of, translate
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.error_mapping import TRUNCATED, T, attempt, construct, guarded, of, translate
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 
 Place: TypeAlias = cluster_facts.TopicPartition
 
@@ -44,20 +44,20 @@ _GONE: Final = frozenset(
 _SAME_INSTANCE: Final = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """What the group has committed for a partition: the offset to read on from, and what was written beside it."""
 
     offset: int
     metadata: str
 
 
-class Begin(NamedTuple):
+class PartitionStart(NamedTuple):
     """A partition that is ours from now on; `committed` is None when nobody ever was.
 
     `low` is the first offset there is, `high` the one after the last committed record.
     """
 
-    committed: Committed | None
+    committed: CommittedOffset | None
     low: int
     high: int
 
@@ -65,7 +65,7 @@ class Begin(NamedTuple):
 class Membership(Protocol):
     """Told what becomes of partitions, in the thread that polls. What it raises comes out of that call."""
 
-    def assigned(self, places: Mapping[Place, Begin]) -> Mapping[Place, int]:
+    def assigned(self, places: Mapping[Place, PartitionStart]) -> Mapping[Place, int]:
         """These are ours now. Returns where to read each of them from."""
 
     def revoked(self, places: Sequence[Place]) -> None:
@@ -75,7 +75,7 @@ class Membership(Protocol):
         """These are somebody else's already: nothing of them may be committed."""
 
 
-class Polled(NamedTuple):
+class PollResult(NamedTuple):
     """Records in order per partition, and ends: nothing committed lies between a partition's records and its end."""
 
     records: list[cluster_facts.LogRecord]
@@ -137,14 +137,14 @@ class GroupConsumer:
         self._call("leave the group", self._consumer.unsubscribe)
         self.subscribe(self._topics)
 
-    def poll(self, wait_s: float) -> Polled:
+    def poll(self, wait_s: float) -> PollResult:
         """What there is, after waiting up to `wait_s` for the first record; the membership is told meanwhile.
 
         Raises SinkGap when an offset is not in the log any more, ProducerFenced when another process has our
         instance id, BrokerRefused, TopicMismatch, and what the membership raised.
         """
         doing = "read records"
-        polled = Polled([], {})
+        polled = PollResult([], {})
         first = self._call(doing, lambda: self._consumer.poll(wait_s))
         self._raise_failure()
         if first is None:
@@ -253,20 +253,20 @@ class GroupConsumer:
     def _has(self, one: TopicPartition) -> bool:
         return (one.topic, one.partition) in self._mine
 
-    def _begins(self, consumer: Consumer, places: Sequence[Place]) -> dict[Place, Begin]:
+    def _begins(self, consumer: Consumer, places: Sequence[Place]) -> dict[Place, PartitionStart]:
         if not places:
             return {}
         doing = "read committed offsets"
         asked = [TopicPartition(*place) for place in places]
         answer = self._call(doing, lambda: consumer.committed(asked, ASK_S))
-        committed: dict[Place, Committed | None] = {}
+        committed: dict[Place, CommittedOffset | None] = {}
         for one in answer:
             if one.error is not None:
                 raise self._error(one.error, doing, topic=one.topic)
-            found = Committed(one.offset, one.metadata or "") if one.offset >= 0 else None
+            found = CommittedOffset(one.offset, one.metadata or "") if one.offset >= 0 else None
             committed[(one.topic, one.partition)] = found
         low, high = self._offsets(consumer, places, _EARLIEST), self._offsets(consumer, places, _LATEST)
-        return {place: Begin(committed.get(place), low[place], high[place]) for place in places}
+        return {place: PartitionStart(committed.get(place), low[place], high[place]) for place in places}
 
     def _offsets(self, consumer: Consumer, places: Sequence[Place], which: int) -> dict[Place, int]:
         doing = "read offsets"
@@ -284,7 +284,7 @@ class GroupConsumer:
                 raise raised
             self._clock.wait(threading.Event(), _ASK_AGAIN_S)
 
-    def _take(self, message: Message, polled: Polled) -> None:
+    def _take(self, message: Message, polled: PollResult) -> None:
         error = message.error()
         if error is not None and error.name() != "_PARTITION_EOF":
             self._judge(error, message)

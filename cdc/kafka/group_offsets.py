@@ -21,11 +21,11 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import client_options
+from cdc.kafka.client_errors import attempt, construct, of, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.cluster_facts import Dealt, Owner
+from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment
 from cdc.kafka.cluster_facts import TopicPartition as Place
-from cdc.kafka.error_mapping import attempt, construct, of, translate, unreachable
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 
 REQUEST_S: Final = 3000.0
 """When the client itself gives up a request. Long, because that ends the whole process now and then: a request for a
@@ -51,12 +51,12 @@ class GroupAdmin:
         self._clock = clock or SystemClock()
         self._admin = _Admin(kafka, client_id)
 
-    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, Committed]:
+    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
         """Of each of these partitions that has an offset; empty for a group that does not exist."""
         with closing(GroupOffsets(self._kafka, group, clock=self._clock)) as offsets:
             return offsets.found(places)
 
-    def alter(self, group: str, offsets: Mapping[Place, Committed]) -> None:
+    def alter(self, group: str, offsets: Mapping[Place, CommittedOffset]) -> None:
         """Write offsets of a group without members; with members the broker refuses."""
         with closing(GroupOffsets(self._kafka, group, clock=self._clock)) as writer:
             writer.alter(offsets)
@@ -99,7 +99,7 @@ class GroupAdmin:
             self._clock.wait(threading.Event(), _PAUSE_S)
 
 
-class GroupDealing:
+class GroupAssignmentReader:
     """Which members have which partitions of one group, asked without waiting."""
 
     def __init__(self, kafka: Kafka, group: str, *, clock: Clock | None = None) -> None:
@@ -110,7 +110,7 @@ class GroupDealing:
         self._admin = _Admin(kafka, f"{group}.dealing")
         self._asked: Future[Any] | None = None
 
-    def look(self) -> Dealt | None:
+    def look(self) -> GroupAssignment | None:
         """What the coordinator answered to an earlier call, once; None while it has not. Errors are no answer."""
         attempt(lambda: self._admin.client.poll(0))
         now_s = self._clock.monotonic_s()
@@ -153,7 +153,7 @@ class GroupOffsets:
         """The offset each partition is to be read on from; none for one that was never committed."""
         return {place: one.offset for place, one in self.found(partitions).items()}
 
-    def found(self, partitions: Iterable[Place]) -> dict[Place, Committed]:
+    def found(self, partitions: Iterable[Place]) -> dict[Place, CommittedOffset]:
         """The same, with what was written beside each."""
         asked = [TopicPartition(*place) for place in partitions]
         if not asked:
@@ -161,10 +161,12 @@ class GroupOffsets:
         doing = f"read the offsets of group {self._group}"
         answer = self._answer(doing, lambda: self._consumer.committed(asked, AGAIN_S))
         return {
-            (one.topic, one.partition): Committed(one.offset, one.metadata or "") for one in answer if one.offset >= 0
+            (one.topic, one.partition): CommittedOffset(one.offset, one.metadata or "")
+            for one in answer
+            if one.offset >= 0
         }
 
-    def alter(self, offsets: Mapping[Place, Committed]) -> None:
+    def alter(self, offsets: Mapping[Place, CommittedOffset]) -> None:
         """Write offsets; the broker refuses while the group has members."""
         wanted = [TopicPartition(*place, one.offset, one.metadata) for place, one in offsets.items()]
         if wanted:
@@ -217,17 +219,17 @@ class _Admin:
         return translate(error, doing=doing, events=self._events, servers=servers)
 
 
-def dealt_of(found: Any) -> Dealt:
+def dealt_of(found: Any) -> GroupAssignment:
     """What the description of a group says of its members."""
     owners = [
-        Owner(
+        AssignedMember(
             one.member_id,
             one.group_instance_id or "",
             frozenset((place.topic, place.partition) for place in one.assignment.topic_partitions),
         )
         for one in found.members
     ]
-    return Dealt(found.state is ConsumerGroupState.STABLE, frozenset(owners))
+    return GroupAssignment(found.state is ConsumerGroupState.STABLE, frozenset(owners))
 
 
 def _allowed(client: AdminClient, group: str) -> set[str] | None:

@@ -17,9 +17,9 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError, TopicMissing
 from cdc.kafka import client_options, cluster_facts
+from cdc.kafka.client_errors import T, attempt, construct, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.error_mapping import T, attempt, construct, guarded, translate, unreachable
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 
 BATCH_RECORDS_MAX: Final = 2_000  # what one batch of `read` holds; bytes are bounded by options.READ_QUEUE_BYTES
 POLL_S: Final = 0.2  # how long a read waits before it looks at its deadline, or hands out an empty batch

@@ -17,9 +17,9 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import OutcomeUnknown, TailraceError
 from cdc.kafka import client_options
+from cdc.kafka.client_errors import T, attempt, construct, guarded, of, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.error_mapping import T, attempt, construct, guarded, of, translate, unreachable
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 
 ROOM_WAIT_S: Final = 0.05  # one wait for room in the queue; a batch of 1 MB leaves in about 10 ms
 RETRY_WAIT_S: Final = 0.1  # between attempts to resume a commit that failed at once

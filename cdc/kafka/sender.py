@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from cdc.config.settings import Kafka
 from cdc.errors import InvariantError, TailraceError
 from cdc.kafka import client_options
+from cdc.kafka.client_errors import attempt, construct, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.error_mapping import attempt, construct, guarded, translate, unreachable
 from cdc.kafka.log_reader import LogReader
 
 SEND_TIMEOUT_S: Final = 15.0

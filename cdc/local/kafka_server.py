@@ -17,7 +17,7 @@ from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import Java, find_java
 from cdc.artifacts.lock_file import parse_lock, version_of
 from cdc.errors import LocalError, LocalStopped
-from cdc.local.archives import Archives
+from cdc.local.class_archives import ClassArchives
 from cdc.local.kafka_config import LOG4J, NODE_ID, render_meta, render_properties
 from cdc.local.kafka_fence import (
     CLEAN_END_FILE,
@@ -67,7 +67,7 @@ class Kafka:
         self._artifacts = parse_lock((Path(__file__).parent / _LOCK_FILE).read_text(), name=_LOCK_FILE)
         version = version_of(self._artifacts, "kafka_2.13")
         self._process = ServerProcess(home, machine, name=self.name, version=version)
-        self._archives = Archives(machine, self.name)
+        self._archives = ClassArchives(machine, self.name)
         self._jars: list[Path] = []
         self._java: Java | None = None
 

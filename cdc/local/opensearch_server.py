@@ -20,7 +20,7 @@ from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import Java, find_java
 from cdc.artifacts.lock_file import parse_lock, version_of
 from cdc.errors import LocalError, LocalStopped
-from cdc.local.archives import Archives
+from cdc.local.class_archives import ClassArchives
 from cdc.local.local_server import Description, ServerOptions, StopMode
 from cdc.local.opensearch_config import LOG4J, descriptor, render_settings
 from cdc.local.ports import LOOPBACK
@@ -60,7 +60,7 @@ class OpenSearch:
         self._artifacts = parse_lock((Path(__file__).parent / _LOCK_FILE).read_text(), name=_LOCK_FILE)
         version = version_of(self._artifacts, "opensearch")
         self._process = ServerProcess(home, machine, name=self.name, version=version)
-        self._archives = Archives(machine, self.name)
+        self._archives = ClassArchives(machine, self.name)
         # Of these very jars: another lock is another folder.
         pinned = hashlib.sha256("".join(artifact.sha256 for artifact in self._artifacts).encode()).hexdigest()[:16]
         self._program = machine.cache / self.name / f"{version}-{pinned}"

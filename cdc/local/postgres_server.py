@@ -25,7 +25,7 @@ from cdc.local.local_server import Description, ServerOptions, StopMode
 from cdc.local.ports import LOOPBACK
 from cdc.local.postgres_programs import DEFAULT_MAJOR, MAJORS, PgPrograms
 from cdc.local.process import Launch, ServerProcess
-from cdc.local.process_identity import command_line, identify, send, wait_gone, with_folder
+from cdc.local.process_identity import command_line, identify, processes_in_folder, send, wait_gone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -307,7 +307,7 @@ class Postgres:
     def _clear_up(self) -> None:
         """Remove what a postmaster that was killed leaves in the next one's way: backends and lock files."""
         # Backends hold its shared memory until they notice, which they do as soon as they wait for something.
-        orphans = [p for p in with_folder(self._data) if command_line(p.pid).startswith("postgres: ")]
+        orphans = [p for p in processes_in_folder(self._data) if command_line(p.pid).startswith("postgres: ")]
         if not wait_gone(orphans, deadline_s=_ORPHANS_S):
             for orphan in orphans:
                 send(orphan, signal.SIGKILL)

@@ -31,7 +31,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     """A row of the process table."""
 
     identity: Identity
@@ -39,7 +39,7 @@ class Entry:
     ended: bool
 
 
-def parse_stat(text: str, boot: str) -> Entry | None:
+def parse_stat(text: str, boot: str) -> ProcessEntry | None:
     """Read /proc/PID/stat (proc_pid_stat(5)). The name may hold blanks and brackets, so count from the last ``)``.
 
     A killed process shows as a zombie as soon as its first thread has ended; it holds its ports and files until the
@@ -50,15 +50,17 @@ def parse_stat(text: str, boot: str) -> Entry | None:
     pid = head.split(" ", 1)[0]
     if not bracket or len(fields) < 20 or not pid.isdigit():
         return None
-    return Entry(Identity(int(pid), f"{boot}:{fields[19]}"), int(fields[1]), fields[0] in "ZX" and int(fields[17]) <= 1)
+    return ProcessEntry(
+        Identity(int(pid), f"{boot}:{fields[19]}"), int(fields[1]), fields[0] in "ZX" and int(fields[17]) <= 1
+    )
 
 
-def parse_ps(line: str) -> Entry | None:
+def parse_ps(line: str) -> ProcessEntry | None:
     """Read a line of ``ps -axo pid=,ppid=,stat=,lstart=``."""
     fields = line.split(None, 3)
     if len(fields) < 4 or not (fields[0].isdigit() and fields[1].isdigit()):
         return None
-    return Entry(Identity(int(fields[0]), fields[3].strip()), int(fields[1]), fields[2].startswith("Z"))
+    return ProcessEntry(Identity(int(fields[0]), fields[3].strip()), int(fields[1]), fields[2].startswith("Z"))
 
 
 def identify(pid: int) -> Identity | None:
@@ -147,7 +149,7 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def with_folder(folder: Path) -> tuple[Identity, ...]:
+def processes_in_folder(folder: Path) -> tuple[Identity, ...]:
     """Processes whose working directory is exactly that folder, as far as we may see them; none without /proc."""
     found = []
     for entry in _table() if _PROC.joinpath("self").exists() else ():
@@ -157,7 +159,7 @@ def with_folder(folder: Path) -> tuple[Identity, ...]:
     return tuple(found)
 
 
-def _entry(pid: int) -> Entry | None:
+def _entry(pid: int) -> ProcessEntry | None:
     if not _PROC.joinpath("self").exists():
         return next((e for e in _ps("-p", str(pid))), None)
     try:
@@ -166,7 +168,7 @@ def _entry(pid: int) -> Entry | None:
         return None
 
 
-def _table() -> Iterable[Entry]:
+def _table() -> Iterable[ProcessEntry]:
     if not _PROC.joinpath("self").exists():
         yield from _ps("-ax")
         return
@@ -175,7 +177,7 @@ def _table() -> Iterable[Entry]:
             yield entry
 
 
-def _ps(*which: str) -> list[Entry]:
+def _ps(*which: str) -> list[ProcessEntry]:
     done = subprocess.run(["ps", *which, "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=False)
     return [entry for line in done.stdout.splitlines() if (entry := parse_ps(line)) is not None]
 

@@ -18,7 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cdc.artifacts.cache_folder import locked
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.kafka_server import Kafka
@@ -46,7 +46,7 @@ _KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = 
     "valkey": Valkey,
 }
 SERVERS: Final = tuple(_KINDS)
-ORDINARY: Final = ("postgres", "kafka")
+DEFAULT_SERVERS: Final = ("postgres", "kafka")
 """Those that are started when nobody names any."""
 DEFAULT: Final = "default"
 # A name is a folder's name and part of a socket's path.
@@ -72,7 +72,7 @@ class Stack:
     def __init__(
         self,
         name: str = DEFAULT,
-        servers: Sequence[str] = ORDINARY,
+        servers: Sequence[str] = DEFAULT_SERVERS,
         *,
         options: Mapping[str, ServerOptions] | None = None,
         machine: Machine | None = None,
@@ -132,7 +132,7 @@ class Stack:
 
         If one fails, or this is interrupted, those that did not run before do not run after.
         """
-        told = _Interruptible(progress or Silent())
+        told = _Interruptible(progress or NoProgress())
         with self._locked():
             idle = [server for server in self.servers if server.describe().pid is None]
 
@@ -212,7 +212,7 @@ class Stack:
 def made(name: str, machine: Machine | None = None) -> tuple[str, ...]:
     """The servers to speak of: the ordinary ones, and those others that the stack of that name has."""
     home = (machine or Machine.here()).stacks / name
-    return tuple(kind for kind in SERVERS if kind in ORDINARY or (home / kind).exists())
+    return tuple(kind for kind in SERVERS if kind in DEFAULT_SERVERS or (home / kind).exists())
 
 
 class _Interruptible:

@@ -30,7 +30,7 @@ _STAYS: Final = "their keys stay in the topic until somebody deletes them there"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CatalogReading:
     """The catalog at one moment.
 
     Attributes:
@@ -48,7 +48,9 @@ class Look:
     others: Collection[str] = ()
 
 
-def findings(scope: CatalogScope, tables: Mapping[str, TableFacts], now: Look, *, epoch: int) -> list[DdlFinding]:
+def findings(
+    scope: CatalogScope, tables: Mapping[str, TableFacts], now: CatalogReading, *, epoch: int
+) -> list[DdlFinding]:
     """What happened between the recorded facts (`scope`, `tables`) and `now`, table by table."""
     former = {facts.oid: name for name, facts in tables.items()}
     kept = {facts.oid for facts in now.tables.values()}

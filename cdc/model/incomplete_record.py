@@ -14,11 +14,11 @@ from cdc.model.relation import Relation
 
 _FIRST_GUESS_BYTES: Final = 16 << 10  # of a row's missing values, until some were read; out of line begins at 2 KB
 
-Found = Mapping[int, bytes | None]
+ReadValues = Mapping[int, bytes | None]
 """Column index -> the server's text of a value, None for null."""
 
 
-class Hole(msgspec.Struct, frozen=True, eq=False):
+class IncompleteRecord(msgspec.Struct, frozen=True, eq=False):
     """One record.
 
     Attributes:
@@ -36,19 +36,19 @@ class Hole(msgspec.Struct, frozen=True, eq=False):
     record_key: bytes
     missing: tuple[int, ...]
     xid: int
-    fill: Callable[[Found], None]
+    fill: Callable[[ReadValues], None]
 
 
-class Holes:
+class IncompleteRecords:
     """Those of the records that are buffered, in the order of the stream. One thread."""
 
     __slots__ = ("_bytes", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: list[Hole] = []
+        self.waiting: list[IncompleteRecord] = []
         self._bytes: dict[int, int] = {}
 
-    def add(self, hole: Hole) -> int:
+    def add(self, hole: IncompleteRecord) -> int:
         """Note it; returns how many bytes its values are expected to have, for the caps of a batch."""
         self.waiting.append(hole)
         return self._bytes.get(hole.relation.oid, _FIRST_GUESS_BYTES)

@@ -47,7 +47,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Where to go on. Written in the same Kafka transaction as the events it covers.
 
-    LSNs are integers. `end_lsn`, `commit_lsn` and `next_ordinal` as `cdc.model.event.StreamPosition` has them.
+    LSNs are integers. `end_lsn`, `commit_lsn` and `next_ordinal` as `cdc.model.change_records.StreamPosition` has them.
     `pending_visibility` are ids of streamed transactions that no snapshot has seen yet, while tables are read.
     """
 

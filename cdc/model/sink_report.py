@@ -97,7 +97,7 @@ def is_report(key: bytes) -> bool:
     return key.startswith(_KEY)
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What the reports of all workers of a sink say together.
 
     Attributes:
@@ -116,18 +116,18 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 _WORST_FIRST: Final = ("WAITING", STUCK, "STARTING", "CATCHING_UP", "RUNNING", STOPPED)
 
 
-def evidence(reports: list[SinkReport], now_ms: float, *, members: int = 0) -> Evidence:
+def evidence(reports: list[SinkReport], now_ms: float, *, members: int = 0) -> SinkSummary:
     """What is known now. `members`: processes in the sink's consumer group, which include those that died lately."""
     if not reports:
-        return Evidence(state=UNKNOWN if members else STOPPED, workers=0, age_s=None, report=None)
+        return SinkSummary(state=UNKNOWN if members else STOPPED, workers=0, age_s=None, report=None)
     newest = max(reports, key=lambda one: one.at_ms)
     age_s = max(0.0, (now_ms - newest.at_ms) / 1000)
     alive = [one for one in reports if not one.ended and now_ms - one.at_ms <= OLD_S * 1000]
     if alive:
         worst = min(alive, key=_rank)
-        return Evidence(state=worst.shown, workers=len(alive), age_s=age_s, report=worst)
+        return SinkSummary(state=worst.shown, workers=len(alive), age_s=age_s, report=worst)
     state = newest.state if newest.ended else STOPPED
-    return Evidence(state=state, workers=0, age_s=age_s, report=newest)
+    return SinkSummary(state=state, workers=0, age_s=age_s, report=newest)
 
 
 def needs_operator(state: str) -> bool:

@@ -34,7 +34,7 @@ class LeafRecord(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[Blocks, ...] = ()
 
 
-class OwedKey(msgspec.Struct, frozen=True):
+class IncompleteKey(msgspec.Struct, frozen=True):
     """A row whose record lacks values, because its transaction was not visible for long.
 
     Attributes:
@@ -94,7 +94,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     hold: Hold = ""
     where: str = ""
     keyed: bool = False
-    owed: tuple[OwedKey, ...] = ()
+    owed: tuple[IncompleteKey, ...] = ()
     sweep: tuple[int, ...] = ()
     sweep_from_lsn: int = 0
     swept_lsn: int = 0
@@ -109,7 +109,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class SnapshotNotes:
     """What goes into the log beside the rows of a batch.
 
     Attributes:
@@ -125,4 +125,4 @@ class Notes:
     sweeps: Mapping[str, int] = field(default_factory=dict)
 
 
-NO_NOTES: Final = Notes()
+NO_NOTES: Final = SnapshotNotes()

@@ -167,7 +167,7 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[DdlFinding, ...] = ()
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class AcceptedFindings(msgspec.Struct, frozen=True, kw_only=True):
     """An operator has seen to the findings of a table up to `lsn` of `epoch`, and to those of earlier epochs."""
 
     version: int = CATALOG_VERSION

@@ -16,7 +16,7 @@ _HALF: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PgSnapshot:
     """A pg_snapshot: everything below `xmax` that is not in `running` had ended when it was taken.
 
     `xmax` is the last ended transaction + 1, so what is not in `running` may still run when it is not below `xmax`.

@@ -1,4 +1,4 @@
-"""What a look of the WAL guard finds. Values only; read by `cdc.replication.pressure`."""
+"""What a look of the WAL guard finds. Values only; read by `cdc.replication.wal_pressure`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from cdc.kafka.log_reader import LogReader
 from cdc.progress.restore import LogRecord, Partition
 
 
-class Impatient:
+class BoundedReader:
     """See `cdc.progress.restore.TopicReader`; every call ends `timeout_s` after it last got anywhere."""
 
     def __init__(self, reader: LogReader, timeout_s: float) -> None:

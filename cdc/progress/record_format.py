@@ -16,12 +16,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from cdc.errors import ProgressDamaged
-from cdc.model.audit_verdict import AUDIT_VERSION, AuditRecord
-from cdc.model.outbox_counts import OUTBOX_VERSION, OutboxRecord
+from cdc.model.audit_record import AUDIT_VERSION, AuditRecord
+from cdc.model.outbox_record import OUTBOX_VERSION, OutboxRecord
 from cdc.model.progress_record import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
 from cdc.model.signal_record import SIGNALS_VERSION, SignalsRecord
 from cdc.model.snapshot_record import SNAPSHOT_VERSION, SnapshotRecord
-from cdc.model.table_facts import CATALOG_VERSION, Accepted, CatalogScope, TableRecord
+from cdc.model.table_facts import CATALOG_VERSION, AcceptedFindings, CatalogScope, TableRecord
 
 _Value = TypeVar(
     "_Value",
@@ -32,7 +32,7 @@ _Value = TypeVar(
     SignalsRecord,
     CatalogScope,
     TableRecord,
-    Accepted,
+    AcceptedFindings,
     AuditRecord,
     OutboxRecord,
 )
@@ -53,7 +53,7 @@ _VERSIONS: Final[dict[type, int]] = {
     SnapshotRecord: SNAPSHOT_VERSION,
     CatalogScope: CATALOG_VERSION,
     TableRecord: CATALOG_VERSION,
-    Accepted: CATALOG_VERSION,
+    AcceptedFindings: CATALOG_VERSION,
     SignalsRecord: SIGNALS_VERSION,
     AuditRecord: AUDIT_VERSION,
     OutboxRecord: OUTBOX_VERSION,
@@ -124,7 +124,7 @@ def encode(
     | SignalsRecord
     | CatalogScope
     | TableRecord
-    | Accepted
+    | AcceptedFindings
     | AuditRecord
     | OutboxRecord,
 ) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cdc.model.table_facts import Accepted, CatalogScope, DdlFinding, TableRecord
+from cdc.model.table_facts import AcceptedFindings, CatalogScope, DdlFinding, TableRecord
 from cdc.model.topic_names import progress_topic
 from cdc.progress.record_format import accepted_key, catalog_key, decode, table_key
 from cdc.progress.restore import TopicReader
@@ -22,7 +22,7 @@ class RecordedCatalog:
 
     scope: CatalogScope | None
     tables: Mapping[str, TableRecord]
-    accepted: Mapping[str, Accepted]
+    accepted: Mapping[str, AcceptedFindings]
 
     @property
     def unsettled(self) -> list[DdlFinding]:
@@ -49,7 +49,7 @@ class Acceptances:
         self._name = name
         self._at: int | None = None
 
-    def new(self) -> Mapping[str, Accepted]:
+    def new(self) -> Mapping[str, AcceptedFindings]:
         """By table, recorded since the last call; at the first one, everything there is."""
         partition = (progress_topic(self._name), 0)
         low, high = self._reader.end_offsets([partition[0]])[partition]
@@ -67,7 +67,10 @@ def _catalog(records: Mapping[bytes, bytes], name: str) -> RecordedCatalog:
     return RecordedCatalog(
         None if scope is None else decode(scope, CatalogScope, topic),
         {table: decode(records[key], TableRecord, topic) for table, key in _named(records, table_key(name, ""))},
-        {table: decode(records[key], Accepted, topic) for table, key in _named(records, accepted_key(name, ""))},
+        {
+            table: decode(records[key], AcceptedFindings, topic)
+            for table, key in _named(records, accepted_key(name, ""))
+        },
     )
 
 

@@ -14,8 +14,8 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
-from cdc.model.event import Headers, StreamPosition
-from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.change_records import Headers, StreamPosition
+from cdc.model.outbox_record import OutboxRecord
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.model.signal_record import SignalsRecord
 from cdc.model.snapshot_record import SnapshotRecord

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from cdc.config.settings import Config
 from cdc.kafka.client_options import patience_s
 from cdc.kafka.producer import TransactionalProducer
-from cdc.model.event import Record
-from cdc.model.table_facts import Accepted
+from cdc.model.change_records import Record
+from cdc.model.table_facts import AcceptedFindings
 from cdc.model.topic_names import progress_topic
 from cdc.progress.record_format import accepted_key, encode
 from cdc.publish.publisher import INIT_TIMEOUT_S
 from cdc.publish.topic_rules import CONTROL_BYTES_MAX
 
 
-def accept(config: Config, accepted: Mapping[str, Accepted]) -> None:
+def accept(config: Config, accepted: Mapping[str, AcceptedFindings]) -> None:
     """Record up to where the findings of each table are accepted. Raises BrokerError."""
     records: list[Record] = [
         (accepted_key(config.name, table), encode(settled), None) for table, settled in sorted(accepted.items())

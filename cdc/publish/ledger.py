@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
 
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 
 Partition = tuple[str, int]
 

@@ -29,10 +29,10 @@ import msgspec
 from cdc.clock import Clock
 from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
-from cdc.model.event import Record, StreamPosition, TopicBuffer
-from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.change_records import Record, StreamPosition, TopicBuffer
+from cdc.model.outbox_record import OutboxRecord
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaKey, SchemaRecord
-from cdc.model.snapshot_record import NO_NOTES, Notes
+from cdc.model.snapshot_record import NO_NOTES, SnapshotNotes
 from cdc.model.table_facts import CatalogScope, TableRecord
 from cdc.model.topic_names import cuts_topic, progress_topic, schema_topic
 from cdc.progress.record_format import (
@@ -135,15 +135,15 @@ class KafkaPublisher:
         return self._open
 
     @property
-    def worn(self) -> str | None:
-        """See `cdc.contracts.Publisher.worn`."""
+    def retire_reason(self) -> str | None:
+        """See `cdc.contracts.Publisher.retire_reason`."""
         return self._producer.suspicious
 
     def fence(self) -> None:
         """Become the only writer: every older producer with our transactional id is fenced from now on."""
         self._producer.init(INIT_TIMEOUT_S)
 
-    def plant(self, nonce: bytes) -> None:
+    def write_sentinel(self, nonce: bytes) -> None:
         """Commit a sentinel, so that a reader knows when it has read everything before it."""
         self._producer.begin()
         self._produce_control(progress_topic(self._name), sentinel_key(self._name), nonce)
@@ -179,7 +179,7 @@ class KafkaPublisher:
                     self._write_partition((topic, index), records)
             buffer.clear()
 
-    def submit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
+    def submit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
         """See `cdc.contracts.Publisher.submit`."""
         self._begin()
         began_s = self._clock.monotonic_s()
@@ -209,7 +209,7 @@ class KafkaPublisher:
         self._identity = None
         self._cuts_since_full = 1 if submitted.full else self._cuts_since_full + 1
 
-    def commit(self, position: StreamPosition, verified: Lsn, notes: Notes = NO_NOTES) -> None:
+    def commit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
         """`submit` and `settle`."""
         self.submit(position, verified, notes)
         self.settle()
@@ -244,7 +244,7 @@ class KafkaPublisher:
         if records:
             self._producer.produce_all(*partition, records, None)
 
-    def _write_position(self, position: StreamPosition, verified: Lsn, notes: Notes) -> bool:
+    def _write_position(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes) -> bool:
         now_s = self._clock.monotonic_s()
         full = self._cuts_since_full >= FULL_CUT_RECORDS or now_s - self._full_at_s >= FULL_CUT_S
         if full:

@@ -19,7 +19,7 @@ from psycopg import sql
 
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.model.relation import Relation
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.replication.connect import LOCK_TIMEOUT, Connection, deadline
 from cdc.replication.error_mapping import translate
 
@@ -63,7 +63,7 @@ where a.attrelid = any(%(oids)s::oid[]) and a.attnum > 0 and not a.attisdropped
 """
 
 
-class NotYet(Exception):
+class ReadDeferred(Exception):
     """It can be read later; `error` says what is in the way; `unseen`, which ids, if it is these."""
 
     def __init__(self, error: SourceUnreachable, unseen: Collection[int] = ()) -> None:
@@ -73,7 +73,7 @@ class NotYet(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ReadRequest:
     """Columns of rows of one table, by index into the relation; `keys` are texts of the key columns, no two alike."""
 
     relation: Relation
@@ -83,8 +83,8 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What there is: rows by their place in `Ask.keys`, with the values of `columns`, those the table still has."""
+class ReadResult:
+    """The rows that were found, by their index in `ReadRequest.keys`, with the columns that the table still has."""
 
     columns: tuple[int, ...] = ()
     rows: Mapping[int, tuple[bytes | None, ...]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class _Column:
     equal: sql.Composed
 
 
-def read_by_key(connection: Connection, asks: Sequence[Ask], xids: Collection[int]) -> list[Answer]:
+def read_by_key(connection: Connection, asks: Sequence[ReadRequest], xids: Collection[int]) -> list[ReadResult]:
     """An answer to each of `asks`; one without columns when its table is gone.
 
     `xids` are 32-bit ids of committed transactions that must be visible. The connection is in autocommit.
@@ -131,10 +131,10 @@ def read_by_key(connection: Connection, asks: Sequence[Ask], xids: Collection[in
         if error.sqlstate == _LOCKED:
             hint = "another session holds an exclusive lock on it: see pg_locks"
             tables = ", ".join(place.shown for place in places.values())
-            raise NotYet(SourceUnreachable(f"cannot {_DOING}: {tables} is locked", hint=hint)) from error
+            raise ReadDeferred(SourceUnreachable(f"cannot {_DOING}: {tables} is locked", hint=hint)) from error
         translated = translate(error, _DOING)
         if error.sqlstate in _CHANGED:
-            raise NotYet(SourceUnreachable(translated.message)) from error
+            raise ReadDeferred(SourceUnreachable(translated.message)) from error
         raise translated from error
 
 
@@ -178,10 +178,10 @@ def _moment(connection: Connection, places: Mapping[int, _Place]) -> Iterator[No
 def _demand(connection: Connection, xids: Collection[int]) -> None:
     row = connection.execute("select pg_current_snapshot()::text").fetchone()
     assert row is not None
-    snapshot = Snapshot.parse(row[0])
+    snapshot = PgSnapshot.parse(row[0])
     unseen = [xid for xid in xids if not snapshot.sees(xid)]
     if unseen:
-        raise NotYet(
+        raise ReadDeferred(
             SourceUnreachable(
                 f"transaction {min(unseen)} is committed, but not visible to other sessions yet",
                 hint="with synchronous replication a commit waits for its standby: look at pg_stat_replication and "
@@ -203,7 +203,9 @@ def _columns(connection: Connection, oids: Sequence[int]) -> dict[int, dict[str,
     return found
 
 
-def _read(connection: Connection, ask: Ask, places: Mapping[int, _Place], now: Mapping[str, _Column]) -> Answer:
+def _read(
+    connection: Connection, ask: ReadRequest, places: Mapping[int, _Place], now: Mapping[str, _Column]
+) -> ReadResult:
     """Run the query of one table, unless there is nothing left to ask for."""
     then = ask.relation.columns
     columns = tuple(
@@ -213,7 +215,7 @@ def _read(connection: Connection, ask: Ask, places: Mapping[int, _Place], now: M
     )
     keys = [then[index].name for index in ask.key_columns]
     if not columns or not now.keys() >= set(keys):
-        return Answer()
+        return ReadResult()
     names = [sql.SQL(f"k{index}") for index, _ in enumerate(keys)]
     query = sql.SQL("select k.n, {} from unnest({}) with ordinality as k({}, n) join {} as t on {}").format(
         sql.SQL(", ").join(sql.Identifier("t", then[index].name) for index in columns),
@@ -236,4 +238,4 @@ def _read(connection: Connection, ask: Ask, places: Mapping[int, _Place], now: M
     for at in range(result.ntuples):
         place = int(result.get_value(at, 0) or b"0") - 1
         rows[place] = tuple(result.get_value(at, 1 + index) for index, _ in enumerate(columns))
-    return Answer(columns, rows)
+    return ReadResult(columns, rows)

@@ -17,8 +17,8 @@ from typing import Final
 
 from cdc.clock import Clock
 from cdc.contracts import ReselectObserver
-from cdc.model.incomplete_record import Hole, Holes
-from cdc.replication.key_read import Answer, Ask, NotYet
+from cdc.model.incomplete_record import IncompleteRecord, IncompleteRecords
+from cdc.replication.key_read import ReadDeferred, ReadRequest, ReadResult
 from cdc.telemetry import log
 
 _PAUSE_FIRST_S: Final = 0.005  # between the commit record and its visibility there are microseconds
@@ -28,11 +28,11 @@ _PATIENCE_S: Final = 1.0  # then the stream goes on, and the values follow; a st
 _HURRIED_S: Final = 0.05  # after a batch that had to go on without
 
 
-Read = Callable[[Sequence[Ask], frozenset[int]], Sequence[Answer]]
+Read = Callable[[Sequence[ReadRequest], frozenset[int]], Sequence[ReadResult]]
 """`cdc.replication.key_read.read_by_key` on a connection."""
 
 
-Owe = Callable[[Sequence[Hole]], bool]
+Owe = Callable[[Sequence[IncompleteRecord]], bool]
 """Have the rows of these records read later, when they can be, and published then. False: not all can be promised."""
 
 
@@ -52,7 +52,7 @@ class Reselector:
     def __init__(
         self,
         read: Read,
-        holes: Holes,
+        holes: IncompleteRecords,
         clock: Clock,
         stop: threading.Event,
         *,
@@ -85,7 +85,7 @@ class Reselector:
             asks = [_ask(group) for group in groups]
             try:
                 answers = self._read(asks, frozenset(hole.xid for hole in holes))
-            except NotYet as reason:
+            except ReadDeferred as reason:
                 late, others = _parted(holes, reason.unseen)
                 if self._clock.monotonic_s() - waits.began_s >= waits.patience_s and self._owe(late):
                     self._say_owed(reason, late)
@@ -105,7 +105,7 @@ class Reselector:
         self._owing = owed > 0
         return True
 
-    def _wait(self, reason: NotYet, waits: _Waits) -> bool:
+    def _wait(self, reason: ReadDeferred, waits: _Waits) -> bool:
         """A moment, until the next look; False when told to stop."""
         if not waits.told and self._clock.monotonic_s() - waits.began_s >= _TELL_S:
             waits.told = True
@@ -115,14 +115,14 @@ class Reselector:
         pause_s, waits.pause_s = waits.pause_s, min(2 * waits.pause_s, _PAUSE_MAX_S)
         return not self._clock.wait(self._stop, pause_s)
 
-    def _say_owed(self, reason: NotYet, holes: Sequence[Hole]) -> None:
+    def _say_owed(self, reason: ReadDeferred, holes: Sequence[IncompleteRecord]) -> None:
         self._observer.reselect_owed(len(holes))
         if not self._owing:
             self._owing = True
             tables = sorted({hole.relation.table for hole in holes})
             log.get().warning("reselect_owed", tables=tables[:10], rows=len(holes), **log.error_fields(reason.error))
 
-    def _fill(self, holes: Sequence[Hole], ask: Ask, answer: Answer) -> int:
+    def _fill(self, holes: Sequence[IncompleteRecord], ask: ReadRequest, answer: ReadResult) -> int:
         """Hand the values to the records of one table; returns how many rows are gone."""
         places = {key: index for index, key in enumerate(ask.keys)}
         filled_count = size = 0
@@ -138,22 +138,24 @@ class Reselector:
         return len(holes) - filled_count
 
 
-def _parted(holes: Sequence[Hole], unseen: Collection[int]) -> tuple[list[Hole], list[Hole]]:
+def _parted(
+    holes: Sequence[IncompleteRecord], unseen: Collection[int]
+) -> tuple[list[IncompleteRecord], list[IncompleteRecord]]:
     """Those that cannot be filled now, and those that can: none when it is no transaction that is in the way."""
     if not unseen:
         return list(holes), []
     return [hole for hole in holes if hole.xid in unseen], [hole for hole in holes if hole.xid not in unseen]
 
 
-def _by_table(holes: Sequence[Hole]) -> list[list[Hole]]:
+def _by_table(holes: Sequence[IncompleteRecord]) -> list[list[IncompleteRecord]]:
     """Those of the same form of the same table together."""
-    groups: dict[int, list[Hole]] = {}
+    groups: dict[int, list[IncompleteRecord]] = {}
     for hole in holes:
         groups.setdefault(id(hole.relation), []).append(hole)
     return list(groups.values())
 
 
-def _ask(holes: Sequence[Hole]) -> Ask:
+def _ask(holes: Sequence[IncompleteRecord]) -> ReadRequest:
     first = holes[0]
     columns = tuple(sorted({index for hole in holes for index in hole.missing}))
-    return Ask(first.relation, first.key_columns, columns, list(dict.fromkeys(hole.key for hole in holes)))
+    return ReadRequest(first.relation, first.key_columns, columns, list(dict.fromkeys(hole.key for hole in holes)))

@@ -104,7 +104,7 @@ class SlotFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class CreationWatch:
     """Eyes on a slot that is being made; they work in a thread of their own.
 
     Attributes:
@@ -132,14 +132,14 @@ def list_slots(connection: Connection) -> list[SlotFacts]:
         return _rows(connection, None)
 
 
-def creation(name: str, *, failover: bool) -> str:
+def creation_statement(name: str, *, failover: bool) -> str:
     """The statement that makes the slot by hand; a name of a slot needs no quoting."""
     options = ", failover => true" if failover else ""
     return f"select pg_create_logical_replication_slot('{name}', '{PLUGIN}'{options});"
 
 
 def create_slot(
-    connection: Connection, name: str, timeout_s: float, watch: Watch | None = None, *, failover: bool = False
+    connection: Connection, name: str, timeout_s: float, watch: CreationWatch | None = None, *, failover: bool = False
 ) -> Lsn:
     """Make the slot and return its consistent point: every transaction committed from there on is in its stream.
 
@@ -236,7 +236,7 @@ def _timed_out(connection: Connection, name: str, timeout_s: float) -> SlotBlock
     )
 
 
-def _keep_watch(watch: Watch, creating: Connection, done: threading.Event) -> None:
+def _keep_watch(watch: CreationWatch, creating: Connection, done: threading.Event) -> None:
     told_s = watch.clock.monotonic_s()
     while not watch.clock.wait(done, _LOOK_S):
         try:

@@ -128,8 +128,8 @@ class ReplicationSession:
             self._flushed = received
             self._send_status(reply_requested=False)
 
-    def nudge(self) -> None:
-        """See `cdc.contracts.ReplicationStream.nudge`."""
+    def request_reply(self) -> None:
+        """See `cdc.contracts.ReplicationStream.request_reply`."""
         now_s = self._clock.monotonic_s()
         if now_s - self._nudged_s >= _NUDGE_S:
             self._nudged_s = now_s

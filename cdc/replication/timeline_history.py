@@ -8,7 +8,7 @@ from psycopg import pq
 
 from cdc.config.secret import Secret
 from cdc.errors import SourceRefused
-from cdc.model.timeline import Switch, parse_history
+from cdc.model.timeline import TimelineSwitch, parse_history
 from cdc.replication.connect import connect_replication, deadline
 from cdc.replication.error_mapping import translate_sqlstate
 
@@ -16,7 +16,7 @@ _ANSWER_S: Final = 10.0
 _CONTENT: Final = 1  # the second column; the first is the name of the file
 
 
-def timeline_history(dsn: Secret, timeline: int) -> list[Switch]:
+def timeline_history(dsn: Secret, timeline: int) -> list[TimelineSwitch]:
     """Where the history of `timeline` left each one before it. Raises a TailraceError when there is no answer."""
     if timeline <= 1:
         return []

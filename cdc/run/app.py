@@ -30,14 +30,14 @@ from cdc.startup.wal_guard import WalGuard
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.exposition import report_broken_threads
-from cdc.telemetry.lake_status import SinkStatus
-from cdc.telemetry.metrics import Metrics, SinkMetrics
-from cdc.telemetry.runner_metrics import AppliedMetrics
-from cdc.telemetry.runner_status import AppliedStatus
+from cdc.telemetry.lake_status import LakeStatus
+from cdc.telemetry.metrics import LakeMetrics, Metrics
+from cdc.telemetry.runner_metrics import RunnerMetrics
+from cdc.telemetry.runner_status import RunnerStatus
 from cdc.telemetry.supervised_sinks import WithSinks
 from cdc.web.http_server import Rendered, Reported, WebServer
 from cdc.web.wait_endpoint import WaitRoute
-from sinks.operate.lsn_wait import Look, Reach, Sight
+from sinks.operate.lsn_wait import AppliedCut, AppliedCutSource, SinkProbe
 from sinks.state.report_sender import heartbeats
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     status = Status(config.name, clock, metrics)
     leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
-        sights = {name: sink_sight(config, name, closing) for name in config.sinks}
+        sights = {name: sink_probe(config, name, closing) for name in config.sinks}
         report: tuple[Reported, Rendered] = (status, metrics)
         supervisor = None if sinks is None else Supervisor(config.sinks, sinks, clock)
         if supervisor is not None:
@@ -96,26 +96,26 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
 
 
-def sink_sight(config: Config, name: str, closing: ExitStack) -> Sight:
+def sink_probe(config: Config, name: str, closing: ExitStack) -> SinkProbe:
     """What is asked of a sink by who waits for it, until `closing`. Raises UsageError with what sinks there are."""
     settings = sink_of(config, name)
     if isinstance(settings, Warehouse):
-        return Sight(sink_look(settings))
-    from sinks.waiting import applied_sight
+        return SinkProbe(lake_probe(settings))
+    from sinks.waiting import applied_probe
 
-    return applied_sight(config, name, settings, closing)
+    return applied_probe(config, name, settings, closing)
 
 
-def sink_look(settings: Warehouse) -> Look:
+def lake_probe(settings: Warehouse) -> AppliedCutSource:
     """How far a sink is, told by what it has published: its process need not run, or be on this machine."""
     from sinks.warehouse.lake.location import Location
     from sinks.warehouse.lake.manifest import ManifestStore
 
     store = ManifestStore(Location.configured(settings))
 
-    def look() -> Reach | None:
+    def look() -> AppliedCut | None:
         current = store.current()
-        return None if current is None else Reach(current.cut, Lsn(current.end_lsn))
+        return None if current is None else AppliedCut(current.cut, Lsn(current.end_lsn))
 
     return look
 
@@ -163,8 +163,8 @@ def run_sink(
     clock, daemon_metrics, stop, machine = SystemClock(), Metrics(config.name), threading.Event(), Machine.here()
     catching_up_s = _SINK_CATCHING_UP_S + 2 * settings.interval_s
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)
-    metrics = SinkMetrics(daemon_metrics, name)
-    status = SinkStatus(daemon_status, metrics, clock)
+    metrics = LakeMetrics(daemon_metrics, name)
+    status = LakeStatus(daemon_status, metrics, clock)
     leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
@@ -173,7 +173,7 @@ def run_sink(
         _serve(
             settings.listen,
             (status, metrics),
-            {name: sink_look(settings)},
+            {name: lake_probe(settings)},
             clock,
             closing,
             f"sinks.{name}.listen",
@@ -208,13 +208,13 @@ def run_applied(
     report_broken_threads()
     clock, daemon_metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
-    metrics = AppliedMetrics(daemon_metrics, name)
-    status = AppliedStatus(daemon_status, metrics, clock)
+    metrics = RunnerMetrics(daemon_metrics, name)
+    status = RunnerStatus(daemon_status, metrics, clock)
     leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
         threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
-        sights = {name: sink_sight(config, name, closing)}
+        sights = {name: sink_probe(config, name, closing)}
         _serve(
             settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen", token=config.http.token
         )
@@ -245,7 +245,7 @@ def _with_master(config: Config, name: str, master: str | None) -> Config:
 def _serve(
     listen: str,
     report: tuple[Reported, Rendered],
-    looks: Mapping[str, Look | Sight],
+    looks: Mapping[str, AppliedCutSource | SinkProbe],
     clock: Clock,
     closing: ExitStack,
     setting: str = "http.listen",

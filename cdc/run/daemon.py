@@ -1,7 +1,7 @@
 """Keeps capture or a sink running: starts it, and starts it again after an error that can pass; else stops by name.
 
-Policy reads the error's class, see `cdc.run.patience`. An incident is logged once when it begins and once when it is
-over, with the number of attempts.
+Policy reads the error's class, see `cdc.run.retry_policy`. An incident is logged once when it begins and once when it
+is over, with the number of attempts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cdc.errors import (
     SpoolFailed,
     TailraceError,
 )
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.run_state import State
-from cdc.run.patience import Patience
+from cdc.run.retry_policy import RetryPolicy
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
@@ -64,7 +64,7 @@ class Daemon:
         nothing to write: its observer calls `Status.works`.
         """
         self._is_sink = what == "sink"
-        self._patience = Patience(clock, retries_fenced=self._is_sink)
+        self._patience = RetryPolicy(clock, retries_fenced=self._is_sink)
         self._passing: TailraceError | None = None
         status.when_working(self._works)
         self._start = start

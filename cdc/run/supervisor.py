@@ -46,7 +46,7 @@ a member for 45 s (`session.timeout.ms`), also when it ends at once."""
 HEALTHY_S: Final = 60.0
 """A run this long was a good one: its end is the first failure again."""
 
-SILENT_S: Final = 15.0
+REPORT_STALE_S: Final = 15.0
 """Without a report for this long, nothing is known of a process that runs: it may be frozen."""
 
 _LAST_REPORT_S: Final = 2.0  # for what a process that has ended left in its pipe
@@ -78,7 +78,7 @@ Launch: TypeAlias = Callable[[str], Child]
 """Starts the process of a sink. Raises OSError when the machine has no room for one."""
 
 
-class Verdict(Enum):
+class AfterExit(Enum):
     """What becomes of a sink whose process has ended."""
 
     AGAIN = "it failed: start it again"
@@ -87,13 +87,13 @@ class Verdict(Enum):
     DONE = "another process asked it to end"
 
 
-def verdict(exit_code: int, report: SinkReport | None = None) -> Verdict:
+def after_exit(exit_code: int, report: SinkReport | None = None) -> AfterExit:
     """From the exit code of `cdc sink run` and its last report."""
     if exit_code == EXIT_OK:
-        return Verdict.DONE
+        return AfterExit.DONE
     if exit_code not in {EXIT_OPERATOR, EXIT_USAGE}:
-        return Verdict.AGAIN
-    return Verdict.REPLACED if report is not None and report.state == State.FENCED else Verdict.PERSON
+        return AfterExit.AGAIN
+    return AfterExit.REPLACED if report is not None and report.state == State.FENCED else AfterExit.PERSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +203,7 @@ class Keeper:
             return State.STOPPED.value if self._down or self._exit_code is None else State.WAITING.value
         if child.report is None:
             return State.STARTING.value
-        return UNKNOWN if age_s is not None and age_s > SILENT_S else child.report.shown
+        return UNKNOWN if age_s is not None and age_s > REPORT_STALE_S else child.report.shown
 
     def _episode(self) -> None:
         """Starts with growing pauses, until a run was a good one or there is no other."""
@@ -227,17 +227,17 @@ class Keeper:
             return True
         if self._stop.is_set():
             return False
-        what = verdict(code, self._report)
-        if what is not Verdict.PERSON:
+        what = after_exit(code, self._report)
+        if what is not AfterExit.PERSON:
             self._operator_failures = 0
         match what:
-            case Verdict.AGAIN:
+            case AfterExit.AGAIN:
                 log.get().warning("sink_ended", sink=self.sink, **_how(code))
                 return self._clock.monotonic_s() - began_s < HEALTHY_S
-            case Verdict.PERSON:
+            case AfterExit.PERSON:
                 self._wait_for_operator(code)
                 return False
-            case Verdict.REPLACED:
+            case AfterExit.REPLACED:
                 log.get().error(
                     "sink_replaced",
                     sink=self.sink,
@@ -246,7 +246,7 @@ class Keeper:
                     "the sink out of this configuration",
                     command=f"cdc sink status {self.sink}",
                 )
-            case Verdict.DONE:
+            case AfterExit.DONE:
                 log.get().warning(
                     "sink_left", sink=self.sink, hint="a signal ended it; start `cdc run` again to have it back"
                 )

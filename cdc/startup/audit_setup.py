@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from cdc.audit.audit_report import Report
-from cdc.audit.audit_start import record, where_to_go_on
-from cdc.audit.auditor import Auditor, Limits
-from cdc.audit.follow import AuditObserver, Following, Source
+from cdc.audit.audit_follower import AuditFollower, AuditObserver, AuditSource
+from cdc.audit.audit_report import AuditReport
+from cdc.audit.audit_start import record, resume_offset
+from cdc.audit.auditor import AuditLimits, Auditor
 from cdc.audit.horizon import CompactionHorizon
 from cdc.clock import Clock
 from cdc.config.settings import Config
@@ -20,26 +20,26 @@ _AHEAD_BYTES: Final = 2 << 20  # of a reader beside capture, whose memory is bou
 _CLIENT: Final = "tailrace-audit"
 
 
-def following(config: Config, clock: Clock, observer: AuditObserver, closing: ExitStack) -> list[Following]:
+def audit_follower(config: Config, clock: Clock, observer: AuditObserver, closing: ExitStack) -> list[AuditFollower]:
     """One or none; it runs until `closing`."""
     if not config.audit.enabled:
         return []
 
     @contextmanager
-    def auditor(limits: Limits, report: Report) -> Iterator[Auditor]:
+    def auditor(limits: AuditLimits, report: AuditReport) -> Iterator[Auditor]:
         with LogReader(config.kafka, client_id=_CLIENT, ahead_bytes=_AHEAD_BYTES) as reader:
             horizon = CompactionHorizon(reader, TopicAdmin(config.kafka), clock)
             yield Auditor(reader, horizon, config.name, clock, limits, report)
 
     def begin(made: Auditor) -> None:
         with LogReader(config.kafka, client_id=_CLIENT, ahead_bytes=_AHEAD_BYTES) as reader:
-            at = where_to_go_on(reader, config.name)
+            at = resume_offset(reader, config.name)
         made.begin(at)
 
-    made = Following(
+    made = AuditFollower(
         config.name,
         config.audit,
-        Source(auditor, begin, lambda one: record(config.kafka, config.name, one)),
+        AuditSource(auditor, begin, lambda one: record(config.kafka, config.name, one)),
         clock,
         observer,
     )

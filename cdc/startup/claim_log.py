@@ -14,7 +14,7 @@ from cdc.config.settings import Config
 from cdc.errors import OutcomeUnknown, ProgressDamaged, SourceError, TopicMismatch
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.progress_record import Identity
 from cdc.model.topic_names import signals_topic
 from cdc.progress.restore import Restored, TopicReader, restore
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=Session)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbours(Generic[S]):
+class StartConnections(Generic[S]):
     """Where a start reaches outside.
 
     Attributes:
@@ -87,7 +87,7 @@ class Claim(Generic[S]):
     signals: TopicFacts
 
 
-def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Claim[S]:
+def claim_log(config: Config, source: Source, neighbours: StartConnections[S]) -> Claim[S]:
     """Take slot and log, or raise what forbids it. Closing session and publisher is the caller's, also then.
 
     Raises ProducerFenced when somebody else took both meanwhile.
@@ -112,7 +112,9 @@ def claim_log(config: Config, source: Source, neighbours: Neighbours[S]) -> Clai
         check_identity(server, restored, identity, slot, position)  # 5
         refuse_orphans(config.name, restored, reader, data)
     except (SourceError, ProgressDamaged, TopicMismatch):
-        publisher.plant(b"")  # refused when somebody took over meanwhile: then the log is ahead of us, and not damaged
+        publisher.write_sentinel(
+            b""
+        )  # refused when somebody took over meanwhile: then the log is ahead of us, and not damaged
         raise
     return Claim(
         session=session,

@@ -11,8 +11,8 @@ from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import DdlObserver
 from cdc.kafka.log_reader import LogReader
-from cdc.model.table_facts import Accepted
-from cdc.progress.bounded_reader import Impatient
+from cdc.model.table_facts import AcceptedFindings
+from cdc.progress.bounded_reader import BoundedReader
 from cdc.progress.recorded_catalog import Acceptances, recorded_catalog
 from cdc.replication.catalog_facts import CatalogReader
 from cdc.replication.connect import Connection
@@ -29,10 +29,10 @@ class _Accepted:
         self._reader: LogReader | None = None
         self._acceptances: Acceptances | None = None
 
-    def __call__(self) -> Mapping[str, Accepted]:
+    def __call__(self) -> Mapping[str, AcceptedFindings]:
         if self._acceptances is None:
             self._reader = LogReader(self._config.kafka, client_id="tailrace-accepted", ahead_bytes=_AHEAD_BYTES)
-            self._acceptances = Acceptances(Impatient(self._reader, _ANSWER_S), self._config.name)
+            self._acceptances = Acceptances(BoundedReader(self._reader, _ANSWER_S), self._config.name)
         return self._acceptances.new()
 
     def close(self) -> None:

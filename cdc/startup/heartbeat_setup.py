@@ -8,9 +8,9 @@ from cdc.capture.heartbeats import Heartbeats
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.contracts import HeartbeatObserver
-from cdc.model.event import TopicBuffer
+from cdc.model.change_records import TopicBuffer
 from cdc.model.topic_names import heartbeat_topic
-from cdc.replication.pulse import Pulse
+from cdc.replication.heartbeat_thread import HeartbeatThread
 
 
 def heartbeats(
@@ -24,7 +24,7 @@ def heartbeats(
     interval_s = settings.heartbeat_interval_s
     made = Heartbeats(config.name, clock, epoch=epoch, interval_s=interval_s, buffer=buffer, observer=observer)
     if settings.heartbeat_query:
-        pulse = Pulse(
+        pulse = HeartbeatThread(
             config.source.dsn,
             settings.heartbeat_query,
             clock,

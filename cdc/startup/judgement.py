@@ -16,7 +16,7 @@ from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
 from cdc.model.left_out import LeftOut
 from cdc.model.run_state import State
-from cdc.model.timeline import Switch
+from cdc.model.timeline import TimelineSwitch
 from cdc.model.weak_setting import WeakSetting
 from cdc.progress.restore import Restored
 from cdc.publish.topic_rules import TopicKind, TopicWant
@@ -86,7 +86,7 @@ class StartFacts:
     creating_refused: str = ""
     slot: SlotFacts
     wal_end: Lsn
-    history: Sequence[Switch] = ()
+    history: Sequence[TimelineSwitch] = ()
     log: LogFacts | None = None
     log_error: TailraceError | None = None
 

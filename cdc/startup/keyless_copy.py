@@ -21,10 +21,10 @@ from cdc.encode.envelope import snapshot_stamp
 from cdc.errors import SlotBlocked, SourceRefused, SourceUnreachable
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
-from cdc.model.snapshot_record import Notes, SnapshotRecord
+from cdc.model.change_records import StreamPosition
+from cdc.model.snapshot_record import SnapshotNotes, SnapshotRecord
 from cdc.model.topic_names import data_topic
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.progress.restore import Restored
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.blockers import blockers
@@ -33,7 +33,7 @@ from cdc.replication.table_shape import SourceTable
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 from snapshot import table_reader, whole_copy
-from snapshot.keyless_rule import Copied
+from snapshot.keyless_rule import KeylessCopy
 
 _LOOK_S: Final = 0.1  # between looks at who is open, or in the way
 _ANSWER_S: Final = 30.0  # a server that is silent for longer is gone
@@ -79,7 +79,7 @@ class KeylessTables:
         begun = {name for name, record in self._records.items() if record.state != "complete"}
         return dict.fromkeys(begun | {table.table for table in self.missing}, "snapshotting")
 
-    def noted(self, notes: Notes, position: StreamPosition) -> Notes:
+    def noted(self, notes: SnapshotNotes, position: StreamPosition) -> SnapshotNotes:
         """`notes`, and that these are not complete."""
         begun = {
             table.table: SnapshotRecord(
@@ -89,10 +89,10 @@ class KeylessTables:
         }
         return replace(notes, records={**notes.records, **begun})
 
-    def copies(self) -> dict[str, Copied]:
+    def copies(self) -> dict[str, KeylessCopy]:
         """Of those that are complete, what is in the copy."""
         return {
-            name: Copied(Snapshot.parse(record.seen), Lsn(record.seen_to_lsn))
+            name: KeylessCopy(PgSnapshot.parse(record.seen), Lsn(record.seen_to_lsn))
             for name, record in self._records.items()
             if record.state == "complete" and record.seen
         }
@@ -159,7 +159,7 @@ class Copier:
         `snapshot.copy_max_s`, SourceUnreachable, and what publishing raises.
         """
         self._rows.update((table.table, (0, 0)) for table in tables)
-        unreport = self.status.snapshots_are(self._report)
+        unreport = self.status.report_snapshots(self._report)
         try:
             until_s = self.clock.monotonic_s() + self.config.source.slot_create_timeout_s
             self._await_open(until_s)
@@ -173,27 +173,29 @@ class Copier:
 
     def _await_open(self, until_s: float) -> None:
         """Whoever is open may have written what the stream does not have: before the slot, before publication."""
-        ids = table_reader.open_ids(self.sql)
+        ids = table_reader.open_transaction_ids(self.sql)
         while any(not table_reader.now(self.sql).snapshot.sees(xid & 0xFFFFFFFF) for xid in ids):
             self._pause(until_s, "transactions that were open before it")
 
-    def _read(self, connection: Connection, tables: Sequence[SourceTable], until_s: float) -> whole_copy.Moment:
+    def _read(self, connection: Connection, tables: Sequence[SourceTable], until_s: float) -> whole_copy.SharedSnapshot:
         started, publication = table_reader.now(self.sql).started, self.config.publication
         while True:
             seconds = self.config.snapshot.copy_max_s
             try:
-                with whole_copy.one_moment(connection, publication, tables, started, seconds + _ANSWER_S) as moment:
+                with whole_copy.shared_snapshot(
+                    connection, publication, tables, started, seconds + _ANSWER_S
+                ) as moment:
                     log.get().info("keyless_copying", tables=len(tables))
                     end_s = self.clock.monotonic_s() + seconds
                     for table in tables:
                         self._place(connection, table.table, moment, end_s)
                     return moment
-            except table_reader.NotNow:
+            except table_reader.ReadLater:
                 if self.publisher.is_open:
                     raise SourceUnreachable("a copy was interrupted") from None
                 self._pause(until_s, "locks on it")
 
-    def _place(self, connection: Connection, name: str, moment: whole_copy.Moment, end_s: float) -> None:
+    def _place(self, connection: Connection, name: str, moment: whole_copy.SharedSnapshot, end_s: float) -> None:
         form = moment.forms.get(name)
         if form is None:
             raise SourceUnreachable(f"{name} is not published any more", table=name)
@@ -234,7 +236,7 @@ class Copier:
         while table_reader.flushed(self.sql) < inserted:
             self._pause(until_s, "PostgreSQL to flush its WAL")
 
-    def _commit(self, tables: Sequence[SourceTable], moment: whole_copy.Moment) -> None:
+    def _commit(self, tables: Sequence[SourceTable], moment: whole_copy.SharedSnapshot) -> None:
         records = {}
         for table in tables:
             rows, size = self._rows[table.table]
@@ -249,7 +251,7 @@ class Copier:
                 seen=moment.text,
                 seen_to_lsn=moment.inserted,
             )
-        self.publisher.commit(self.position, self.verified(), Notes(records=records))
+        self.publisher.commit(self.position, self.verified(), SnapshotNotes(records=records))
 
     def _pause(self, until_s: float, what: str) -> None:
         if self.stop.is_set():

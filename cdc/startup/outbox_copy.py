@@ -18,8 +18,8 @@ from psycopg import sql
 from cdc.encode.envelope import snapshot_stamp
 from cdc.errors import SourceUnreachable
 from cdc.kafka.log_reader import LogReader
-from cdc.model.event import TopicBuffer
-from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.change_records import TopicBuffer
+from cdc.model.outbox_record import OutboxRecord
 from cdc.progress.restore import LogRecord
 from cdc.replication.connect import Connection
 from cdc.replication.table_shape import SourceTable
@@ -45,7 +45,7 @@ class OutboxCopier(Copier):
         assert self.stage.table is not None
         self.copy([self.stage.table])
 
-    def _place(self, connection: Connection, name: str, moment: whole_copy.Moment, end_s: float) -> None:
+    def _place(self, connection: Connection, name: str, moment: whole_copy.SharedSnapshot, end_s: float) -> None:
         form, router = moment.forms.get(name), self.stage.router
         if form is None:
             raise SourceUnreachable(f"{name} is not published any more", table=name)
@@ -94,7 +94,7 @@ class OutboxCopier(Copier):
         log.get().info("outbox_searched", rows=len(there), routed=len(found))
         return frozenset(found)
 
-    def _commit(self, tables: Iterable[SourceTable], moment: whole_copy.Moment) -> None:
+    def _commit(self, tables: Iterable[SourceTable], moment: whole_copy.SharedSnapshot) -> None:
         for table in tables:
             rows, _ = self._rows[table.table]
             self.publisher.keep(

@@ -16,10 +16,10 @@ from cdc.config.settings import Config
 from cdc.contracts import OutboxObserver
 from cdc.errors import SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
-from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.change_records import StreamPosition
+from cdc.model.outbox_record import OutboxRecord
 from cdc.model.topic_names import refused_events_topic
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.topic_rules import collision
 from cdc.replication.catalog_queries import reading
@@ -27,7 +27,7 @@ from cdc.replication.connect import Connection, deadline
 from cdc.replication.table_shape import SourceTable
 from cdc.startup.identity_record import IdentityRecord
 from cdc.startup.outbox_prune import PruneObserver, PruneThread
-from cdc.startup.topic_check import Accounts, event_want
+from cdc.startup.topic_check import LedgerTopics, event_want
 from cdc.telemetry import log
 from outbox.copied_rows import CopiedOutbox
 from outbox.event_topics import EventTopics
@@ -62,7 +62,7 @@ class OutboxStage:
         sql: Connection,
         table: SourceTable | None,
         record: OutboxRecord | None,
-        accounts: Accounts,
+        accounts: LedgerTopics,
         publisher: KafkaPublisher,
         identity: IdentityRecord,
         observer: OutboxObserver,
@@ -87,7 +87,7 @@ class OutboxStage:
             open_topic=self._open,
             known=[topic for topic in accounts.topics if names.type_of(topic) is not None],
             unknown=self._check,
-            copies={record.relation: CopiedOutbox(Snapshot.parse(record.seen), Lsn(record.seen_to_lsn))}
+            copies={record.relation: CopiedOutbox(PgSnapshot.parse(record.seen), Lsn(record.seen_to_lsn))}
             if record is not None and copied
             else {},
         )
@@ -96,7 +96,7 @@ class OutboxStage:
     @property
     def missing(self) -> bool:
         """Whether rows of the table must be routed before the stream is read."""
-        return to_copy(self._config, self.table, self._record)
+        return needs_copy(self._config, self.table, self._record)
 
     @property
     def missed(self) -> bool:
@@ -119,16 +119,16 @@ class OutboxStage:
             log.get().info("outbox_rows_skipped", table=table.table)
 
     def due(self) -> bool:
-        """See `cdc.contracts.Aside.due`: events never wait for this."""
+        """See `cdc.contracts.SideWriter.due`: events never wait for this."""
         return False
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
-        """See `cdc.contracts.Aside.write`: what was counted by now is told when it is durable."""
+        """See `cdc.contracts.SideWriter.write`: what was counted by now is told when it is durable."""
         self._written, self.router.counts = self.router.counts, Counts()
         return False
 
     def written(self) -> None:
-        """See `cdc.contracts.Aside.written`."""
+        """See `cdc.contracts.SideWriter.written`."""
         if self._written:
             found = self._written
             self._observer.outbox_routed(found.events, found.refused, found.ignored)
@@ -172,7 +172,7 @@ class OutboxStage:
         return self._accounts.open_topic(topic, False)  # noqa: FBT003 - see cdc.capture.table_planner.OpenTopic
 
 
-def to_copy(config: Config, table: SourceTable | None, record: OutboxRecord | None) -> bool:
+def needs_copy(config: Config, table: SourceTable | None, record: OutboxRecord | None) -> bool:
     """Whether rows of a table are to be routed before the stream: never looked at, another table, or a repair."""
     if config.outbox is None or table is None:
         return False
@@ -189,7 +189,7 @@ def _appeared(table: str) -> SourceUnreachable:
     )
 
 
-def pruning(
+def prune_until(
     config: Config,
     table: SourceTable | None,
     durable: Callable[[], Lsn],

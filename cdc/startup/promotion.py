@@ -11,19 +11,19 @@ from typing import Final
 
 from cdc.errors import SourceDiverged
 from cdc.lsn import Lsn
-from cdc.model.timeline import Switch, left_at
+from cdc.model.timeline import TimelineSwitch, left_at
 from cdc.publish.topic_setup import REPAIR
 from cdc.telemetry import log
 
 LEVEL: Final = "the command reads every table again, into the same topics, and deletes there the rows it does not have"
 
 
-def note_promotion(history: Sequence[Switch], *, recorded: int, now: int) -> None:
+def note_promotion(history: Sequence[TimelineSwitch], *, recorded: int, now: int) -> None:
     """Log that the log goes on on another timeline."""
     log.get().info("source_promoted", timeline=now, before=recorded, left_at=str(left_at(list(history), recorded)))
 
 
-def divergence(history: list[Switch], *, recorded: int, now: int, end_lsn: Lsn) -> SourceDiverged | None:
+def divergence(history: list[TimelineSwitch], *, recorded: int, now: int, end_lsn: Lsn) -> SourceDiverged | None:
     """Why the log is not of the history of `now`; None: it is, and all of it."""
     if now == recorded:
         return None

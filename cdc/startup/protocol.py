@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.capture.ddl_watch import DdlWatch
 from cdc.capture.pipeline import Parts, Pipeline
 from cdc.capture.side_topics import SideTopics
@@ -33,10 +33,10 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.log_reader import LogReader
 from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import StreamPosition, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.progress_record import SchemaRecord
-from cdc.model.snapshot_record import Notes
+from cdc.model.snapshot_record import SnapshotNotes
 from cdc.model.topic_names import message_topic, schema_topic, transaction_topic
 from cdc.model.type_facts import TypeFacts
 from cdc.patterns import matches
@@ -53,25 +53,25 @@ from cdc.replication.publication import PublicationFacts
 from cdc.replication.reselect import Reselector
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.stream import ReplicationSession
-from cdc.startup.audit_setup import following
-from cdc.startup.claim_log import Claim, Neighbours, claim_log
+from cdc.startup.audit_setup import audit_follower
+from cdc.startup.claim_log import Claim, StartConnections, claim_log
 from cdc.startup.ddl_setup import catalog_of, ddl_watch
 from cdc.startup.heartbeat_setup import heartbeats
 from cdc.startup.identity_record import IdentityRecord
 from cdc.startup.judgement import judge
 from cdc.startup.keyless_copy import Copier, KeylessTables, transaction_s, untouched
 from cdc.startup.outbox_copy import copied
-from cdc.startup.outbox_setup import OutboxStage, pruning, to_copy
+from cdc.startup.outbox_setup import OutboxStage, needs_copy, prune_until
 from cdc.startup.slot_setup import PostgresServer
 from cdc.startup.snapshot_setup import Snapshots
-from cdc.startup.source_identity import Source, look_at_source, refuse, refuse_nothing_to_capture
+from cdc.startup.source_identity import Source, read_source, refuse, refuse_nothing_to_capture
 from cdc.startup.start_facts import describe_internal, gather
-from cdc.startup.table_joins import EitherEvent, Joins
-from cdc.startup.topic_check import Accounts, side_topics
+from cdc.startup.table_joins import EitherEvent, TableJoins
+from cdc.startup.topic_check import LedgerTopics, side_topics
 from cdc.startup.writer_claim import publisher_of
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
-from snapshot.handover import Desk
+from snapshot.handover import HandOver
 
 _ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
 _AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
@@ -87,7 +87,7 @@ class RunningCapture:
         sql: Connection,
         slot: str,
         watch: CatalogWatch,
-        joins: Joins,
+        joins: TableJoins,
         closing: ExitStack,
     ) -> None:
         self._joins = joins
@@ -163,7 +163,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         admin = TopicAdmin(config.kafka)
         facts = gather(config, sql, reader, admin)
         refuse(judge(config, facts).error)  # before anything is made
-        source = look_at_source(config, sql)
+        source = read_source(config, sql)
         source.leave_out([one for one in facts.left_out if one.reason == "not_readable"])
         neighbours = _neighbours(config, source, reader, admin, clock, stop, closing)
         claim = claim_log(config, source, neighbours)  # 1 to 5
@@ -174,10 +174,10 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         weak = facts.log.weak(config.kafka, made) if facts.log is not None else []
         status.topics.topics_checked([one.document for one in weak], counted(weak))
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
-        accounts = Accounts(config, admin, reader, publisher.ledger, restored)
+        accounts = LedgerTopics(config, admin, reader, publisher.ledger, restored)
         seen_to = catalog_queries.current_wal(sql)
         accounts.begin([*claim.data, schema_topic(config.name)])
-        planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := Holes()))
+        planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := IncompleteRecords()))
         identity, schemas = _introduced(source, claim, planner)
         outbox = _outbox(config, source, accounts, reader, publisher, identity, status)
         beats = heartbeats(config, clock, status, closing, epoch=epoch)
@@ -188,7 +188,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             config, clock, source.tables, restored, read, planner, copies, accounts, epoch=epoch, seen_to=seen_to
         )
         closing.callback(snapshots.close)
-        joins = Joins(config, source, planner, snapshots, accounts, publisher, identity, ddl, clock, status)
+        joins = TableJoins(config, source, planner, snapshots, accounts, publisher, identity, ddl, clock, status)
         watch = _watch(config, source, publication, clock, status, session, ddl, outbox, joins)
         closing.callback(watch.close)
         publisher.tables = snapshots.states() | keyless.states()
@@ -214,12 +214,12 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
-            asides=[ddl, joins, *beats, *stages, *following(config, clock, status.audit, closing)],
+            asides=[ddl, joins, *beats, *stages, *audit_follower(config, clock, status.audit, closing)],
             stages=[stage.router for stage in stages],
             snapshots=snapshots.desk,
         )
         durable = partial(_acknowledged, status, watch)
-        pruning(config, source.outbox, durable, clock, status.outbox, closing)
+        prune_until(config, source.outbox, durable, clock, status.outbox, closing)
         return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, joins, closing.pop_all())
     raise AssertionError("unreachable")
 
@@ -232,8 +232,8 @@ def _neighbours(
     clock: Clock,
     stop: threading.Event,
     closing: ExitStack,
-) -> Neighbours[ReplicationSession]:
-    return Neighbours(
+) -> StartConnections[ReplicationSession]:
+    return StartConnections(
         server=PostgresServer(config, source.sql, stop),
         reader=reader,
         admin=admin,
@@ -265,7 +265,7 @@ def _acknowledged(status: Status, watch: CatalogWatch) -> Lsn:
 def _outbox(
     config: Config,
     source: Source,
-    accounts: Accounts,
+    accounts: LedgerTopics,
     reader: LogReader,
     publisher: KafkaPublisher,
     identity: IdentityRecord,
@@ -291,7 +291,7 @@ def _session(config: Config, clock: Clock, closing: ExitStack, at: Lsn, slot: Sl
 def _publisher(
     config: Config, clock: Clock, source: Source, reader: LogReader, closing: ExitStack, epoch: int
 ) -> KafkaPublisher:
-    copying = to_copy(config, source.outbox, recorded_outbox(reader, config.name))
+    copying = needs_copy(config, source.outbox, recorded_outbox(reader, config.name))
     lasting_s = transaction_s(config, source.tables, recorded_snapshots(reader, config.name), outbox=copying)
     publisher = publisher_of(config, clock, epoch, transaction_s=lasting_s)
     closing.callback(publisher.close)
@@ -304,7 +304,7 @@ def _selected(config: Config, table: str) -> bool:
 
 
 def _first_cut(
-    publisher: KafkaPublisher, position: StreamPosition, watch: CatalogWatch, notes: Notes, ddl: DdlWatch
+    publisher: KafkaPublisher, position: StreamPosition, watch: CatalogWatch, notes: SnapshotNotes, ddl: DdlWatch
 ) -> None:
     ddl.write(position)
     publisher.commit(position, watch.verified(), notes)
@@ -313,12 +313,12 @@ def _first_cut(
 
 def _reselector(
     sql: Connection,
-    holes: Holes,
+    holes: IncompleteRecords,
     clock: Clock,
     stop: threading.Event,
     status: Status,
     watch: CatalogWatch,
-    desk: Desk,
+    desk: HandOver,
 ) -> Reselector:
     read = partial(read_by_key, sql)
     return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=desk.owe)
@@ -350,12 +350,12 @@ def _say_started(
 def _planner(
     config: Config,
     source: Source,
-    accounts: Accounts,
+    accounts: LedgerTopics,
     reader: LogReader,
     closing: ExitStack,
     *,
     epoch: int,
-    holes: Holes,
+    holes: IncompleteRecords,
 ) -> TablePlanner:
     return TablePlanner(
         config,
@@ -370,9 +370,9 @@ def _planner(
 
 
 def _assembler(
-    config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: Desk, outbox: OutboxStage | None
+    config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: HandOver, outbox: OutboxStage | None
 ) -> Assembler:
-    caps = Caps(config.capture.batch_rows_max, config.capture.batch_bytes_max)
+    caps = BatchLimits(config.capture.batch_rows_max, config.capture.batch_bytes_max)
     on_truncate = config.source.on_truncate
     stages = [outbox.router] if outbox else []
     return Assembler(
@@ -403,7 +403,7 @@ def _watch(
     session: ReplicationSession,
     ddl: DdlWatch,
     outbox: OutboxStage | None,
-    joins: Joins,
+    joins: TableJoins,
 ) -> CatalogWatch:
     watched = Watched(
         slot=config.slot,

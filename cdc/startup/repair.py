@@ -24,10 +24,10 @@ from cdc.errors import OutcomeUnknown, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
-from cdc.model.outbox_counts import OutboxRecord
+from cdc.model.change_records import StreamPosition
+from cdc.model.outbox_record import OutboxRecord
 from cdc.model.progress_record import Identity
-from cdc.model.snapshot_record import Notes, SnapshotRecord
+from cdc.model.snapshot_record import SnapshotNotes, SnapshotRecord
 from cdc.model.topic_names import cuts_topic, data_topic, schema_topic, signals_topic
 from cdc.progress.recorded_catalog import recorded_catalog
 from cdc.progress.restore import Restored, recorded_outbox, recorded_position, recorded_snapshots
@@ -35,12 +35,12 @@ from cdc.publish.ledger import Ledger
 from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import ensure_publication
-from cdc.replication.slot import SlotFacts, Watch, create_slot, drop_slot, held, slot_facts
+from cdc.replication.slot import CreationWatch, SlotFacts, create_slot, drop_slot, held, slot_facts
 from cdc.replication.stream import ReplicationSession
 from cdc.replication.table_shape import SourceTable
 from cdc.startup import start_rules
-from cdc.startup.source_identity import identity_now, leave_out_refused, look_at_source, refuse
-from cdc.startup.topic_check import Accounts, control_topics, data_topics, filled_topics
+from cdc.startup.source_identity import identity_now, leave_out_refused, read_source, refuse
+from cdc.startup.topic_check import LedgerTopics, control_topics, data_topics, filled_topics
 from cdc.startup.writer_claim import publisher_of, read_behind_sentinel
 
 _BROKER_ANSWER_S: Final = 5.0
@@ -74,7 +74,7 @@ class Repair:
             self._reader = closing.enter_context(LogReader(config.kafka, client_id="tailrace-repair"))
             self._admin = TopicAdmin(config.kafka)
             self._admin.broker_facts(timeout_s=_BROKER_ANSWER_S)
-            self._source = look_at_source(config, self._sql)
+            self._source = read_source(config, self._sql)
             self._before = _restored(config, self._reader, self._admin)
             self._lost = _lost_topics(_identity(self._before), self._admin)
             self.slot = slot_facts(self._sql, config.slot)
@@ -123,7 +123,7 @@ class Repair:
             if getattr(now, field) != getattr(recorded, field)
         ]
 
-    def run(self, timeout_s: float, watch: Watch) -> Repaired:
+    def run(self, timeout_s: float, watch: CreationWatch) -> Repaired:
         """Do it. Raises what forbids it; then everything is as before, but that the slot may be gone or a new one.
 
         `timeout_s` is for the transactions that the new slot waits for, of which `watch` tells.
@@ -159,7 +159,7 @@ class Repair:
 
             topics = {**control, **data}
             identity = identity_now(config, self._source, publication, session.identity, topics, restored.identity)
-            accounts = Accounts(config, self._admin, self._reader, publisher.ledger, restored)
+            accounts = LedgerTopics(config, self._admin, self._reader, publisher.ledger, restored)
             accounts.begin([*data, schema_topic(config.name)])
             publisher.ledger.take_as_is()
             publisher.introduce(identity, restored.since_lsn)
@@ -187,7 +187,7 @@ class Repair:
         copied = {name: one for name, one in known_copies.items() if one.seen}
         self._look_for_events(publisher)
         records |= {name: replace(one, seen="", seen_to_lsn=0) for name, one in copied.items()}
-        publisher.commit(position, position.end_lsn, Notes(records=records))
+        publisher.commit(position, position.end_lsn, SnapshotNotes(records=records))
 
     def _forget_counts(self) -> None:
         """Cuts so far count records that are gone. Without them the log is as after a long stop, until the commit."""
@@ -254,7 +254,7 @@ def _identity(restored: Restored) -> Identity:
     return restored.identity
 
 
-def _new_slot(sql: Connection, config: Config, timeout_s: float, watch: Watch) -> SlotFacts:
+def _new_slot(sql: Connection, config: Config, timeout_s: float, watch: CreationWatch) -> SlotFacts:
     name = config.slot
     if slot_facts(sql, name).exists:
         drop_slot(sql, name)

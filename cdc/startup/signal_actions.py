@@ -19,7 +19,7 @@ from snapshot.condition import Condition, ConditionError, parse
 from snapshot.merger import Merger
 from snapshot.reader_threads import Tables
 from snapshot.signal_parsing import Signal, SignalError, in_order
-from snapshot.table_state import Wanted
+from snapshot.table_state import RowSelection
 
 _REFUSED_MAX: Final = 100  # of one answer, which is kept in the log
 _NAME_MAX: Final = 200
@@ -70,7 +70,7 @@ class SourceCatalog:
     def problem(self, table: SourceTable, condition: Condition | None) -> str:
         """See `Catalog`."""
         try:
-            sights = table_reader.sights(self._connection, self._publication, [table])
+            sights = table_reader.table_layouts(self._connection, self._publication, [table])
             if table.table not in sights:
                 return "it is not published"
             if condition is None:
@@ -78,7 +78,7 @@ class SourceCatalog:
             return table_reader.condition_problem(self._connection, sights[table.table].form, condition)
         except SourceRefused as error:
             return error.message
-        except table_reader.NotNow:
+        except table_reader.ReadLater:
             return ""  # it is checked again before the table is read
 
 
@@ -87,7 +87,7 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
 
     `boundary`: where the stream is. `avro`: keys are in Avro.
     """
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, RowSelection] = {}
     refused: dict[str, str] = {}
     tables = catalog.tables()
     signal.check(tables)
@@ -127,7 +127,7 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
     return act
 
 
-def _wanted(signal: Signal, table: SourceTable, catalog: Catalog, *, avro: bool) -> Wanted:
+def _wanted(signal: Signal, table: SourceTable, catalog: Catalog, *, avro: bool) -> RowSelection:
     """Return which rows of a table are meant. Raises SignalError."""
     if not table.key:
         raise SignalError("it has no key: rows that are read again could not take the place of others")
@@ -143,10 +143,10 @@ def _wanted(signal: Signal, table: SourceTable, catalog: Catalog, *, avro: bool)
     problem = catalog.problem(table, condition)
     if problem:
         raise SignalError(problem)
-    return Wanted(text, keys)
+    return RowSelection(text, keys)
 
 
-def steering(signal: Signal, known: Collection[str]) -> Act:
+def control_acts(signal: Signal, known: Collection[str]) -> Act:
     """Return what pauses, resumes or stops snapshots, of all tables or of some. Raises SignalError.
 
     `known` are the tables with a snapshot. They are matched here: a thousand patterns take seconds, and capture waits

@@ -22,10 +22,10 @@ from cdc.model.topic_names import signals_topic
 from cdc.progress.record_format import encode
 from cdc.progress.restore import LogRecord
 from cdc.replication.connect import connect
-from cdc.startup.signal_actions import Act, Catalog, Outcome, SourceCatalog, start, steering
+from cdc.startup.signal_actions import Act, Catalog, Outcome, SourceCatalog, control_acts, start
 from cdc.startup.signal_rate import SignalRate
 from cdc.telemetry import log
-from snapshot.handover import Desk
+from snapshot.handover import HandOver
 from snapshot.merger import Merger
 from snapshot.reader_threads import Tables
 from snapshot.signal_parsing import Signal, SignalError
@@ -50,8 +50,8 @@ class SignalObserver(Protocol):
         """A signal was answered; `refused`: for some table, or as a whole."""
 
 
-class Merging(Protocol):
-    """What of the desk is needed; `snapshot.handover.Desk` is one."""
+class MergerAccess(Protocol):
+    """What of the desk is needed; `snapshot.handover.HandOver` is one."""
 
     boundary: Lsn
 
@@ -65,7 +65,7 @@ class SignalHandler:
     def __init__(
         self,
         name: str,
-        desk: Merging,
+        desk: MergerAccess,
         catalog: Callable[[], AbstractContextManager[Catalog]],
         record: SignalsRecord,
         observer: SignalObserver,
@@ -116,7 +116,7 @@ class SignalHandler:
         if signal.action != "start":
             with self._desk.merging() as merger:
                 names = frozenset(merger.states)
-            return steering(signal, names)
+            return control_acts(signal, names)
         with self._catalog() as catalog:
             try:
                 return start(signal, catalog, lambda: self._desk.boundary, avro=self._avro)
@@ -223,7 +223,7 @@ class SignalListener:
 def listener(
     config: Config,
     clock: Clock,
-    desk: Desk,
+    desk: HandOver,
     tables: Tables,
     record: SignalsRecord | None,
     topic_id: str,

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from cdc.config.settings import Config
 from cdc.lsn import Lsn
-from cdc.model.timeline import Switch
+from cdc.model.timeline import TimelineSwitch
 from cdc.replication import catalog_queries
 from cdc.replication.blockers import Blocker
 from cdc.replication.connect import Connection, connect
 from cdc.replication.generated_columns import publish_generated
 from cdc.replication.publication import Ensured, PublicationFacts, ensure_publication, publication_facts
-from cdc.replication.slot import SlotFacts, Watch, create_slot, slot_facts
+from cdc.replication.slot import CreationWatch, SlotFacts, create_slot, slot_facts
 from cdc.replication.table_shape import SourceTable
 from cdc.replication.timeline_history import timeline_history
 from cdc.telemetry import log
@@ -41,7 +41,7 @@ class SourceServer(Protocol):
     def timeline(self) -> int:
         """The timeline it is on now."""
 
-    def history(self, timeline: int) -> list[Switch]:
+    def history(self, timeline: int) -> list[TimelineSwitch]:
         """Where the timelines before this one were left."""
 
 
@@ -71,7 +71,7 @@ class PostgresServer:
         """See `SourceServer.make_slot`."""
         config = self._config
         with connect(config.source.dsn, application_name="cdc slot watch") as second:
-            watch = Watch(second, _tell_blockers, self._stop)
+            watch = CreationWatch(second, _tell_blockers, self._stop)
             timeout_s = config.source.slot_create_timeout_s
             create_slot(self._sql, config.slot, timeout_s, watch, failover=config.source.failover)
         return self.slot()
@@ -84,7 +84,7 @@ class PostgresServer:
         """See `SourceServer.timeline`."""
         return catalog_queries.source_identity(self._sql).timeline
 
-    def history(self, timeline: int) -> list[Switch]:
+    def history(self, timeline: int) -> list[TimelineSwitch]:
         """See `SourceServer.history`."""
         return timeline_history(self._config.source.dsn, timeline)
 

@@ -24,15 +24,15 @@ from cdc.replication import catalog_queries
 from cdc.replication.connect import Connection
 from cdc.replication.table_shape import SourceTable
 from cdc.startup.signal_reader import SignalListener, listener
-from cdc.startup.topic_check import Accounts
+from cdc.startup.topic_check import LedgerTopics
 from cdc.telemetry.capture_status import Status
 from snapshot import table_reader
-from snapshot.handover import Desk
-from snapshot.keyless_rule import Copied, CopiedRows
+from snapshot.handover import HandOver
+from snapshot.keyless_rule import CopyFilter, KeylessCopy
 from snapshot.merger import Merger
-from snapshot.reader_threads import Crew
+from snapshot.reader_threads import ReaderThreads
 from snapshot.sweep import Bounds
-from snapshot.sweep_reader import Sweeper
+from snapshot.sweep_reader import SweepThread
 
 _AHEAD_BYTES: Final = 2 << 20  # as the other readers beside a running capture
 _SWEPT_AT_ONCE: Final = 1_000  # keys that a chunk looks for, by their index
@@ -54,8 +54,8 @@ class Snapshots:
         restored: Restored,
         records: Mapping[str, SnapshotRecord],
         planner: TablePlanner,
-        copies: Mapping[str, Copied],
-        accounts: Accounts,
+        copies: Mapping[str, KeylessCopy],
+        accounts: LedgerTopics,
         *,
         epoch: int,
         seen_to: Lsn,
@@ -88,20 +88,20 @@ class Snapshots:
             and not (table.key and config.snapshot.wants(table.table))
         ]
         self._copies = copies
-        self.desk = Desk(
+        self.desk = HandOver(
             self._merger,
             planner.plan,
             epoch=epoch,
             reach=self._reach,
-            copied=CopiedRows({table: copy for table, copy in copies.items() if copy.l_hi > at}),
+            copied=CopyFilter({table: copy for table, copy in copies.items() if copy.l_hi > at}),
             check=self._check,
         )
         stale = StaleKeys(
             partial(LogReader, config.kafka, client_id="tailrace-sweep", ahead_bytes=_AHEAD_BYTES),
             at_once=_SWEPT_IN_AVRO if config.encode.format == "avro" else _SWEPT_AT_ONCE,
         )
-        self._sweeper = Sweeper(self.desk, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
-        self._crew = Crew(
+        self._sweeper = SweepThread(self.desk, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
+        self._crew = ReaderThreads(
             self.desk,
             config.source.dsn,
             clock,
@@ -179,7 +179,7 @@ class Snapshots:
         self._listener = listener(self._config, self._clock, self.desk, self._look, signals, topic_id, status.signals)
         if self._listener is not None:
             self._listener.start()
-        self._unreport = status.snapshots_are(self._crew.report)
+        self._unreport = status.report_snapshots(self._crew.report)
 
     def close(self) -> None:
         """Stop reading."""

@@ -10,7 +10,7 @@ from cdc.config.settings import Config
 from cdc.errors import SourceRefused, SourceUnreachable, TailraceError
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.left_out import LeftOut
 from cdc.model.progress_record import Identity
 from cdc.progress.restore import Restored
@@ -64,7 +64,7 @@ def refuse(error: TailraceError | None) -> None:
         raise error
 
 
-def look_at_source(config: Config, sql: Connection) -> Source:
+def read_source(config: Config, sql: Connection) -> Source:
     """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
     if catalog_queries.pooled(sql):
         # Most poolers pass no replication on: find out before anything is made that would then hold WAL.

@@ -17,10 +17,10 @@ from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.left_out import LeftOut
 from cdc.model.snapshot_record import SnapshotRecord
-from cdc.model.timeline import Switch
+from cdc.model.timeline import TimelineSwitch
 from cdc.model.topic_names import data_topic, progress_topic
 from cdc.model.weak_setting import WeakSetting
-from cdc.progress.bounded_reader import Impatient
+from cdc.progress.bounded_reader import BoundedReader
 from cdc.progress.restore import Restored, TopicReader, recorded_position, recorded_snapshots
 from cdc.publish.topic_rules import TopicKind, control_wants
 from cdc.publish.weak_topics import INTERNAL_TOPICS
@@ -48,28 +48,28 @@ from pg_roles where rolname = current_user
 _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 
 
-class Foresight(NamedTuple):
+class StartForecast(NamedTuple):
     """How `cdc run` would end if it were started now, and weak settings of the topics that exist."""
 
     verdict: Verdict
     weak: Sequence[WeakSetting] = ()
 
 
-def foresee(config: Config, *, application_name: str) -> Foresight:
-    """See `Foresight`. Raises ConfigError only."""
+def forecast_start(config: Config, *, application_name: str) -> StartForecast:
+    """See `StartForecast`. Raises ConfigError only."""
     try:
         admin = TopicAdmin(config.kafka, client_id="tailrace-status")
         with (
             connect(config.source.dsn, application_name=application_name) as sql,
             LogReader(config.kafka, client_id="tailrace-status") as reader,
         ):
-            facts = gather(config, sql, Impatient(reader, _ANSWER_S), admin)
+            facts = gather(config, sql, BoundedReader(reader, _ANSWER_S), admin)
             weak = facts.log.weak(config.kafka) if facts.log is not None else ()
-            return Foresight(judge(config, facts), weak)
+            return StartForecast(judge(config, facts), weak)
     except ConfigError:
         raise
     except TailraceError as error:
-        return Foresight(Verdict("source", error))
+        return StartForecast(Verdict("source", error))
 
 
 def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdmin) -> StartFacts:
@@ -181,7 +181,7 @@ def _creating_refused(sql: Connection) -> str:
     return "" if may_create else f"role {role!r} has no CREATE on the database"
 
 
-def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> Sequence[Switch]:
+def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> Sequence[TimelineSwitch]:
     recorded = log.restored.identity if log is not None else None
     if recorded is None or identity.in_recovery or identity.system_identifier != recorded.system_identifier:
         return ()

@@ -14,17 +14,17 @@ from cdc.errors import BrokerRefused, ProgressDamaged, SourceDiverged, SourceGap
 from cdc.kafka.client_options import transaction_timeout_ms
 from cdc.kafka.cluster_facts import BrokerFacts
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.failover import FAILOVER_SINCE
 from cdc.model.left_out import LeftOut
 from cdc.model.progress_record import Identity
-from cdc.model.timeline import Switch
+from cdc.model.timeline import TimelineSwitch
 from cdc.model.topic_names import progress_topic
 from cdc.progress.restore import Restored
 from cdc.publish.topic_setup import REPAIR, topic_lost
 from cdc.replication.catalog_queries import SourceIdentity
 from cdc.replication.publication import PublicationFacts, publishable
-from cdc.replication.slot import SlotFacts, creation
+from cdc.replication.slot import SlotFacts, creation_statement
 from cdc.replication.table_shape import SourceTable
 from cdc.startup.promotion import LEVEL, divergence
 
@@ -34,7 +34,7 @@ WalEnd: TypeAlias = Callable[[], Lsn]
 _NAMED_MAX: Final = 5  # tables a message names
 MAJOR_MIN: Final = 15
 ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
-AGAIN: Final = (
+RESNAPSHOT_HINT: Final = (
     "the WAL of that range is gone; the command makes a new slot and reads every table again, into the same topics"
 )
 
@@ -126,7 +126,7 @@ def no_free_slot(slot: SlotFacts, settings: Mapping[str, str], slots_used: int) 
 
 
 def other_source(
-    recorded: Identity, now: Identity | SourceIdentity, history: Sequence[Switch], end_lsn: Lsn
+    recorded: Identity, now: Identity | SourceIdentity, history: Sequence[TimelineSwitch], end_lsn: Lsn
 ) -> TailraceError | None:
     """The log belongs to another cluster, database or history. `history` is that of the timeline now."""
     for field in ("system_identifier", "database_oid"):
@@ -170,7 +170,7 @@ def unpublished(
         f"{what}; changes between {known} and {now} may not be in the log",
         known_to=known,
         resumes_at=now,
-        hint=AGAIN,
+        hint=RESNAPSHOT_HINT,
         command=REPAIR,
     )
 
@@ -209,7 +209,7 @@ def slot_unfit(
     return SourceRefused(
         f"slot {slot.name!r} does not exist, and source.create is false",
         hint="create it with this statement",
-        command=creation(slot.name, failover=config.source.failover),
+        command=creation_statement(slot.name, failover=config.source.failover),
         slot=slot.name,
     )
 
@@ -247,7 +247,7 @@ def slot_elsewhere(recorded: Identity, slot: SlotFacts, position: StreamPosition
         "between is unknown",
         known_to=position.end_lsn,
         resumes_at=slot.confirmed_flush_lsn,
-        hint=f"another program advanced the slot or made it again; {AGAIN}",
+        hint=f"another program advanced the slot or made it again; {RESNAPSHOT_HINT}",
         command=REPAIR,
         slot=slot.name,
     )
@@ -292,7 +292,7 @@ def _slot_gap(slot: SlotFacts, what: str, known_to: Lsn | None, wal_end: WalEnd)
         f"replication slot {slot.name!r} {what}; what was committed between {known_to} and {now} is unknown",
         known_to=known_to,
         resumes_at=now,
-        hint=AGAIN,
+        hint=RESNAPSHOT_HINT,
         command=REPAIR,
         slot=slot.name,
     )

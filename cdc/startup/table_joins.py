@@ -2,8 +2,8 @@
 
 `look` is called by the thread of the catalog watch: it judges all selected tables as a start does
 (`cdc.replication.eligibility`), adds new ones to the publication and reports those that are left out. The rest runs on
-the capture thread, as an aside of the pipeline (`cdc.contracts.Aside`): topic, schema record and identity of a table
-that joined go into the log with the next commit.
+the capture thread, as an aside of the pipeline (`cdc.contracts.SideWriter`): topic, schema record and identity of a
+table that joined go into the log with the next commit.
 
 The rows that a new table had before are read by a snapshot. `cdc.capture.ddl_watch` begins it, because the table is a
 finding there; `look` begins that of a table whose key came back. A table without a key is copied before its changes are
@@ -21,7 +21,7 @@ from cdc.capture.table_planner import TablePlanner
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.left_out import LeftOut
 from cdc.model.topic_names import data_topic
 from cdc.publish.publisher import KafkaPublisher
@@ -34,7 +34,7 @@ from cdc.replication.table_shape import SourceTable
 from cdc.startup.identity_record import IdentityRecord
 from cdc.startup.snapshot_setup import Snapshots
 from cdc.startup.source_identity import Source
-from cdc.startup.topic_check import Accounts
+from cdc.startup.topic_check import LedgerTopics
 from cdc.telemetry import log
 from snapshot.table_reader import unreadable
 
@@ -49,7 +49,7 @@ class JoinObserver(Protocol):
         """All tables that source.tables selects and that are not captured."""
 
 
-class Joins:
+class TableJoins:
     """One per start.
 
     Attributes:
@@ -63,7 +63,7 @@ class Joins:
         source: Source,
         planner: TablePlanner,
         snapshots: Snapshots,
-        accounts: Accounts,
+        accounts: LedgerTopics,
         publisher: KafkaPublisher,
         identity: IdentityRecord,
         ddl: DdlWatch,
@@ -238,11 +238,11 @@ class Joins:
     # What the capture thread calls.
 
     def due(self) -> bool:
-        """See `cdc.contracts.Aside.due`."""
+        """See `cdc.contracts.SideWriter.due`."""
         return bool(self._joining or self._left)
 
     def write(self, position: StreamPosition) -> bool:
-        """See `cdc.contracts.Aside.write`."""
+        """See `cdc.contracts.SideWriter.write`."""
         with self._lock:
             joining, self._joining = self._joining, {}
             left, self._left = self._left - set(dict(self._captured).values()), set()
@@ -269,7 +269,7 @@ class Joins:
         return False
 
     def written(self) -> None:
-        """See `cdc.contracts.Aside.written`."""
+        """See `cdc.contracts.SideWriter.written`."""
 
     def _passes_over(self, table: str) -> None:
         """The stream shows the table in a form that cannot be written: its rows are passed over from here on."""

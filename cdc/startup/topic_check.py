@@ -143,7 +143,7 @@ def filled_topics(reader: TopicReader, topics: Sequence[str]) -> list[str]:
     return sorted({topic for (topic, _), (_, high) in ends.items() if high > 0})
 
 
-class Accounts:
+class LedgerTopics:
     """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it.
 
     A topic that is not written to now (its table has left, or it was turned off) keeps its account, until somebody

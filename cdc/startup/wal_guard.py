@@ -19,9 +19,9 @@ from cdc.errors import SlotHeld, SourceGap, TailraceError
 from cdc.model.wal_reading import WalReading
 from cdc.publish.topic_setup import REPAIR
 from cdc.replication.connect import Connection, connect, deadline, sever
-from cdc.replication.pressure import wal_reading
 from cdc.replication.slot import drop_slot, slot_facts
-from cdc.startup.start_rules import AGAIN
+from cdc.replication.wal_pressure import wal_reading
+from cdc.startup.start_rules import RESNAPSHOT_HINT
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 
@@ -112,7 +112,7 @@ class WalGuard:
             f"of WAL kept for it; what was committed between {known} and {reading.current_lsn} is unknown",
             known_to=known,
             resumes_at=reading.current_lsn,
-            hint=AGAIN,
+            hint=RESNAPSHOT_HINT,
             command=REPAIR,
             slot=reading.slot,
         )

@@ -37,14 +37,16 @@ def read_behind_sentinel(
     Raises ProducerFenced when somebody took over meanwhile, ProgressDamaged when the broker shows old records.
     """
     nonce = secrets.token_hex(16).encode()
-    publisher.plant(nonce)
+    publisher.write_sentinel(nonce)
     never = threading.Event()
     for _ in range(_SENTINEL_READS):
         restored = restore(reader, config.name)
         if restored.sentinel == nonce and (restored.settled or not whole):
             return restored
         clock.wait(never, _SENTINEL_WAIT_S)
-    publisher.plant(nonce)  # refused when another start has planted its own meanwhile: the stop is named FENCED then
+    publisher.write_sentinel(
+        nonce
+    )  # refused when another start has planted its own meanwhile: the stop is named FENCED then
     raise ProgressDamaged(
         "the sentinel that was just committed cannot be read back, or the cut index does not reach as far as progress",
         hint="the broker shows old records, or somebody else writes to the progress topic or the cut index",

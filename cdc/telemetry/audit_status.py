@@ -14,7 +14,7 @@ HIDDEN_SHOWN: Final = 20
 
 
 class AuditStatus:
-    """See `cdc.audit.follow.AuditObserver`. Thread-safe: each value is put in place as a whole."""
+    """See `cdc.audit.audit_follower.AuditObserver`. Thread-safe: each value is put in place as a whole."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -15,7 +15,7 @@ from typing import Any, Final
 from cdc.clock import Clock
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.left_out import LeftOut
 from cdc.model.run_state import State
 from cdc.model.table_facts import ColumnsLeftOut, DdlFinding
@@ -215,7 +215,7 @@ class Status:
                 log.get().warning("heartbeat_failed", **log.error_fields(cause))
         self._heartbeat_fails = cause is not None
 
-    def snapshots_are(self, report: Callable[[], list[dict[str, Any]]]) -> Callable[[], None]:
+    def report_snapshots(self, report: Callable[[], list[dict[str, Any]]]) -> Callable[[], None]:
         """From now on `report` tells of the snapshots; what is returned ends that."""
         self._snapshots = report
 

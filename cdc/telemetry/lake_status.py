@@ -16,7 +16,7 @@ from cdc.lsn import Lsn
 from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.exposition import UNKNOWN, known
-from cdc.telemetry.metrics import SinkMetrics
+from cdc.telemetry.metrics import LakeMetrics
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
 
@@ -38,10 +38,10 @@ class PublishedCut:
     plans: Mapping[str, str] = field(default_factory=dict)
 
 
-class SinkStatus:
+class LakeStatus:
     """Thread-safe. Written by the driver's thread; see `sinks.warehouse.lake_observer.LakeObserver` for the writers."""
 
-    def __init__(self, daemon: Status, metrics: SinkMetrics, clock: Clock) -> None:
+    def __init__(self, daemon: Status, metrics: LakeMetrics, clock: Clock) -> None:
         self._daemon = daemon
         self._metrics = metrics
         self._clock = clock

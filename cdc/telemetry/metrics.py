@@ -257,7 +257,7 @@ class Metrics:
         )
 
 
-class SinkMetrics:
+class LakeMetrics:
     """The registry of one sink. State and starts are the daemon's own, which are counted in `daemon`."""
 
     def __init__(self, daemon: Metrics, sink: str = "") -> None:

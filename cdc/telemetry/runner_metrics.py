@@ -8,7 +8,7 @@ from cdc.telemetry.exposition import ProcessMetrics, rendered, unknown_gauge
 from cdc.telemetry.metrics import Metrics
 
 
-class AppliedMetrics:
+class RunnerMetrics:
     """The registry of one worker. State and starts are the daemon's own, which are counted in `daemon`."""
 
     def __init__(self, daemon: Metrics, sink: str = "") -> None:

@@ -14,7 +14,7 @@ from cdc.errors import TailraceError
 from cdc.model.run_state import State
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
-from cdc.telemetry.runner_metrics import AppliedMetrics
+from cdc.telemetry.runner_metrics import RunnerMetrics
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
 
@@ -30,10 +30,10 @@ class Lag(Protocol):
     def left_s(self) -> float | None: ...  # noqa: D102
 
 
-class AppliedStatus:
+class RunnerStatus:
     """Thread-safe. Written by the runner's thread."""
 
-    def __init__(self, daemon: Status, metrics: AppliedMetrics, clock: Clock) -> None:
+    def __init__(self, daemon: Status, metrics: RunnerMetrics, clock: Clock) -> None:
         self._daemon = daemon
         self._metrics = metrics
         self._clock = clock

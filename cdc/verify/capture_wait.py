@@ -19,7 +19,7 @@ WAIT_S: Final = 60.0
 NOTICE_S: Final = 3.0
 """A wait that takes longer is reported."""
 
-Say: TypeAlias = Callable[[str], None]
+Notify: TypeAlias = Callable[[str], None]
 """Takes a line for the operator; called from any thread."""
 
 
@@ -28,7 +28,7 @@ def silent(_: str) -> None:
 
 
 @contextmanager
-def noticed(say: Say, text: str) -> Iterator[None]:
+def noticed(say: Notify, text: str) -> Iterator[None]:
     """Report `text` when the block takes longer than NOTICE_S."""
     timer = threading.Timer(NOTICE_S, say, [text])
     timer.daemon = True
@@ -42,7 +42,7 @@ def noticed(say: Say, text: str) -> Iterator[None]:
 class PatientReader(LogReader):
     """A reader that gives up after `wait_s` without an answer of Kafka, and reports that it waits."""
 
-    def __init__(self, kafka: Kafka, *, wait_s: float, say: Say) -> None:
+    def __init__(self, kafka: Kafka, *, wait_s: float, say: Notify) -> None:
         """No connection is made yet."""
         super().__init__(kafka, client_id="tailrace-verify", answer_s=wait_s)
         self._say = say
@@ -84,7 +84,7 @@ class PatientReader(LogReader):
             yield batch
 
 
-def await_kafka(config: Config, *, wait_s: float, say: Say) -> None:
+def await_kafka(config: Config, *, wait_s: float, say: Notify) -> None:
     """Wait until Kafka answers. Raises BrokerUnreachable after `wait_s`, TopicMismatch when capture never ran."""
     with PatientReader(config.kafka, wait_s=wait_s, say=say) as reader:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc.verify.key_verdict import Kind
+from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.verify_report import EXAMPLES_MAX
 
 
@@ -37,7 +37,7 @@ class TableFindings:
     undecided: int = 0
     expired: int = 0
     blocked: int = 0
-    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    counts: dict[DifferenceKind, int] = field(default_factory=lambda: dict.fromkeys(DifferenceKind, 0))
     repaired: int = 0
     unrepaired: int = 0
     examples: dict[str, list[str]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class TableFindings:
         left = self.differing - self.repaired
         return not (self.problem or left or self.undecided or self.blocked or self.unrepaired)
 
-    def add(self, kind: Kind, name: str) -> None:
+    def add(self, kind: DifferenceKind, name: str) -> None:
         """Count a key that differs."""
         self.counts[kind] += 1
         self.show(kind, name)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
-from sinks.contract import Change, Content, Held
+from sinks.contract import Change, Content, StoredKey
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """How a key differs."""
 
     MISSING = "missing"
@@ -25,7 +25,9 @@ class Kind(StrEnum):
 ContentOf: TypeAlias = Callable[[Change], Content | None]
 
 
-def judge(accepted: Sequence[Change | None], held: Held | None, end: int, content_of: ContentOf) -> Kind | None:
+def judge(
+    accepted: Sequence[Change | None], held: StoredKey | None, end: int, content_of: ContentOf
+) -> DifferenceKind | None:
     """None when it agrees.
 
     Args:
@@ -39,14 +41,14 @@ def judge(accepted: Sequence[Change | None], held: Held | None, end: int, conten
     gone = len(live) < len(accepted)
     if held is None or held.content is None:
         if held is not None and held.version >= end:
-            return Kind.DIFFERENT  # a mark that would keep every later row out
-        return None if gone else Kind.MISSING
+            return DifferenceKind.DIFFERENT  # a mark that would keep every later row out
+        return None if gone else DifferenceKind.MISSING
     if not live:
-        return Kind.EXTRA
+        return DifferenceKind.EXTRA
     same = [change for change in live if change.offset == held.version]
     if same:
-        return None if _equal(held.content, content_of(same[0]), same[0].kept) else Kind.DIFFERENT
-    return Kind.STALE if held.version < live[0].offset else Kind.DIFFERENT
+        return None if _equal(held.content, content_of(same[0]), same[0].kept) else DifferenceKind.DIFFERENT
+    return DifferenceKind.STALE if held.version < live[0].offset else DifferenceKind.DIFFERENT
 
 
 def _equal(found: Content, wanted: Content | None, kept: Sequence[str]) -> bool:

@@ -28,7 +28,7 @@ from cdc.verify.row_json import Row, canonical, row_of
 from cdc.verify.source_tables import SourceRows, open_source
 from cdc.verify.topic_rows import TopicFold
 from cdc.verify.verified_cut import CutIndex, wait_for_cut
-from cdc.verify.verify_report import Differences, Report, TableReport
+from cdc.verify.verify_report import Differences, TableReport, VerifyReport
 
 _WAIT_S: Final = 60.0
 _NO_LAG: Final = "0"
@@ -59,7 +59,7 @@ def fold_and_compare(
     progress: Progress | None = None,
     clock: Clock | None = None,
     wait_s: float = _WAIT_S,
-) -> Report:
+) -> VerifyReport:
     """Wait until the log reaches `lsn`, then compare every captured table with the fold of its topic.
 
     Args:
@@ -94,7 +94,7 @@ def fold_and_compare(
                 )
                 for table in source.tables
             ]
-    return Report(
+    return VerifyReport(
         end_lsn=index.end_lsn,
         cut_count=index.count,
         partition_count=sum(len(index.topic(topic)) for topic in topics.values()),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from cdc.errors import TopicMismatch
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 from cdc.progress.restore import LogRecord
 from cdc.verify.verify_rule import Event
 

@@ -14,8 +14,8 @@ import msgspec
 from murmurhash2 import murmurhash2
 from xxhash import xxh3_64_intdigest
 
-from cdc.model.event import Record
-from cdc.verify.verified_cut import Account
+from cdc.model.change_records import Record
+from cdc.verify.verified_cut import PartitionCount
 from cdc.verify.verify_report import Countable, LogFaults
 
 Position = tuple[int, int, int]
@@ -110,7 +110,7 @@ class PartitionCheck:
         self.faults.unpaired += self._deleted is not None
         self._deleted = None
 
-    def settle(self, account: Account, *, since_start: bool, may_be_compacted: bool) -> Countable:
+    def settle(self, account: PartitionCount, *, since_start: bool, may_be_compacted: bool) -> Countable:
         """Hold what was read against the cut index; call it once, at the end."""
         self.finish()
         if not since_start:

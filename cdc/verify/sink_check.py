@@ -23,9 +23,9 @@ from cdc.clock import Clock
 from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Known, Latest, Sample, of_keys
-from cdc.verify.key_verdict import Kind, judge
+from cdc.verify.key_verdict import DifferenceKind, judge
 from cdc.verify.partition_check import partition_of
-from sinks.contract import Change, Content, Excuse, Held, Lossy, Place, Target, Topic, Verdict
+from sinks.contract import AllowedDifference, Change, Content, Lossy, StoredKey, Target, Topic, TopicPartition, Verdict
 
 LOOK_KEYS: Final = 500  # of one question to the store
 ROUND_KEYS: Final = 20_000  # suspects of one round; their keys, and what came after of them, are in memory
@@ -36,21 +36,23 @@ _EXPIRED: Final = 2
 _UNTOLD: Final = 3
 
 _T = TypeVar("_T")
-_Blocked: TypeAlias = Callable[[Place], frozenset[bytes]]
+_Blocked: TypeAlias = Callable[[TopicPartition], frozenset[bytes]]
 
 
 class Reader(Protocol):
     """What is needed of `cdc.kafka.log_reader.LogReader`."""
 
-    def end_offsets(self, topics: Sequence[str]) -> dict[Place, tuple[int, int]]:
+    def end_offsets(self, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, int]]:
         """First offset there is, and the one after the last committed record."""
 
-    def read(self, assignments: Mapping[Place, int], until: Mapping[Place, int]) -> Iterator[list[LogRecord]]:
+    def read(
+        self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int]
+    ) -> Iterator[list[LogRecord]]:
         """Committed records between two offsets of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class SinkComparison:
     """What is compared, and how.
 
     Attributes:
@@ -62,7 +64,7 @@ class Sides:
 
     reader: Reader
     target: Target
-    committed: Callable[[Sequence[Place]], Mapping[Place, int]]
+    committed: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
     blocked: _Blocked
     content: Callable[[Change], Content | None]
     clock: Clock
@@ -75,13 +77,15 @@ class Sides:
 class _Suspect:
     """What was found of a key in a round: which records it may be as of, and what the store had."""
 
-    kind: Kind
+    kind: DifferenceKind
     records: tuple[int, ...]
-    held: Held | None
+    held: StoredKey | None
     newest: Change | None
 
 
-def check_topic(sides: Sides, topic: Topic, told: Callable[[str, int], None] = lambda _, __: None) -> TableFindings:
+def check_topic(
+    sides: SinkComparison, topic: Topic, told: Callable[[str, int], None] = lambda _, __: None
+) -> TableFindings:
     """Compare one topic with the store, and mend it if that is asked for. `told`: what is done, and how many keys."""
     check = _Check(sides, topic, told)
     try:
@@ -91,13 +95,13 @@ def check_topic(sides: Sides, topic: Topic, told: Callable[[str, int], None] = l
 
 
 class _Check:
-    def __init__(self, sides: Sides, topic: Topic, told: Callable[[str, int], None]) -> None:
+    def __init__(self, sides: SinkComparison, topic: Topic, told: Callable[[str, int], None]) -> None:
         self._sides = sides
         self._topic = topic
         self._told = told
         self._latest = Latest(topic.topic, sides.sample)
         self._places = [(topic.topic, partition) for partition in range(topic.partition_count)]
-        self._at: dict[Place, int] = {}
+        self._at: dict[TopicPartition, int] = {}
         self._found = TableFindings(table=topic.table, topic=topic.topic)
         self._blocked: set[bytes] = set()
         self._lossy = sides.target if isinstance(sides.target, Lossy) else None
@@ -158,9 +162,11 @@ class _Check:
         """What was never written by us has no key to look at again."""
         for name, _ in names:
             self._found.compared += 1
-            self._found.add(Kind.EXTRA, name)
+            self._found.add(DifferenceKind.EXTRA, name)
         if self._sides.repair:
-            self._sides.target.remove(self._topic.topic, [Held(None, name, version, {}) for name, version in names])
+            self._sides.target.remove(
+                self._topic.topic, [StoredKey(None, name, version, {}) for name, version in names]
+            )
             self._found.repaired += len(names)
 
     def _settle(self, suspects: list[bytes]) -> None:
@@ -208,7 +214,7 @@ class _Check:
         waiting = {key: self._place(key) for key in keys}
         blocked = {place: sides.blocked(place) for place in set(waiting.values())}
         sides.target.refresh([self._topic.topic])
-        held: dict[bytes, Held | None] = {}
+        held: dict[bytes, StoredKey | None] = {}
         for some in slices(keys, LOOK_KEYS):
             held.update(zip(some, sides.target.look(self._topic.topic, some), strict=True))
         self._latest.explain(one.name for one in held.values() if one is not None and one.version < 0)
@@ -234,10 +240,10 @@ class _Check:
             self._found.show("blocked", _shown(key))
 
     def _later(
-        self, known: Mapping[bytes, Known], held: Mapping[bytes, Held | None], ends: Mapping[Place, int]
+        self, known: Mapping[bytes, Known], held: Mapping[bytes, StoredKey | None], ends: Mapping[TopicPartition, int]
     ) -> dict[bytes, list[Change]]:
         """What came of keys after the committed offsets; read only where it can matter."""
-        need: dict[Place, set[bytes]] = {}
+        need: dict[TopicPartition, set[bytes]] = {}
         for key, one in held.items():
             place = self._place(key)
             if one is None or one.content is None or one.version >= self._at[place]:
@@ -257,8 +263,8 @@ class _Check:
     def _repair(self, differing: Mapping[bytes, _Suspect]) -> None:
         """Each key as the topic has it now; whatever has changed since it was looked at stays as it is."""
         sides, topic = self._sides, self._topic.topic
-        extra: list[Held] = []
-        mend: list[tuple[Change, Held | None]] = []
+        extra: list[StoredKey] = []
+        mend: list[tuple[Change, StoredKey | None]] = []
         for suspect in differing.values():
             newest = suspect.newest
             if newest is not None and newest.row is not None:
@@ -277,29 +283,29 @@ class _Check:
                 sides.target.mend([change for change, _ in again], [one for _, one in again])
 
     def _judge(
-        self, key: bytes, accepted: Sequence[Change | None], held: Held | None, ends: Mapping[Place, int]
-    ) -> Kind | None:
+        self, key: bytes, accepted: Sequence[Change | None], held: StoredKey | None, ends: Mapping[TopicPartition, int]
+    ) -> DifferenceKind | None:
         end = ends[self._place(key)]
         kind = judge(accepted, held, end, self._sides.content)
         if kind is None or self._lossy is None or (held is not None and held.version >= end):
             return kind
         now_ms = int(self._sides.clock.wall_s() * 1000)
-        excuses = {self._lossy.excuse(change, held, now_ms) for change in accepted}
-        if Excuse.FINE in excuses:
+        excuses = {self._lossy.allowed_difference(change, held, now_ms) for change in accepted}
+        if AllowedDifference.FINE in excuses:
             return None
-        if Excuse.EXPIRED in excuses:
+        if AllowedDifference.EXPIRED in excuses:
             self._latest.note(key, _EXPIRED)
             return None
-        if Excuse.UNTOLD in excuses and not self._sides.repair:
+        if AllowedDifference.UNTOLD in excuses and not self._sides.repair:
             self._latest.note(key, _UNTOLD)
             self._found.show("undecided", _shown(key))
             return None
         return kind
 
-    def _place(self, key: bytes) -> Place:
+    def _place(self, key: bytes) -> TopicPartition:
         return self._topic.topic, partition_of(key, self._topic.partition_count)
 
-    def _ends(self) -> dict[Place, int]:
+    def _ends(self) -> dict[TopicPartition, int]:
         return {place: end for place, (_, end) in self._sides.reader.end_offsets([self._topic.topic]).items()}
 
 

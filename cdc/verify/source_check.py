@@ -22,11 +22,11 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Known, Latest, Sample, of_keys
-from cdc.verify.key_verdict import Kind
+from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.log_events import JSON, Format
 from cdc.verify.row_json import Row, canonical, row_of
 from cdc.verify.sink_check import Reader, slices
@@ -71,7 +71,7 @@ class SourceSides:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    kind: Kind
+    kind: DifferenceKind
     offset: int
     row: Row | None
     raw: bytes
@@ -241,7 +241,7 @@ def _may_be(row: Row | None, states: Sequence[Known | None]) -> bool:
 
 
 def as_of(
-    snapshot: Snapshot, states: Sequence[Known | None], visible: Callable[[Known], bool]
+    snapshot: PgSnapshot, states: Sequence[Known | None], visible: Callable[[Known], bool]
 ) -> Known | Unclear | None:
     """What a key was to the snapshot; None when the log has nothing of it by then. Pure.
 
@@ -260,17 +260,17 @@ def as_of(
     return Unclear()
 
 
-def differs(row: Row | None, known: Known | None) -> Kind | None:
+def differs(row: Row | None, known: Known | None) -> DifferenceKind | None:
     """How the topic differs from a row of the table; None: it does not. Pure.
 
     A column that the topic does not have is null: it was added since.
     """
     live = known is not None and known.change.row is not None
     if row is None:
-        return Kind.EXTRA if live else None
+        return DifferenceKind.EXTRA if live else None
     if known is None or known.change.row is None:
-        return Kind.MISSING
+        return DifferenceKind.MISSING
     there = row_of(known.change.row)
     left_out = {*known.absent, *known.change.kept}
     same = all(there.get(column) == value for column, value in row.items() if column not in left_out)
-    return None if same else Kind.DIFFERENT
+    return None if same else DifferenceKind.DIFFERENT

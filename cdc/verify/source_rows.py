@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot, widened
+from cdc.model.visibility import PgSnapshot, widened
 from cdc.replication import catalog_queries
 from cdc.replication.connect import Connection
 from cdc.replication.table_shape import SourceTable
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
         next_xid: every transaction that began before this moment was asked for has a lower id; 64 bits.
     """
 
-    snapshot: Snapshot
+    snapshot: PgSnapshot
     lsn: Lsn
     rows: Keys
     next_xid: int = 0
@@ -85,7 +85,7 @@ class KeyedRows:
                 at = self._connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
             assert row is not None
             assert at is not None
-            snapshot = Snapshot.parse(row[0])
+            snapshot = PgSnapshot.parse(row[0])
             return Moment(snapshot, Lsn.parse(at[0]), rows, widened(row[1], snapshot.xmax))
         finally:
             if not self._connection.closed:

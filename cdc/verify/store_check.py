@@ -18,15 +18,15 @@ from cdc.kafka.log_reader import LogReader
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, sink_group, view_schema_topic
 from cdc.patterns import matches
-from cdc.verify.capture_wait import WAIT_S, PatientReader, Say, silent
+from cdc.verify.capture_wait import WAIT_S, Notify, PatientReader, silent
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Sample
-from cdc.verify.sink_check import Sides, check_topic
+from cdc.verify.sink_check import SinkComparison, check_topic
 from sinks.contract import Change, Content, Target, Topic
-from sinks.operate.dead_letter_view import BlockedNow
+from sinks.operate.dead_letter_view import BlockedKeyReader
 from sinks.state.read_topics import woken
 
-Told = Callable[[str, str, int], None]
+ProgressCallback = Callable[[str, str, int], None]
 """Table, what is done (``fold``, ``again``), and how many records or keys."""
 
 
@@ -39,9 +39,9 @@ def verify_store(
     clock: Clock,
     sample: Sample,
     repair: bool,
-    told: Told = lambda _, __, ___: None,
+    told: ProgressCallback = lambda _, __, ___: None,
     wait_s: float = WAIT_S,
-    say: Say = silent,
+    say: Notify = silent,
 ) -> list[TableFindings]:
     """Compare each table of a sink with its topic. The sink may run meanwhile, here or elsewhere.
 
@@ -55,7 +55,7 @@ def verify_store(
     refuse_other_formats(config)
     with (
         PatientReader(config.kafka, wait_s=wait_s, say=say) as reader,
-        BlockedNow(config, sink) as blocked,
+        BlockedKeyReader(config, sink) as blocked,
         contextlib.closing(GroupOffsets(config.kafka, sink_group(config.name, sink))) as offsets,
     ):
         topics = _topics(config, reader, [*settings.tables], patterns)
@@ -68,7 +68,7 @@ def verify_store(
                 f"sink {sink!r} has not applied anything yet", hint="let it run first", command=f"cdc sink run {sink}"
             )
         target.open(topics)
-        sides = Sides(
+        sides = SinkComparison(
             reader=reader,
             target=target,
             committed=offsets.committed,

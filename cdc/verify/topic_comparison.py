@@ -19,13 +19,13 @@ from cdc.model.topic_names import data_topic
 from cdc.patterns import matches
 from cdc.replication.connect import Connection, connect
 from cdc.replication.table_shape import SourceTable
-from cdc.verify.capture_wait import WAIT_S, PatientReader, Say, noticed, silent
+from cdc.verify.capture_wait import WAIT_S, Notify, PatientReader, noticed, silent
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Sample
 from cdc.verify.source_check import SourceCheck, SourceSides
 from cdc.verify.source_rows import KeyedRows
 from cdc.verify.source_tables import SourceRows, refuse_compatibility
-from cdc.verify.store_check import Told
+from cdc.verify.store_check import ProgressCallback
 from cdc.verify.topic_formats import Forms
 from cdc.verify.verified_cut import CutFollower, CutIndex
 from snapshot.signal_parsing import KEYS_MAX, Signal, SignalError, in_order
@@ -41,9 +41,9 @@ def verify_source(
     clock: Clock,
     sample: Sample,
     repair: bool,
-    told: Told = lambda _, __, ___: None,
+    told: ProgressCallback = lambda _, __, ___: None,
     wait_s: float = WAIT_S,
-    say: Say = silent,
+    say: Notify = silent,
 ) -> list[TableFindings]:
     """Compare each captured table with its topic, while both are written.
 
@@ -85,7 +85,12 @@ def verify_source(
 
 
 def _check(
-    config: Config, source: SourceRows, connection: Connection, table: SourceTable, sides: SourceSides, told: Told
+    config: Config,
+    source: SourceRows,
+    connection: Connection,
+    table: SourceTable,
+    sides: SourceSides,
+    told: ProgressCallback,
 ) -> TableFindings:
     topic = data_topic(config.name, table.namespace, table.name)
     shape = source.shape(table)

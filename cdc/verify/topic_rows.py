@@ -13,11 +13,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cdc.kafka.log_reader import LogReader
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.verify import verify_rule
 from cdc.verify.partition_check import Event, PartitionCheck
 from cdc.verify.row_json import canonical, row_of
-from cdc.verify.verified_cut import Account, CutIndex
+from cdc.verify.verified_cut import CutIndex, PartitionCount
 from cdc.verify.verify_report import Countable, LogFaults
 from cdc.verify.verify_rule import State, after
 
@@ -153,7 +153,9 @@ class TopicFold:
         if bag:
             self.store.count(bag)
 
-    def _settle(self, check: PartitionCheck, account: Account, *, since_start: bool, may_be_compacted: bool) -> None:
+    def _settle(
+        self, check: PartitionCheck, account: PartitionCount, *, since_start: bool, may_be_compacted: bool
+    ) -> None:
         countable = check.settle(account, since_start=since_start, may_be_compacted=may_be_compacted)
         if countable != "exact":
             self.countable = countable

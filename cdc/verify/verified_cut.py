@@ -17,7 +17,7 @@ from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
 from cdc.progress.record_format import decode
-from cdc.verify.capture_wait import NOTICE_S, Say, silent
+from cdc.verify.capture_wait import NOTICE_S, Notify, silent
 
 Partition = tuple[str, int]
 
@@ -25,7 +25,7 @@ _POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class PartitionCount:
     """What the cut index says of a partition; see `cdc.model.progress_record.Cut`."""
 
     next_offset: int
@@ -46,12 +46,12 @@ class CutIndex:
 
     epoch: int = 0
     end_lsn: Lsn = Lsn(0)  # noqa: RUF009 - Lsn is an immutable int
-    accounts: dict[Partition, Account] = field(default_factory=dict)
+    accounts: dict[Partition, PartitionCount] = field(default_factory=dict)
     since_lsn: Lsn = Lsn(0)  # noqa: RUF009
     began_ms: int | None = None
     count: int = 0
     _mapped: bool = False
-    _behind: dict[Partition, Account] = field(default_factory=dict)
+    _behind: dict[Partition, PartitionCount] = field(default_factory=dict)
 
     def take(self, cut: Cut) -> None:
         """Read the next cut. Changes count only when the source transaction they belong to is complete."""
@@ -63,13 +63,13 @@ class CutIndex:
             self.since_lsn = Lsn(cut.since_lsn)
         for name, (next_offset, count, rolling) in cut.changed.items():
             topic, _, index = name.rpartition("-")
-            self._behind[(topic, int(index))] = Account(next_offset, count, int(rolling, 16))
+            self._behind[(topic, int(index))] = PartitionCount(next_offset, count, int(rolling, 16))
         if cut.next_ordinal == 0:
             self.accounts.update(self._behind)
             self._behind.clear()
             self.epoch, self.end_lsn = cut.epoch, Lsn(cut.end_lsn)
 
-    def topic(self, topic: str) -> Mapping[int, Account]:
+    def topic(self, topic: str) -> Mapping[int, PartitionCount]:
         """Accounts of a topic by partition; empty when capture never opened it."""
         return {index: account for (name, index), account in self.accounts.items() if name == topic}
 
@@ -77,7 +77,7 @@ class CutIndex:
 class CutFollower:
     """Reads the index on from where it was. One thread."""
 
-    def __init__(self, reader: LogReader, name: str, clock: Clock, say: Say = silent) -> None:
+    def __init__(self, reader: LogReader, name: str, clock: Clock, say: Notify = silent) -> None:
         self._reader = reader
         self._say = say
         self._topic = cuts_topic(name)

@@ -110,7 +110,7 @@ class TableReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerifyReport:
     """All tables at one cut.
 
     Attributes:

@@ -21,16 +21,16 @@ from cdc.clock import Clock
 from cdc.errors import InvariantError, KeyBlocked, TailraceError, UsageError
 from cdc.telemetry import log
 from sinks.operate.lsn_wait import (
-    Look,
-    Reach,
-    SharedLook,
-    SharedSettle,
-    Sight,
-    Wanted,
-    await_sight,
+    AppliedCut,
+    AppliedCutSource,
+    SharedCutSource,
+    SharedRefresh,
+    SinkProbe,
+    WaitRequest,
+    await_visible,
     is_at,
-    wanted_key,
-    wanted_lsn,
+    parse_wait_key,
+    parse_wait_lsn,
 )
 
 TIMEOUT_DEFAULT_S: Final = 10.0
@@ -57,7 +57,7 @@ class Answer:
 class WaitRoute:
     """Answers for the sinks it is given. Thread-safe; `answer` blocks for at most TIMEOUT_MAX_S."""
 
-    def __init__(self, looks: Mapping[str, Look | Sight], clock: Clock) -> None:
+    def __init__(self, looks: Mapping[str, AppliedCutSource | SinkProbe], clock: Clock) -> None:
         self._looks = {name: shared(look, clock) for name, look in looks.items()}
         self._clock = clock
         self._places = threading.BoundedSemaphore(WAITING_MAX)
@@ -108,17 +108,19 @@ class WaitRoute:
 class Check:
     """What one request asks of a sink; `run` in a thread, and read it when `ended` is set."""
 
-    def __init__(self, sight: Sight, wanted: Wanted, timeout_s: float, clock: Clock, stop: threading.Event) -> None:
+    def __init__(
+        self, sight: SinkProbe, wanted: WaitRequest, timeout_s: float, clock: Clock, stop: threading.Event
+    ) -> None:
         self._asked = sight, wanted, timeout_s, clock, stop
         self.ended = threading.Event()
-        self.reach: Reach | None = None
+        self.reach: AppliedCut | None = None
         self.blocked: Sequence[tuple[str, str]] = ()
         self.error: TailraceError | None = None
 
     def run(self, ended: Callable[[], None]) -> None:
         """Wait, and keep what was found; `ended` is called in any case."""
         try:
-            self.reach = await_sight(*self._asked)
+            self.reach = await_visible(*self._asked)
             self.blocked = self._asked[0].blocked_keys()
         except TailraceError as error:
             self.error = error
@@ -130,10 +132,10 @@ class Check:
             self.ended.set()
 
 
-def shared(look: Look | Sight, clock: Clock) -> Sight:
+def shared(look: AppliedCutSource | SinkProbe, clock: Clock) -> SinkProbe:
     """The same for many at once."""
-    sight = look if isinstance(look, Sight) else Sight(look)
-    return replace(sight, look=SharedLook(sight.look, clock), settle=SharedSettle(sight.settle, clock))
+    sight = look if isinstance(look, SinkProbe) else SinkProbe(look)
+    return replace(sight, look=SharedCutSource(sight.look, clock), settle=SharedRefresh(sight.settle, clock))
 
 
 def unknown_parameter(query: str, known: Sequence[str]) -> str:
@@ -159,7 +161,7 @@ def _named(blocked: Sequence[tuple[str, str]], *, authorised: bool) -> dict[str,
     return {"blocked": [{"table": table, "key": key} for table, key in blocked]}
 
 
-def _parsed(query: str) -> tuple[str, Wanted, float]:
+def _parsed(query: str) -> tuple[str, WaitRequest, float]:
     """The LSN as it was asked for, what is waited for, and for how long. Raises UsageError."""
     wrong = unknown_parameter(query, _PARAMETERS)
     if wrong:
@@ -167,7 +169,7 @@ def _parsed(query: str) -> tuple[str, Wanted, float]:
     fields = parse_qs(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     if "lsn" not in fields:
         raise UsageError("lsn is missing", hint="as ?lsn=0/1B014F8, from pg_current_wal_insert_lsn() after the COMMIT")
-    lsn = wanted_lsn(fields["lsn"][-1])
+    lsn = parse_wait_lsn(fields["lsn"][-1])
     text = fields.get("timeout_s", [str(TIMEOUT_DEFAULT_S)])[-1]
     try:
         timeout_s = float(text)
@@ -175,12 +177,12 @@ def _parsed(query: str) -> tuple[str, Wanted, float]:
         timeout_s = math.nan
     if not 0 <= timeout_s <= TIMEOUT_MAX_S:
         raise UsageError(f"timeout_s is {text!r}", hint=f"it takes 0 to {TIMEOUT_MAX_S:.0f}; ask again after that")
-    key = wanted_key(fields["key"][-1]) if "key" in fields else None
+    key = parse_wait_key(fields["key"][-1]) if "key" in fields else None
     table = fields["table"][-1] if "table" in fields else None
-    return fields["lsn"][-1], Wanted(lsn, key, table), timeout_s
+    return fields["lsn"][-1], WaitRequest(lsn, key, table), timeout_s
 
 
-def _document(sink: str, asked: str, reach: Reach | None, waited_s: float) -> dict[str, Any]:
+def _document(sink: str, asked: str, reach: AppliedCut | None, waited_s: float) -> dict[str, Any]:
     return {
         "sink": sink,
         "lsn": asked,

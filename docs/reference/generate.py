@@ -24,8 +24,8 @@ from cdc.config.section import section_of
 from cdc.config.settings import Config, Search, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.run_state import State
-from cdc.telemetry.metrics import Metrics, SinkMetrics
-from cdc.telemetry.runner_metrics import AppliedMetrics
+from cdc.telemetry.metrics import LakeMetrics, Metrics
+from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.supervised_sinks import SupervisedMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -106,19 +106,19 @@ def metrics_page() -> str:
             "",
             "On the `listen` of its own section.",
             "",
-            *_table(head, _metrics(SinkMetrics(capture))),
+            *_table(head, _metrics(LakeMetrics(capture))),
             "",
             "## Of a sink of kind `search` or `cache`",
             "",
             "On the `listen` of its own section, of each of its processes.",
             "",
-            *_table(head, _metrics(AppliedMetrics(Metrics()))),
+            *_table(head, _metrics(RunnerMetrics(Metrics()))),
             "",
         ]
     )
 
 
-def _metrics(declared: Metrics | SinkMetrics | AppliedMetrics | SupervisedMetrics) -> Iterator[tuple[str, ...]]:
+def _metrics(declared: Metrics | LakeMetrics | RunnerMetrics | SupervisedMetrics) -> Iterator[tuple[str, ...]]:
     process = getattr(declared, "process", None)
     for metric in [*vars(declared).values(), *(vars(process).values() if process else ())]:
         labels = getattr(metric, "_labelnames", None)

@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from cdc.cli.main import cli
-from cdc.config.debezium_names import CHOICES, MODES
+from cdc.config.debezium_options import CHOICES, MODES
 from cdc.config.settings import Encode
 from cdc.encode.builtin_types import SCALARS
 from cdc.encode.values import EncodeOptions, resolve
@@ -209,7 +209,7 @@ def types_page() -> str:
     by_encoding["text"] = [(_HSTORE, "hstore")]
     rows = [_row(encoding, types, default) for encoding, types in sorted(by_encoding.items())]
     return _TYPES_PAGE.format(
-        notice=_NOTICE.format(source="cdc/encode/values.py and cdc/config/debezium_names.py"),
+        notice=_NOTICE.format(source="cdc/encode/values.py and cdc/config/debezium_options.py"),
         rows="\n".join(rows),
         choices="\n".join(_choices()),
         debezium="\n".join(_debezium()),

@@ -13,7 +13,7 @@ _PASSING: Final = frozenset({"MISCONF", "NOREPLICAS", "BUSY", "LOADING", "MASTER
 """Codes of answers that time mends, or whoever looks after the server: a full disk, too few replicas, a replica."""
 
 
-class OtherLife(theirs.ConnectionError):
+class ServerRestarted(theirs.ConnectionError):
     """The server is not the one that we read positions of, or it was promoted or started since: writes may be lost."""
 
 
@@ -23,7 +23,7 @@ class NoPrimary(theirs.ConnectionError):
 
 def translate(error: Exception, *, where: str, doing: str) -> SinkError:
     """The error to raise. `where` is the store's address, `doing` a verb and its object."""
-    if isinstance(error, OtherLife):
+    if isinstance(error, ServerRestarted):
         return SinkUnreachable(
             f"the store at {where} was started or promoted since it was last asked what it holds",
             hint="what it may have lost is applied again",

@@ -10,32 +10,32 @@ from cdc.errors import SinkUnfit
 from sinks.cache.row_names import mark
 from sinks.cache.server_connection import Store
 from sinks.cache.start import target
-from sinks.store_findings import Sign
+from sinks.store_findings import StoreFinding
 
 _DRYRUN: Final = "+acl|dryrun +acl|whoami"
 
 
-def checkup(config: Config, name: str, settings: Cache) -> Iterator[Sign]:
+def checkup(config: Config, name: str, settings: Cache) -> Iterator[StoreFinding]:
     """Raises what `sinks.cache.target.CacheTarget.open` raises for a server that does not do."""
     made = target(config, name, settings)
     store = made.store
     try:
-        store.born_again()
+        store.reconnect()
         made.check_server()
         server, memory = store.info("server"), store.info("memory")
         version = server.get("valkey_version") or server.get("redis_version", "")
         what = "Valkey" if "valkey_version" in server else "Redis"
-        yield Sign("ok", "cache", f"{what} {version} at {store.where}")
+        yield StoreFinding("ok", "cache", f"{what} {version} at {store.where}")
         policy = memory.get("maxmemory_policy", "")
         if policy != "noeviction":
             text = f"the store may evict rows and marks (maxmemory-policy {policy}), which evictable = true accepts"
-            yield Sign("warning", "eviction", text, "CONFIG SET maxmemory-policy noeviction")
+            yield StoreFinding("warning", "eviction", text, "CONFIG SET maxmemory-policy noeviction")
         yield from _rights(store, config, name, settings)
     finally:
         made.close()
 
 
-def _rights(store: Store, config: Config, name: str, settings: Cache) -> Iterator[Sign]:
+def _rights(store: Store, config: Config, name: str, settings: Cache) -> Iterator[StoreFinding]:
     """What the user may do, as the store itself says; nothing is done."""
     try:
         user = store.command("ask who we are", "ACL", "WHOAMI").decode()
@@ -44,14 +44,14 @@ def _rights(store: Store, config: Config, name: str, settings: Cache) -> Iterato
             if store.command("ask for rights", "ACL", "DRYRUN", user, *words) not in {b"OK", "OK"}
         ]  # fmt: skip
     except SinkUnfit:
-        yield Sign("ok", "acl", f"its rights cannot be asked, which would need {_DRYRUN}")
+        yield StoreFinding("ok", "acl", f"its rights cannot be asked, which would need {_DRYRUN}")
         return
     if not refused:
-        yield Sign("ok", "acl", f"user {user} may do what the sink does")
+        yield StoreFinding("ok", "acl", f"user {user} may do what the sink does")
     for word, *rest in refused:
         where = f" on {rest[0]}" if rest else ""
         text = f"user {user} may not {word}{where}"
-        yield Sign("error", "acl", text, "docs/howto/cache.md has the rights that are needed, as an ACL rule")
+        yield StoreFinding("error", "acl", text, "docs/howto/cache.md has the rights that are needed, as an ACL rule")
 
 
 def _wanted(pipeline: str, sink: str, settings: Cache) -> Iterator[tuple[str, ...]]:

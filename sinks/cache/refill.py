@@ -19,7 +19,7 @@ from sinks.contract import Topic
 from sinks.state.exclusive import claimed
 from sinks.state.pause import paused
 from sinks.state.read_topics import forget
-from sinks.state.schema_follower import SchemaBook
+from sinks.state.schema_follower import SchemaFollower
 
 
 def empty_cache(config: Config, sink: str, settings: Cache, clock: Clock) -> list[str]:
@@ -63,7 +63,7 @@ def _empty(config: Config, sink: str, settings: Cache, topics: Sequence[Topic]) 
 
 def _topics(config: Config, settings: Cache, clock: Clock) -> Sequence[Topic]:
     with LogReader(config.kafka, client_id="tailrace-rebuild") as reader:
-        book = SchemaBook(reader, config.name, settings.tables, clock)
+        book = SchemaFollower(reader, config.name, settings.tables, clock)
         book.look()
         tables = book.tables()
     found = TopicAdmin(config.kafka).describe(sorted(tables))

@@ -1,8 +1,8 @@
 """One Redis or Valkey: connections that know which life of the server they speak to, scripts, errors as ours.
 
 A server that was started, or promoted, since may have lost what it acknowledged. So each connection asks at its
-beginning which run of which server it is (`Life`), and is refused when that is another than the one whose positions
-were read: nothing is written until they are read again.
+beginning which run of which server it is (`ServerRun`), and is refused when that is another than the one whose
+positions were read: nothing is written until they are read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redis.sentinel import Sentinel
 
 from cdc.config.secret import Secret
 from cdc.errors import ConfigError
-from sinks.cache.cache_errors import NoPrimary, OtherLife, translate
+from sinks.cache.cache_errors import NoPrimary, ServerRestarted, translate
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 20.0
@@ -45,7 +45,7 @@ _OPTIONS: Final = frozenset(
 T = TypeVar("T")
 
 
-class Life(NamedTuple):
+class ServerRun(NamedTuple):
     """A run of a server in its role: another one may lack writes of this one."""
 
     run_id: str
@@ -75,13 +75,13 @@ class Store:
             )
         parts = urlsplit(url)
         self.where = parts.netloc
-        self.life: Life | None = None
+        self.life: ServerRun | None = None
         self._lock = threading.Lock()
         self._place = (parts.scheme, parts.netloc, int(parts.path.strip("/") or 0))
         self._options = options
         self._client = self._made()
 
-    def born_again(self) -> None:
+    def reconnect(self) -> None:
         """Speak to whichever server is there now, from now on; `life` then says which."""
         before = self._client
         with self._lock:
@@ -149,12 +149,12 @@ class Store:
         server, replication = answers
         if replication.get("role") == "slave":
             raise NoPrimary("it is a replica")
-        life = Life(server.get("run_id", ""), replication.get("master_replid", ""))
+        life = ServerRun(server.get("run_id", ""), replication.get("master_replid", ""))
         with self._lock:
             if self.life is None:
                 self.life = life
             elif self.life != life:
-                raise OtherLife("another life")
+                raise ServerRestarted("another life")
 
     def _guarded(self, doing: str, call: Callable[[], T]) -> T:
         try:

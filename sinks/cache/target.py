@@ -24,7 +24,7 @@ from sinks.cache import cached_rows, scripts
 from sinks.cache.cache_errors import cluster
 from sinks.cache.row_names import DEFAULT, Names, check_apart, mark, value_of
 from sinks.cache.server_connection import Call, Store
-from sinks.contract import Change, Content, Excuse, Held, Outcome, Place, Topic, Verdict
+from sinks.contract import AllowedDifference, Change, Content, Outcome, StoredKey, Topic, TopicPartition, Verdict
 from sinks.runner.key_fold import merged
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class CacheTarget:
         self._sink = sink
         self._settings = settings
         self._tables: dict[str, _Table] = {}
-        self._kept: dict[Place, int] = {}
+        self._kept: dict[TopicPartition, int] = {}
         self._row_ms = str(int(settings.ttl_s * 1000))
         self._mark_ms = str(int(max(settings.ttl_s, settings.tombstone_s) * 1000)) if settings.ttl_s else "0"
         self._gone_ms = str(int(settings.tombstone_s * 1000))
@@ -77,7 +77,7 @@ class CacheTarget:
         tables = {topic.topic: self._table(topic) for topic in topics}
         check_apart((table.topic.table, table.names.head) for table in tables.values())
         if self._store.life is None:
-            self._store.born_again()
+            self._store.reconnect()
         self.check_server()
         forms = {
             name: msgspec.json.encode(_Form(table.topic.topic_id, self._settings.mode, table.names.head))
@@ -122,7 +122,7 @@ class CacheTarget:
             outcomes[index] = self._complete(changes[index])
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def keep(self, positions: Mapping[Place, int]) -> None:
+    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Target`. A store that is full notes nothing: it then has older positions, which is safe."""
         arguments: list[bytes | str] = [str(self._store.life)]
         for place, offset in positions.items():
@@ -141,9 +141,9 @@ class CacheTarget:
         if answer is not None:
             self._kept.update(positions)
 
-    def positions(self) -> Mapping[Place, int]:
+    def positions(self) -> Mapping[TopicPartition, int]:
         """See `Target`. From here on the server that answers is the one that is written to."""
-        self._store.born_again()
+        self._store.reconnect()
         found = self._store.command("read positions", "HGETALL", self._positions_key)
         pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
         self._kept = {_place(place): int(offset) for place, offset in pairs}
@@ -163,7 +163,7 @@ class CacheTarget:
             return dict(zip(fields[::2], fields[1::2], strict=True))
         return cached_rows.content_of_value(change.row)
 
-    def held(self, topic: str) -> Iterator[Held]:
+    def held(self, topic: str) -> Iterator[StoredKey]:
         """See `Target`. Of a row that was evicted, or is past its time to live, there may be a mark."""
         head = self._tables[topic].names.head
         for names in self._scan(mark(head)[:-1]):
@@ -176,12 +176,14 @@ class CacheTarget:
             strange = [name for name, there in zip(names, marks, strict=True) if cached_rows.parsed_mark(there) is None]
             yield from (one for one in self._held(strange) if one is not None and one.key is None)
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
+    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """See `Target`."""
         names = self._tables[topic].names
         return self._held([names.value(key) for key in keys])
 
-    def excuse(self, change: Change | None, held: Held | None, now_ms: int) -> Excuse | None:
+    def allowed_difference(
+        self, change: Change | None, held: StoredKey | None, now_ms: int
+    ) -> AllowedDifference | None:
         """See `Lossy`: rows that expire or are evicted, and in mode `invalidate` all that are not there."""
         if self._settings.mode == "invalidate":
             return self._excuse_unstored(change, held, now_ms)
@@ -190,24 +192,24 @@ class CacheTarget:
         if held is None:
             # Without a limit marks stay for as long as nobody evicts them.
             lapsed = self._settings.evictable or now_ms - change.ts_ms > int(self._mark_ms)
-            return Excuse.EXPIRED if lapsed else None
+            return AllowedDifference.EXPIRED if lapsed else None
         if held.content is None:
-            return Excuse.EXPIRED if held.version == change.offset else None
+            return AllowedDifference.EXPIRED if held.version == change.offset else None
         wanted = self.content(change) or {}
         same = all(held.content.get(name) == value for name, value in wanted.items() if name not in change.kept)
-        return Excuse.FINE if self._settings.evictable and held.key is None and same else None
+        return AllowedDifference.FINE if self._settings.evictable and held.key is None and same else None
 
-    def _excuse_unstored(self, change: Change | None, held: Held | None, now_ms: int) -> Excuse | None:
+    def _excuse_unstored(self, change: Change | None, held: StoredKey | None, now_ms: int) -> AllowedDifference | None:
         """A row that the application filled may be there if the mark says that it was taken away before."""
         if held is None or held.content is None:
-            return Excuse.FINE
+            return AllowedDifference.FINE
         if change is None:
             return None
         if held.key is not None:
-            return Excuse.FINE if held.version == change.offset else None
-        return Excuse.UNTOLD if now_ms - change.ts_ms > int(self._gone_ms) else None
+            return AllowedDifference.FINE if held.version == change.offset else None
+        return AllowedDifference.UNTOLD if now_ms - change.ts_ms > int(self._gone_ms) else None
 
-    def remove(self, topic: str, held: Sequence[Held]) -> None:
+    def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
         """See `Target`. The version stays, so that nothing older comes back."""
         tag, calls = self._tables[topic].tag, []
         for part in _slices(held, CHUNK_KEYS):
@@ -221,7 +223,7 @@ class CacheTarget:
             calls.append(Call(scripts.REMOVE, keys, arguments))
         self._store.run("remove rows", calls)
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """See `Target`. What is wrong goes with its version; whoever reads in between finds no row."""
         names = [self._tables[change.topic].names.value(change.key) for change in changes]
         there = [one._replace(name=name) for name, one in zip(names, seen, strict=True) if one is not None]
@@ -242,7 +244,7 @@ class CacheTarget:
 
         The next run begins anew. Nobody may write meanwhile.
         """
-        self._store.born_again()
+        self._store.reconnect()
         for head in (self._table(topic).names.head for topic in topics):
             for begin in (head, mark(head)[:-1]):
                 for names in self._scan(begin):
@@ -401,7 +403,7 @@ class CacheTarget:
             if int(cursor) == 0:
                 return
 
-    def _held(self, names: Sequence[str]) -> list[Held | None]:
+    def _held(self, names: Sequence[str]) -> list[StoredKey | None]:
         if not names:
             return []
         if self._settings.mode == "value":
@@ -416,7 +418,7 @@ class CacheTarget:
         return [_held_row(name, there, stored) for name, there, stored in triples]
 
 
-def _held_row(name: str, there: bytes | None, stored: bytes | dict[bytes, bytes] | None) -> Held | None:
+def _held_row(name: str, there: bytes | None, stored: bytes | dict[bytes, bytes] | None) -> StoredKey | None:
     content: Content | None = None
     if stored:
         content = (
@@ -425,11 +427,11 @@ def _held_row(name: str, there: bytes | None, stored: bytes | dict[bytes, bytes]
     return _held_content(name, there, content)
 
 
-def _held_content(name: str, there: bytes | None, content: Content | None) -> Held | None:
+def _held_content(name: str, there: bytes | None, content: Content | None) -> StoredKey | None:
     seen = cached_rows.parsed_mark(there)
     if seen is None:
-        return None if content is None else Held(None, name, -1, content)
-    return Held(seen.key, name, seen.version, content)
+        return None if content is None else StoredKey(None, name, -1, content)
+    return StoredKey(seen.key, name, seen.version, content)
 
 
 def _merged(row: bytes, kept: Sequence[str], before: bytes) -> bytes:
@@ -454,16 +456,16 @@ def _chunks(indexes: Sequence[int], changes: Sequence[Change]) -> Iterator[list[
         yield chunk
 
 
-def _slices(held: Sequence[Held], count: int) -> Iterator[list[Held]]:
+def _slices(held: Sequence[StoredKey], count: int) -> Iterator[list[StoredKey]]:
     rest = iter(held)
     while part := list(islice(rest, count)):
         yield part
 
 
-def _place_text(place: Place) -> str:
+def _place_text(place: TopicPartition) -> str:
     return f"{place[0]}-{place[1]}"
 
 
-def _place(text: bytes) -> Place:
+def _place(text: bytes) -> TopicPartition:
     topic, _, partition = text.decode().rpartition("-")
     return topic, int(partition)

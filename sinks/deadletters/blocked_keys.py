@@ -15,13 +15,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from cdc.errors import SinkUnfit
-from sinks.contract import Place
+from sinks.contract import TopicPartition
 
 STATE_VERSION: Final = 1
 ERRORS_MAX: Final = 1000  # classes of errors told apart in memory; a store has a few dozen
 
 Action: TypeAlias = Literal["retry", "skip"]
-BlockedKey: TypeAlias = tuple[Place, bytes]
+BlockedKey: TypeAlias = tuple[TopicPartition, bytes]
 
 
 class Block(NamedTuple):
@@ -46,7 +46,7 @@ class Block(NamedTuple):
     error: str
 
 
-class Wish(NamedTuple):
+class KeyRequest(NamedTuple):
     """What somebody wants of a blocked key; `id` tells one wish from another."""
 
     action: Action
@@ -86,12 +86,12 @@ _key: Final = msgspec.json.Decoder(_Key).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def blocked_key(place: Place, key: bytes) -> bytes:
+def blocked_key(place: TopicPartition, key: bytes) -> bytes:
     """The key of a Block in the state topic."""
     return _encode(_Key(blocked=_named(place, key)))
 
 
-def wish_key(place: Place, key: bytes) -> bytes:
+def request_key(place: TopicPartition, key: bytes) -> bytes:
     """The key of a Wish in the state topic."""
     return _encode(_Key(retry=_named(place, key)))
 
@@ -101,7 +101,7 @@ def encode_block(block: Block) -> bytes:
     return _encode(_BlockRecord(STATE_VERSION, *block))
 
 
-def encode_wish(wish: Wish) -> bytes:
+def encode_request(wish: KeyRequest) -> bytes:
     """As it lies in the state topic."""
     return _encode(_WishRecord(STATE_VERSION, *wish))
 
@@ -130,16 +130,16 @@ def parse_block(data: bytes, where: str) -> Block:
     return Block(found.first, found.last, found.record_count, found.at, found.since_ms, found.tries, found.error)
 
 
-def parse_wish(data: bytes) -> Wish | None:
+def parse_request(data: bytes) -> KeyRequest | None:
     """Read a Wish; None for what is none: anybody may write one, and it stops nobody."""
     try:
         found = msgspec.json.decode(data, type=_WishRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return Wish(found.action, found.id) if found.version == STATE_VERSION else None
+    return KeyRequest(found.action, found.id) if found.version == STATE_VERSION else None
 
 
-def _named(place: Place, key: bytes) -> _Named:
+def _named(place: TopicPartition, key: bytes) -> _Named:
     try:
         return (*place, key.decode())
     except UnicodeDecodeError:
@@ -169,23 +169,23 @@ class BlockedKeys:
     """
 
     def __init__(self) -> None:
-        self._keys: dict[Place, dict[bytes, bytes]] = {}
+        self._keys: dict[TopicPartition, dict[bytes, bytes]] = {}
         self._errors: list[str] = ["other"]
         self._error_at: dict[str, int] = {}
 
-    def assign(self, places: Iterable[Place]) -> None:
+    def assign(self, places: Iterable[TopicPartition]) -> None:
         """Forget everything, and hold the keys of these partitions from now on."""
         self._keys = {place: {} for place in places}
 
-    def has_place(self, place: Place) -> bool:
+    def has_place(self, place: TopicPartition) -> bool:
         """Whether it is assigned."""
         return place in self._keys
 
-    def has(self, place: Place, key: bytes) -> bool:
+    def has(self, place: TopicPartition, key: bytes) -> bool:
         """Whether the key is blocked."""
         return key in self._keys.get(place, ())
 
-    def get(self, place: Place, key: bytes) -> Block | None:
+    def get(self, place: TopicPartition, key: bytes) -> Block | None:
         """How the key is blocked."""
         packed = self._keys.get(place, {}).get(key)
         if packed is None:
@@ -193,15 +193,15 @@ class BlockedKeys:
         first, last, record_count, at, since_ms, tries, error = _PACKED.unpack(packed)
         return Block(first, last, record_count, at, since_ms, tries, self._errors[error])
 
-    def put(self, place: Place, key: bytes, block: Block) -> None:
+    def put(self, place: TopicPartition, key: bytes, block: Block) -> None:
         """Note a key of a partition that is assigned."""
         self._keys[place][key] = _PACKED.pack(*block[:6], self._error(block.error))
 
-    def drop(self, place: Place, key: bytes) -> None:
+    def drop(self, place: TopicPartition, key: bytes) -> None:
         """The key is blocked no longer."""
         self._keys.get(place, {}).pop(key, None)
 
-    def count(self, place: Place) -> int:
+    def count(self, place: TopicPartition) -> int:
         """Blocked keys of a partition."""
         return len(self._keys.get(place, ()))
 

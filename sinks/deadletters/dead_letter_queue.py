@@ -23,22 +23,22 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.errors import BrokerUnreachable, InvariantError, SinkUnfit
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.progress.restore import LogRecord
-from sinks.contract import Outcome, Parked, Place, Verdict
+from sinks.contract import Outcome, ParkedKey, TopicPartition, Verdict
 from sinks.deadletters.blocked_keys import (
     Block,
     BlockedKey,
     BlockedKeys,
-    Wish,
+    KeyRequest,
     blocked_key,
     encode_block,
     parse_block,
     parse_key,
-    parse_wish,
-    wish_key,
+    parse_request,
+    request_key,
 )
-from sinks.deadletters.dead_letter_record import BEHIND, Letter, headers_of
+from sinks.deadletters.dead_letter_record import BEHIND, DeadLetter, headers_of
 
 LOOK_S: Final = 1.0  # how soon a wish is noticed; a look is one question to the broker
 RETRY_KEYS_MAX: Final = 1_000  # handed out by one call of `retries`
@@ -65,13 +65,13 @@ class StateLog(Protocol):
         """End the connections."""
 
 
-class LetterLog(Protocol):
-    """What is needed of `sinks.deadletters.dead_letter_topic.LetterTopic`."""
+class DeadLetterLog(Protocol):
+    """What is needed of `sinks.deadletters.dead_letter_topic.DeadLetterTopic`."""
 
     def append(self, letters: Sequence[Record]) -> list[int]:
         """Write letters durably; their offsets."""
 
-    def read(self, start: int) -> Iterator[Letter]:
+    def read(self, start: int) -> Iterator[DeadLetter]:
         """Letters from this offset to the end there is now."""
 
     def close(self) -> None:
@@ -90,18 +90,18 @@ class Policy:
 class KafkaDeadLetters:
     """See `sinks.contract.DeadLetters`. One thread."""
 
-    def __init__(self, state: StateLog, letters: LetterLog, policy: Policy, clock: Clock) -> None:
+    def __init__(self, state: StateLog, letters: DeadLetterLog, policy: Policy, clock: Clock) -> None:
         self._state = state
         self._letters = letters
         self._policy = policy
         self._clock = clock
         self._keys = BlockedKeys()
-        self._places: frozenset[Place] = frozenset()
-        self._wishes: dict[BlockedKey, Wish] = {}
+        self._places: frozenset[TopicPartition] = frozenset()
+        self._wishes: dict[BlockedKey, KeyRequest] = {}
         self._under_way: set[BlockedKey] = set()
         self._looked_s: float | None = None
 
-    def assigned(self, places: Iterable[Place]) -> None:
+    def assigned(self, places: Iterable[TopicPartition]) -> None:
         """See `sinks.contract.DeadLetters`."""
         self._places = frozenset(places)
         self._keys.assign(self._places)
@@ -111,11 +111,11 @@ class KafkaDeadLetters:
             self._load(entry, value)
         self._looked_s = self._clock.monotonic_s()
 
-    def blocks(self, place: Place, key: bytes) -> bool:
+    def blocks(self, place: TopicPartition, key: bytes) -> bool:
         """See `sinks.contract.DeadLetters`."""
         return self._keys.has(place, key)
 
-    def park(self, place: Place, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
+    def park(self, place: TopicPartition, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
         """See `sinks.contract.DeadLetters`. Records that are parked already are left out."""
         if not self._keys.has_place(place):
             raise InvariantError(f"a record of {place[0]}-{place[1]} is parked, which is not assigned")
@@ -133,7 +133,7 @@ class KafkaDeadLetters:
         self._state.put([(blocked_key(place, key), encode_block(block))])
         self._keys.put(place, key, block)
 
-    def retries(self) -> Sequence[Parked]:
+    def retries(self) -> Sequence[ParkedKey]:
         """See `sinks.contract.DeadLetters`. No news while the broker does not answer."""
         try:
             self._look()
@@ -141,7 +141,7 @@ class KafkaDeadLetters:
         except BrokerUnreachable:
             return ()
 
-    def settled(self, parked: Parked, outcome: Outcome) -> None:
+    def settled(self, parked: ParkedKey, outcome: Outcome) -> None:
         """See `sinks.contract.DeadLetters`. LATER: it is handed out again."""
         place, key = parked.place, parked.key
         block = self._keys.get(place, key)
@@ -151,7 +151,7 @@ class KafkaDeadLetters:
         if outcome.verdict is Verdict.REFUSED:
             self._keep(place, key, block._replace(tries=block.tries + 1, error=outcome.error))
             return
-        self._state.put([(blocked_key(place, key), None), (wish_key(place, key), None)])
+        self._state.put([(blocked_key(place, key), None), (request_key(place, key), None)])
         self._keys.drop(place, key)
         self._wishes.pop((place, key), None)
 
@@ -164,7 +164,7 @@ class KafkaDeadLetters:
         """Blocked keys of the partitions that are assigned."""
         return sum(self._keys.count(place) for place in self._places)
 
-    def _admit(self, place: Place, outcome: Outcome) -> None:
+    def _admit(self, place: TopicPartition, outcome: Outcome) -> None:
         """Whether one more key may be blocked."""
         topic, partition = place
         what = f"sink {self._policy.sink!r}: its store refuses a record of {topic}-{partition}: {outcome.error}"
@@ -199,8 +199,8 @@ class KafkaDeadLetters:
         else:
             self._keys.put(place, key, parse_block(value, self._state.topic))
 
-    def _wish(self, place: Place, key: bytes, value: bytes | None) -> None:
-        wish = None if value is None else parse_wish(value)
+    def _wish(self, place: TopicPartition, key: bytes, value: bytes | None) -> None:
+        wish = None if value is None else parse_request(value)
         if wish is None:
             self._wishes.pop((place, key), None)
         else:
@@ -229,36 +229,36 @@ class KafkaDeadLetters:
         if ours:
             self._state.put(ours)
 
-    def _wanted(self) -> Sequence[Parked]:
+    def _wanted(self) -> Sequence[ParkedKey]:
         """The next keys that somebody wants something of."""
         idle = [wanted for wanted in self._wishes if not self._keys.has(*wanted)]
         if idle:
-            self._state.put([(wish_key(*wanted), None) for wanted in idle])
+            self._state.put([(request_key(*wanted), None) for wanted in idle])
             for wanted in idle:
                 del self._wishes[wanted]
         waiting = [wanted for wanted in self._wishes if wanted not in self._under_way][:RETRY_KEYS_MAX]
         if not waiting:
             return ()
-        skipped = [Parked(*wanted, ()) for wanted in waiting if self._wishes[wanted].action == "skip"]
+        skipped = [ParkedKey(*wanted, ()) for wanted in waiting if self._wishes[wanted].action == "skip"]
         tried = self._found([wanted for wanted in waiting if self._wishes[wanted].action == "retry"])
         self._under_way |= {(parked.place, parked.key) for parked in (*skipped, *tried)}
         return [*skipped, *tried]
 
-    def _found(self, wanted: Sequence[BlockedKey]) -> list[Parked]:
+    def _found(self, wanted: Sequence[BlockedKey]) -> list[ParkedKey]:
         """Keys with what is parked of them, as many as RETRY_BYTES_MAX allows; those whose letters are gone stay."""
         blocks = {one: block for one in wanted if (block := self._keys.get(*one)) is not None}
-        complete: list[Parked] = []
+        complete: list[ParkedKey] = []
         for (place, key), records in _gathered(self._letters, blocks).items():
             block = blocks[(place, key)]
             if sum(record[2] <= block.last for record in records) < block.record_count:
                 self._keep(place, key, block._replace(tries=block.tries + 1, error=GONE))
             else:
-                complete.append(Parked(place, key, records))
+                complete.append(ParkedKey(place, key, records))
         return complete
 
-    def _keep(self, place: Place, key: bytes, block: Block) -> None:
+    def _keep(self, place: TopicPartition, key: bytes, block: Block) -> None:
         """It stays blocked, and nobody wishes anything of it any more."""
-        self._state.put([(blocked_key(place, key), encode_block(block)), (wish_key(place, key), None)])
+        self._state.put([(blocked_key(place, key), encode_block(block)), (request_key(place, key), None)])
         self._keys.put(place, key, block)
         self._wishes.pop((place, key), None)
 
@@ -269,7 +269,7 @@ def _letters(records: Sequence[LogRecord], outcome: Outcome, now_ms: int, *, beh
     return [(record[4], record[5], headers_of(record, error, reason, now_ms)) for record in records]
 
 
-def _gathered(letters: LetterLog, blocks: Mapping[BlockedKey, Block]) -> dict[BlockedKey, list[LogRecord]]:
+def _gathered(letters: DeadLetterLog, blocks: Mapping[BlockedKey, Block]) -> dict[BlockedKey, list[LogRecord]]:
     """The letters of these keys in log order, each once; keys blocked last are left out when it is too much."""
     if not blocks:
         return {}

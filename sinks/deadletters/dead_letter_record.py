@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cdc.errors import SinkUnfit
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 from cdc.progress.restore import LogRecord
-from sinks.contract import Place
+from sinks.contract import TopicPartition
 
 REASON_MAX: Final = 1000  # characters of what a store says; it may say a lot
 PREFIX: Final = "__dlq."
@@ -32,7 +32,7 @@ class _Envelope(msgspec.Struct, frozen=True):
     source: _Source
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A dead letter.
 
     Attributes:
@@ -52,7 +52,7 @@ class Letter(NamedTuple):
     parked_at_ms: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The partition it came from."""
         return self.record[0], self.record[1]
 
@@ -65,7 +65,7 @@ def headers_of(record: LogRecord, error: str, reason: str, parked_at_ms: int) ->
     return [*ours, *(headers or [])]
 
 
-def letter_of(found: LogRecord) -> Letter:
+def parse_dead_letter(found: LogRecord) -> DeadLetter:
     """Read a record of the topic of dead letters. Raises SinkUnfit for one that is none."""
     where, _, at, _, key, value, headers = found
     ours, theirs = (headers or [])[: len(_NAMES)], (headers or [])[len(_NAMES) :]
@@ -75,7 +75,7 @@ def letter_of(found: LogRecord) -> Letter:
             said[name].decode() for name in _NAMES
         )
         record = (topic, int(partition), int(offset), int(timestamp_ms), key, value, theirs or None)
-        return Letter(at, record, position, error, reason, int(parked_at_ms))
+        return DeadLetter(at, record, position, error, reason, int(parked_at_ms))
     except (KeyError, ValueError):
         raise SinkUnfit(
             f"record {at} of {where} is no dead letter",

@@ -9,16 +9,16 @@ from cdc.config.settings import Config
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.durable_writer import RecordWriter
 from cdc.kafka.log_reader import LogReader
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.model.topic_names import dead_letters_topic, sink_group
 from cdc.publish.topic_rules import DEAD_LETTER_BYTES, dead_letters_want, message_bytes_max
 from cdc.publish.topic_setup import ensure_topics
-from sinks.deadletters.dead_letter_record import Letter, letter_of
+from sinks.deadletters.dead_letter_record import DeadLetter, parse_dead_letter
 
 _PARTITION: Final = 0
 
 
-class LetterTopic:
+class DeadLetterTopic:
     """Reads and writes dead letters. One thread.
 
     Opening makes the topic. Raises TopicMismatch, BrokerRefused, BrokerUnreachable, RowRefused everywhere.
@@ -41,17 +41,17 @@ class LetterTopic:
         self._writer = RecordWriter(config.kafka, client_id=client_id, message_bytes_max=size)
 
     def append(self, letters: Sequence[Record]) -> list[int]:
-        """See `sinks.deadletters.dead_letter_queue.LetterLog`."""
+        """See `sinks.deadletters.dead_letter_queue.DeadLetterLog`."""
         return self._writer.write(
             [(self.topic, _PARTITION, key or b"", value, headers) for key, value, headers in letters]
         )
 
-    def read(self, start: int = 0) -> Iterator[Letter]:
-        """See `sinks.deadletters.dead_letter_queue.LetterLog`; from the first there is, when that is later."""
+    def read(self, start: int = 0) -> Iterator[DeadLetter]:
+        """See `sinks.deadletters.dead_letter_queue.DeadLetterLog`; from the first there is, when that is later."""
         place = (self.topic, _PARTITION)
         low, high = self._reader.end_offsets([self.topic])[place]
         for batch in self._reader.read({place: max(low, start)}, {place: high}):
-            yield from map(letter_of, batch)
+            yield from map(parse_dead_letter, batch)
 
     def close(self) -> None:
         """End the connections. May be called twice."""

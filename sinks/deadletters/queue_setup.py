@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config
 from sinks.deadletters.dead_letter_queue import KafkaDeadLetters, Policy
-from sinks.deadletters.dead_letter_topic import LetterTopic
+from sinks.deadletters.dead_letter_topic import DeadLetterTopic
 from sinks.state.state_topic import StateTopic
 
 
@@ -15,4 +15,4 @@ def dead_letters(config: Config, sink: str, settings: Applied, clock: Clock) -> 
     Raises TopicMismatch, BrokerRefused, BrokerUnreachable.
     """
     policy = Policy(sink, stop=settings.on_refused == "stop", keys_max=settings.parked_keys_max)
-    return KafkaDeadLetters(StateTopic(config, sink), LetterTopic(config, sink), policy, clock)
+    return KafkaDeadLetters(StateTopic(config, sink), DeadLetterTopic(config, sink), policy, clock)

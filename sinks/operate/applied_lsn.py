@@ -69,7 +69,7 @@ class Offsets(Protocol):
         """End the connections."""
 
 
-class Cuts:
+class PendingCuts:
     """Cuts that a sink has not reached yet, oldest first, and the newest that it has. Pure.
 
     Offsets of a partition only grow from cut to cut, so each is asked of the first cut that has it.
@@ -114,7 +114,7 @@ class Cuts:
         return bool(self._waiting)
 
 
-class SinkReach:
+class AppliedCutFinder:
     """Where a sink is now, each time it is called. Thread-safe; connections are made at the first call.
 
     With `lake`, how far it is in the views that this lake publishes: there is an index of their own.
@@ -136,7 +136,7 @@ class SinkReach:
         self._make = (reader, offsets)
         self._reader: CutReader | None = None
         self._offsets: Offsets | None = None
-        self._cuts = Cuts(self._wants)
+        self._cuts = PendingCuts(self._wants)
         self._lock = threading.Lock()
         self._batches: Iterator[list[LogRecord]] | None = None
         self._tables: dict[str, bool] = {}
@@ -171,7 +171,7 @@ class SinkReach:
             if one is not None:
                 one.close()
         self._reader = self._offsets = self._batches = None
-        self._cuts, self._tables = Cuts(self._wants), {}
+        self._cuts, self._tables = PendingCuts(self._wants), {}
 
     def _follow(self) -> None:
         """Read what is new in the index, as much as is held at a time."""

@@ -21,30 +21,30 @@ from cdc.kafka.log_reader import LogReader
 from cdc.model.key_match import key_matches
 from cdc.model.topic_names import dead_letters_topic, sink_state_topic, table_of
 from cdc.patterns import matches
-from sinks.contract import Place
+from sinks.contract import TopicPartition
 from sinks.deadletters.blocked_keys import (
     Action,
     Block,
     BlockedKey,
-    Wish,
-    encode_wish,
+    KeyRequest,
+    encode_request,
     parse_block,
     parse_key,
-    parse_wish,
-    wish_key,
+    parse_request,
+    request_key,
 )
-from sinks.deadletters.dead_letter_record import Letter, letter_of
+from sinks.deadletters.dead_letter_record import DeadLetter, parse_dead_letter
 
 _LOOK_S: Final = 0.2  # between looks at what became of a wish
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedRow:
-    """A blocked key; `wished` is what somebody wants of it and nobody has done yet."""
+    """A blocked key; `requested_keys` is what somebody wants of it and nobody has done yet."""
 
     at: BlockedKey
     block: Block
-    wished: Action | None = None
+    requested: Action | None = None
 
     @property
     def table(self) -> str:
@@ -58,7 +58,7 @@ class BlockedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KeyFilter:
     """Which blocked keys are meant: table patterns, a class of errors, some columns of the key; empty: all."""
 
     tables: Sequence[str] = ()
@@ -74,7 +74,7 @@ class Choice:
         )
 
 
-def keyed_sinks(config: Config) -> list[str]:
+def applied_sinks(config: Config) -> list[str]:
     """Sinks that can have dead letters."""
     return sorted(name for name, sink in config.sinks.items() if isinstance(sink, Applied))
 
@@ -113,12 +113,12 @@ class DeadLetterView:
             kind, at = found
             if kind == "blocked":
                 blocks[at] = parse_block(value, self._state)
-            elif (wish := parse_wish(value)) is not None:
+            elif (wish := parse_request(value)) is not None:
                 wishes[at] = wish.action
         rows = [BlockedRow(at, block, wishes.get(at)) for at, block in blocks.items()]
         return sorted(rows, key=lambda row: (row.at[0], row.block.first))
 
-    def letters(self, rows: Sequence[BlockedRow]) -> Iterator[Letter]:
+    def letters(self, rows: Sequence[BlockedRow]) -> Iterator[DeadLetter]:
         """What is parked of these keys, each record once, in the order it was parked."""
         wanted = {row.at: row.block for row in rows}
         if not wanted:
@@ -128,7 +128,7 @@ class DeadLetterView:
         low, high = self._reader.end_offsets([self._letters])[place]
         start = max(low, min(block.at for block in wanted.values()))
         for batch in self._reader.read({place: start}, {place: high}):
-            for letter in map(letter_of, batch):
+            for letter in map(parse_dead_letter, batch):
                 at, offset = (letter.place, letter.record[4] or b""), letter.record[2]
                 if at in wanted and offset >= wanted[at].first and (at, offset) not in seen:
                     seen.add((at, offset))
@@ -136,8 +136,8 @@ class DeadLetterView:
 
     def ask(self, rows: Sequence[BlockedRow], action: Action) -> None:
         """Wish something of these keys. It is durable when this returns, and obeyed as soon as the sink runs."""
-        wish = encode_wish(Wish(action, uuid.uuid4().hex))
-        self._writer.write([(self._state, 0, wish_key(*row.at), wish, None) for row in rows])
+        wish = encode_request(KeyRequest(action, uuid.uuid4().hex))
+        self._writer.write([(self._state, 0, request_key(*row.at), wish, None) for row in rows])
 
     def settled(
         self, rows: Sequence[BlockedRow], clock: Clock, *, within_s: float, told: Callable[[int], None] = lambda _: None
@@ -147,10 +147,10 @@ class DeadLetterView:
         end_s = clock.monotonic_s() + within_s
         while True:
             left = [row for row in self.blocked() if row.at in wanted]
-            waiting = [row for row in left if row.wished is not None]
+            waiting = [row for row in left if row.requested is not None]
             told(len(waiting))
             if not waiting or clock.monotonic_s() > end_s:
-                return [row for row in left if row.wished is None], waiting
+                return [row for row in left if row.requested is None], waiting
             clock.wait(threading.Event(), _LOOK_S)
 
     def _newest(self) -> dict[bytes, tuple[int, bytes]]:
@@ -160,11 +160,11 @@ class DeadLetterView:
             return {}
 
 
-def _table(place: Place) -> str:
+def _table(place: TopicPartition) -> str:
     return ".".join(table_of(place[0]))
 
 
-class BlockedNow:
+class BlockedKeyReader:
     """Which keys of a partition are blocked now; reads on from look to look. Close it."""
 
     def __init__(self, config: Config, sink: str) -> None:
@@ -172,7 +172,7 @@ class BlockedNow:
         self._reader = LogReader(config.kafka, client_id="tailrace-dlq")
         self._place = (sink_state_topic(config.name, sink), 0)
         self._next = 0
-        self._keys: dict[Place, set[bytes]] = {}
+        self._keys: dict[TopicPartition, set[bytes]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +180,7 @@ class BlockedNow:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
-    def of(self, place: Place) -> frozenset[bytes]:
+    def of(self, place: TopicPartition) -> frozenset[bytes]:
         """Those of a partition; none when the sink never parked anything."""
         self._look()
         return frozenset(self._keys.get(place, ()))

@@ -1,6 +1,6 @@
 """Waits until a sink holds everything up to an LSN: `cdc wait`, and /sinks/<sink>/wait of every HTTP surface.
 
-How far a sink is comes from a `Look` that is handed in; what a sink is made of is not known here.
+How far a sink is comes from a `AppliedCutSource` that is handed in; what a sink is made of is not known here.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ LOOK_EVERY_S: Final = 0.05
 """How late an answer may be; a manifest is read in less than a millisecond."""
 
 SETTLE_EVERY_S: Final = 0.1
-"""At least so long from the beginning of one `Sight.settle` to that of the next."""
+"""At least so long from the beginning of one `SinkProbe.settle` to that of the next."""
 
 _SHARED_S: Final = LOOK_EVERY_S / 2  # shorter, so that whoever waits alone sees something new each time
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AppliedCut:
     """A sink's newest published cut: it holds every transaction that committed before `end_lsn`, and no other."""
 
     cut: int
     end_lsn: Lsn
 
 
-Look: TypeAlias = Callable[[], Reach | None]
+AppliedCutSource: TypeAlias = Callable[[], AppliedCut | None]
 """How far a sink is now; None before its first cut. Raises SinkError when that cannot be told."""
 
 
@@ -50,7 +50,7 @@ def _none() -> Sequence[tuple[str, str]]:
     return ()
 
 
-class Wanted(NamedTuple):
+class WaitRequest(NamedTuple):
     """What is waited for: an LSN, and maybe a key, of one table or of whichever has such a key."""
 
     lsn: Lsn
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SinkProbe:
     """What is asked of a sink by who waits for it.
 
     Attributes:
@@ -70,13 +70,13 @@ class Sight:
         blocked_keys: table and key of some that are blocked, for people.
     """
 
-    look: Look
+    look: AppliedCutSource
     settle: Callable[[], None] = _nothing
     blocked: Callable[[bytes, str | None], bool] = _never
     blocked_keys: Callable[[], Sequence[tuple[str, str]]] = _none
 
 
-def wanted_lsn(text: str) -> Lsn:
+def parse_wait_lsn(text: str) -> Lsn:
     """The LSN somebody waits for, as pg_current_wal_insert_lsn() says it. Raises UsageError."""
     try:
         return Lsn.parse(text).before_header()
@@ -84,7 +84,7 @@ def wanted_lsn(text: str) -> Lsn:
         raise UsageError(f"{text!r} is no LSN", hint="as 0/1B014F8") from error
 
 
-def wanted_key(text: str) -> bytes:
+def parse_wait_key(text: str) -> bytes:
     """A key as topics have it: a JSON object of the key's columns, in their order. Raises UsageError."""
     try:
         columns = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -99,12 +99,14 @@ def _compact(value: bytes) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(value)) if value[:1] == b'"' else value)
 
 
-def is_at(reach: Reach | None, lsn: Lsn) -> bool:
+def is_at(reach: AppliedCut | None, lsn: Lsn) -> bool:
     """Whether what is held reaches `lsn`."""
     return reach is not None and reach.end_lsn >= lsn
 
 
-def await_reach(look: Look, lsn: Lsn, timeout_s: float, clock: Clock, stop: threading.Event) -> Reach | None:
+def await_lsn(
+    look: AppliedCutSource, lsn: Lsn, timeout_s: float, clock: Clock, stop: threading.Event
+) -> AppliedCut | None:
     """Look until `lsn` is reached, the time is up or `stop`; returns what was seen last. Raises what `look` raises."""
     ends_s = clock.monotonic_s() + timeout_s
     while True:
@@ -114,12 +116,14 @@ def await_reach(look: Look, lsn: Lsn, timeout_s: float, clock: Clock, stop: thre
             return reach
 
 
-def await_sight(sight: Sight, wanted: Wanted, timeout_s: float, clock: Clock, stop: threading.Event) -> Reach | None:
-    """As `await_reach`, for an LSN and maybe a key; readers see what is reached when this returns.
+def await_visible(
+    sight: SinkProbe, wanted: WaitRequest, timeout_s: float, clock: Clock, stop: threading.Event
+) -> AppliedCut | None:
+    """As `await_lsn`, for an LSN and maybe a key; readers see what is reached when this returns.
 
     Raises KeyBlocked, and what the functions of `sight` raise.
     """
-    reach = await_reach(sight.look, wanted.lsn, timeout_s, clock, stop)
+    reach = await_lsn(sight.look, wanted.lsn, timeout_s, clock, stop)
     if is_at(reach, wanted.lsn):
         # Asked only now: who parks a record says so before he goes on.
         if wanted.key is not None and sight.blocked(wanted.key, wanted.table):
@@ -132,8 +136,8 @@ def await_sight(sight: Sight, wanted: Wanted, timeout_s: float, clock: Clock, st
     return reach
 
 
-class SharedSettle:
-    """`Sight.settle` for many at once: what one began after another had asked does for both. Thread-safe.
+class SharedRefresh:
+    """`SinkProbe.settle` for many at once: what one began after another had asked does for both. Thread-safe.
 
     However many ask, one is in flight, and the next one begins no sooner than SETTLE_EVERY_S after it began: a refresh
     of a search index costs its server work.
@@ -147,7 +151,7 @@ class SharedSettle:
         self._tried_s: float | None = None  # a refresh that fails has cost the store as much
 
     def __call__(self) -> None:
-        """See `Sight`."""
+        """See `SinkProbe`."""
         asked_s = self._clock.monotonic_s()
         with self._lock:
             if self._began_s is not None and self._began_s > asked_s:
@@ -161,18 +165,18 @@ class SharedSettle:
             self._began_s = began_s
 
 
-class SharedLook:
-    """A `Look` for many at once: however many wait, the sink is looked at 40 times a second at most. Thread-safe."""
+class SharedCutSource:
+    """An `AppliedCutSource` for many requests: reads the sink at most 40 times a second. Thread-safe."""
 
-    def __init__(self, look: Look, clock: Clock) -> None:
+    def __init__(self, look: AppliedCutSource, clock: Clock) -> None:
         self._look = look
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: Reach | None = None
+        self._seen: AppliedCut | None = None
         self._seen_s: float | None = None
 
-    def __call__(self) -> Reach | None:
-        """See `Look`."""
+    def __call__(self) -> AppliedCut | None:
+        """See `AppliedCutSource`."""
         with self._lock:
             now_s = self._clock.monotonic_s()
             if self._seen_s is None or now_s - self._seen_s >= _SHARED_S:

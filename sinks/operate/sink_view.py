@@ -15,15 +15,15 @@ from cdc.kafka.group_offsets import GroupAdmin, GroupOffsets
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
-from cdc.model.sink_report import UNKNOWN, Evidence, decode, evidence, is_report, needs_operator
+from cdc.model.sink_report import UNKNOWN, SinkSummary, decode, evidence, is_report, needs_operator
 from cdc.model.topic_names import sink_group, sink_state_topic
-from sinks.contract import Place
-from sinks.operate.applied_lsn import SinkReach
+from sinks.contract import TopicPartition
+from sinks.operate.applied_lsn import AppliedCutFinder
 from sinks.state.capture_start import waiting_for_capture
 from sinks.state.claim_records import busy_with
 from sinks.state.pause_records import PAUSE_KEY, holds, is_control
 from sinks.state.read_topics import has_positions
-from sinks.state.schema_follower import SchemaBook
+from sinks.state.schema_follower import SchemaFollower
 
 _TIMES: Final = 8  # partitions whose next record is read to tell its age
 
@@ -42,9 +42,9 @@ class AppliedView:
         busy: what is done to it as a whole, by whom and since when, as a rebuild; empty: nothing.
     """
 
-    evidence: Evidence
+    evidence: SinkSummary
     members: int
-    positions: Mapping[Place, int]
+    positions: Mapping[TopicPartition, int]
     lag_records: int
     lag_seconds: float | None
     lsn: Lsn | None
@@ -79,7 +79,7 @@ class AppliedView:
 _BEHIND_S: Final = 30.0
 
 
-def reported(evidence: Evidence) -> dict[str, Any]:
+def reported(evidence: SinkSummary) -> dict[str, Any]:
     """For --json: what the workers of a sink say."""
     report = evidence.report
     return {
@@ -107,7 +107,7 @@ class SinkViewer:
     def applied(self, name: str, settings: Applied) -> AppliedView:
         """A sink that applies one key at a time."""
         lakes = view_lakes(self._config, settings.tables)
-        book = SchemaBook(self._reader, self._config.name, settings.tables, self._clock, lakes=lakes)
+        book = SchemaFollower(self._reader, self._config.name, settings.tables, self._clock, lakes=lakes)
         with waiting_for_capture(self._reader, self._config.name, lambda: has_positions(self._control(name))):
             book.look()
         group = sink_group(self._config.name, name)
@@ -129,11 +129,11 @@ class SinkViewer:
             busy=busy_with(control.items(), self._clock.wall_s() * 1000),
         )
 
-    def evidence(self, name: str) -> Evidence:
+    def evidence(self, name: str) -> SinkSummary:
         """What the workers of a sink of any kind reported."""
         return self._evidence(self._control(name), 0)
 
-    def _evidence(self, control: Mapping[bytes, bytes], members: int) -> Evidence:
+    def _evidence(self, control: Mapping[bytes, bytes], members: int) -> SinkSummary:
         reports = [decode(value) for key, value in control.items() if is_report(key)]
         return evidence([one for one in reports if one is not None], self._clock.wall_s() * 1000, members=members)
 
@@ -141,7 +141,7 @@ class SinkViewer:
         """See `AppliedView.busy`."""
         return busy_with(self._control(name).items(), self._clock.wall_s() * 1000)
 
-    def _age_s(self, behind: Mapping[Place, int], ends: Mapping[Place, tuple[int, int]]) -> float:
+    def _age_s(self, behind: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, tuple[int, int]]) -> float:
         """Of the oldest record that is not applied, among those that are most behind."""
         most = sorted(behind, key=lambda place: behind[place] - ends[place][1])[:_TIMES]
         oldest_ms = None
@@ -162,7 +162,7 @@ class SinkViewer:
 
     def _reached(self, group: str, settings: Applied, lake: str) -> Lsn | None:
         kafka = self._config.kafka
-        reach = SinkReach(
+        reach = AppliedCutFinder(
             self._config.name,
             settings.tables,
             lambda: LogReader(kafka, client_id="tailrace-sinks"),
@@ -190,7 +190,7 @@ class SinkViewer:
         return {key: value for key, value in found.items() if value}
 
 
-def looked(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:
+def sink_documents(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:
     """Every sink of the configuration, by name; `lake` reads what a warehouse has published."""
     found: list[dict[str, Any]] = []
     viewer: SinkViewer | None = None

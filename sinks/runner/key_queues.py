@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cdc.progress.restore import LogRecord
-from sinks.contract import Parked, Place
+from sinks.contract import ParkedKey, TopicPartition
 
 RECORD_OVERHEAD_BYTES: Final = 400
 """Of a record beside key and value, as Python keeps it: a tuple, numbers, two bytes objects, its place in a list."""
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class KeyQueue:
     """One key.
 
     Attributes:
@@ -34,11 +34,11 @@ class Lane:
         ready_at_s: of a key that is delayed: not asked before.
     """
 
-    place: Place
+    place: TopicPartition
     key: bytes
     waiting: list[LogRecord] = field(default_factory=list)
     flying: list[LogRecord] = field(default_factory=list)
-    parked: Parked | None = None
+    parked: ParkedKey | None = None
     under_way: bool = False
     left: bool = False
     attempts: int = 0
@@ -69,9 +69,12 @@ def weight(record: LogRecord) -> int:
     return len(record[4] or b"") + len(record[5] or b"") + RECORD_OVERHEAD_BYTES
 
 
-def crowded(
-    held: Mapping[Place, Load], places: Iterable[Place], paused: Collection[Place], bounds: Bounds
-) -> set[Place]:
+def full_partitions(
+    held: Mapping[TopicPartition, Load],
+    places: Iterable[TopicPartition],
+    paused: Collection[TopicPartition],
+    bounds: Bounds,
+) -> set[TopicPartition]:
     """Of which partitions no more may be read now. A paused one is read on when a quarter of the room is free again."""
     total = Load(sum(one.record_count for one in held.values()), sum(one.byte_count for one in held.values()))
     nothing = Load()
@@ -87,19 +90,19 @@ def crowded(
     }
 
 
-class Lanes:
+class KeyQueues:
     """All keys that have something to do."""
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[Place, bytes], Lane] = {}
-        self._ready: OrderedDict[tuple[Place, bytes], Lane] = OrderedDict()
-        self._delayed: list[tuple[float, int, Lane]] = []
+        self._lanes: dict[tuple[TopicPartition, bytes], KeyQueue] = {}
+        self._ready: OrderedDict[tuple[TopicPartition, bytes], KeyQueue] = OrderedDict()
+        self._delayed: list[tuple[float, int, KeyQueue]] = []
         self._delays = 0
-        self._held: dict[Place, list[int]] = {}
-        self._flying: dict[Place, int] = {}
+        self._held: dict[TopicPartition, list[int]] = {}
+        self._flying: dict[TopicPartition, int] = {}
 
     @property
-    def held(self) -> dict[Place, Load]:
+    def held(self) -> dict[TopicPartition, Load]:
         """What is held of each partition, requests under way included."""
         return {place: Load(*counts) for place, counts in self._held.items()}
 
@@ -113,11 +116,11 @@ class Lanes:
         """Whether there is nothing to do and nothing under way."""
         return not self._lanes
 
-    def flying(self, places: Collection[Place]) -> int:
+    def flying(self, places: Collection[TopicPartition]) -> int:
         """Keys of these partitions that are under way."""
         return sum(self._flying.get(place, 0) for place in places)
 
-    def holds(self, place: Place, key: bytes) -> bool:
+    def holds(self, place: TopicPartition, key: bytes) -> bool:
         """Whether a record of the key would wait behind others."""
         lane = self._lanes.get((place, key))
         return lane is not None and (not lane.left or bool(lane.waiting))
@@ -129,27 +132,27 @@ class Lanes:
         name = (place, key)
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = self._ready[name] = Lane(place, key)
+            lane = self._lanes[name] = self._ready[name] = KeyQueue(place, key)
         lane.waiting.append(record)
         counts = self._held.setdefault(place, [0, 0])
         counts[0] += 1
         counts[1] += weight(record)
 
-    def retry(self, parked: Parked) -> bool:
+    def retry(self, parked: ParkedKey) -> bool:
         """Try a dead letter again, as a key of its own; False while the key is busy."""
         name = (parked.place, parked.key)
         if name in self._lanes:
             return False
-        self._lanes[name] = self._ready[name] = Lane(parked.place, parked.key, parked=parked)
+        self._lanes[name] = self._ready[name] = KeyQueue(parked.place, parked.key, parked=parked)
         return True
 
-    def take(self, now_s: float, *, records_max: int, bytes_max: int) -> list[Lane]:
+    def take(self, now_s: float, *, records_max: int, bytes_max: int) -> list[KeyQueue]:
         """The next request: keys that wait longest first, each with all its records; they are under way from now on.
 
         `bytes_max` counts the newest value of each key; a larger one goes alone. Empty when no key is ready.
         """
         self.wake(now_s)
-        taken: list[Lane] = []
+        taken: list[KeyQueue] = []
         left = bytes_max
         while self._ready and len(taken) < records_max:
             name, lane = next(iter(self._ready.items()))
@@ -166,7 +169,7 @@ class Lanes:
             taken.append(lane)
         return taken
 
-    def done(self, lane: Lane) -> list[LogRecord]:
+    def done(self, lane: KeyQueue) -> list[LogRecord]:
         """The request of this key is over, whatever came of it; its records, if they still concern us.
 
         What came meanwhile is ready now.
@@ -176,7 +179,7 @@ class Lanes:
         self._go_on(lane)
         return finished
 
-    def again(self, lane: Lane, at_s: float, *, counts: bool = True) -> None:
+    def again(self, lane: KeyQueue, at_s: float, *, counts: bool = True) -> None:
         """The same once more, with what came meanwhile, not before `at_s`. `counts`: as an attempt."""
         if lane.left:
             self.done(lane)
@@ -189,7 +192,7 @@ class Lanes:
         self._delays += 1
         heapq.heappush(self._delayed, (at_s, self._delays, lane))
 
-    def close_off(self, lane: Lane) -> list[LogRecord]:
+    def close_off(self, lane: KeyQueue) -> list[LogRecord]:
         """The key is given up: its records, those that wait too, if they still concern us."""
         if lane.left:
             return self.done(lane)
@@ -199,7 +202,7 @@ class Lanes:
         del self._lanes[lane.place, lane.key]
         return records
 
-    def drop(self, places: Collection[Place]) -> None:
+    def drop(self, places: Collection[TopicPartition]) -> None:
         """Forget these partitions. A request under way stays known, so that its key does not come into a second one."""
         for name in [name for name in self._lanes if name[0] in places]:
             lane = self._lanes[name]
@@ -224,7 +227,7 @@ class Lanes:
         """When the first delayed key is ready; None when none is delayed."""
         return self._delayed[0][0] if self._delayed else None
 
-    def _landed(self, lane: Lane, *, forget: bool = True) -> list[LogRecord]:
+    def _landed(self, lane: KeyQueue, *, forget: bool = True) -> list[LogRecord]:
         """Nothing of the key is under way any more; its records, none of a partition that was given up."""
         assert lane.under_way, "an answer comes once for each request"
         self._flying[lane.place] -= 1
@@ -236,13 +239,13 @@ class Lanes:
             self._forget(lane.place, records)
         return records
 
-    def _go_on(self, lane: Lane) -> None:
+    def _go_on(self, lane: KeyQueue) -> None:
         if lane.waiting:
             self._ready[lane.place, lane.key] = lane
         else:
             del self._lanes[lane.place, lane.key]
 
-    def _forget(self, place: Place, records: Sequence[LogRecord]) -> None:
+    def _forget(self, place: TopicPartition, records: Sequence[LogRecord]) -> None:
         counts = self._held.setdefault(place, [0, 0])
         for record in records:
             counts[0] -= 1

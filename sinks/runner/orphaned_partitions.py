@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.errors import BrokerUnreachable
-from cdc.kafka.cluster_facts import Dealt, TopicFacts
-from sinks.contract import Place
+from cdc.kafka.cluster_facts import GroupAssignment, TopicFacts
+from sinks.contract import TopicPartition
 
 LOOK_EVERY_S: Final = 4.0
 """After an answer: with two answers that say the same, nobody reads such a partition for about ten seconds."""
@@ -23,13 +23,13 @@ AGAIN_S: Final = 60.0
 
 
 class Dealing(Protocol):
-    """What is needed of `cdc.kafka.group_offsets.GroupDealing`."""
+    """What is needed of `cdc.kafka.group_offsets.GroupAssignmentReader`."""
 
-    def look(self) -> Dealt | None:
+    def look(self) -> GroupAssignment | None:
         """What the group was dealt, as answered to an earlier call; None while there is no answer. Never waits."""
 
 
-class Unowned:
+class OrphanDetector:
     """Looks at one group for one of its workers."""
 
     def __init__(
@@ -39,11 +39,11 @@ class Unowned:
         self._dealing = dealing
         self._describe = describe
         self._clock = clock
-        self._suspect: Dealt | None = None
-        self._whole: tuple[Dealt, frozenset[str]] | None = None
+        self._suspect: GroupAssignment | None = None
+        self._whole: tuple[GroupAssignment, frozenset[str]] | None = None
         self._next_s = 0.0
 
-    def look(self, member: str, topics: Iterable[str]) -> list[Place]:
+    def look(self, member: str, topics: Iterable[str]) -> list[TopicPartition]:
         """The partitions for which this worker has to join anew; mostly none. `topics`: all that the group reads.
 
         A broker that does not answer is asked again later. Raises what else `describe` does.
@@ -65,7 +65,7 @@ class Unowned:
         self._suspect, self._next_s = None, now_s + AGAIN_S
         return left if member == chosen(dealt) else []
 
-    def _left(self, dealt: Dealt, topics: frozenset[str]) -> list[Place]:
+    def _left(self, dealt: GroupAssignment, topics: frozenset[str]) -> list[TopicPartition]:
         """Those of the topics that no member has. What was whole is not counted again."""
         if self._whole == (dealt, topics):
             return []
@@ -77,7 +77,7 @@ class Unowned:
         return left
 
 
-def chosen(dealt: Dealt) -> str:
+def chosen(dealt: GroupAssignment) -> str:
     """The member that joins anew: of those with an instance id, which all look, the one with the least to lose."""
     looking = [owner for owner in dealt.owners if owner.instance]
     return min(looking, key=lambda owner: (len(owner.places), owner.member)).member if looking else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cdc.progress.restore import LogRecord
-from sinks.contract import Place, Topic
+from sinks.contract import Topic, TopicPartition
 from sinks.runner.frontier import Frontier
 from sinks.runner.runner_observer import Lag
 from sinks.state.offset_metadata import Window, left_s
@@ -82,7 +82,9 @@ def lag_of(partitions: Iterable[Partition], now_ms: float, *, still_s: float = 0
     return Lag(records, seconds, left)
 
 
-def uncommitted(partitions: dict[Place, Partition], now_s: float, *, again_s: float) -> dict[Place, int]:
+def uncommitted(
+    partitions: dict[TopicPartition, Partition], now_s: float, *, again_s: float
+) -> dict[TopicPartition, int]:
     """Positions that are to be committed: those that moved, and all whose commit is as old as `again_s`."""
     return {
         place: one.frontier.position

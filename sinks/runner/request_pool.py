@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from cdc.errors import InvariantError, TailraceError
 from sinks.contract import Change, Outcome
-from sinks.runner.key_queues import Lane
+from sinks.runner.key_queues import KeyQueue
 
 
 class Applying(Protocol):
@@ -25,7 +25,7 @@ class Applying(Protocol):
 class Answer(NamedTuple):
     """What came of a request: an outcome for each of its keys, or an error of all."""
 
-    lanes: Sequence[Lane]
+    lanes: Sequence[KeyQueue]
     outcomes: Sequence[Outcome]
     error: TailraceError | None
 
@@ -36,7 +36,7 @@ class Pool:
     def __init__(self, target: Applying, parallel: int, *, name: str) -> None:
         self._target = target
         self._parallel = parallel
-        self._asked: queue.SimpleQueue[tuple[Sequence[Lane], Sequence[Change]] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[Sequence[KeyQueue], Sequence[Change]] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._busy = 0
         self._threads = [
@@ -55,7 +55,7 @@ class Pool:
         """Whether a thread would take a request at once."""
         return self._busy < self._parallel
 
-    def submit(self, lanes: Sequence[Lane], changes: Sequence[Change]) -> None:
+    def submit(self, lanes: Sequence[KeyQueue], changes: Sequence[Change]) -> None:
         """Have the store asked."""
         self._busy += 1
         self._asked.put((lanes, changes))

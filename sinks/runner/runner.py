@@ -21,18 +21,18 @@ from typing import Final
 
 from cdc.errors import BrokerUnreachable, SinkUnreachable, TailraceError, TopicMissing
 from cdc.kafka.cluster_facts import TopicFacts
-from cdc.kafka.group_member import Begin, Polled
+from cdc.kafka.group_member import PartitionStart, PollResult
 from cdc.progress.restore import LogRecord
 from cdc.telemetry import log
-from sinks.contract import Change, Outcome, Parked, Place, Topic, Verdict
+from sinks.contract import Change, Outcome, ParkedKey, Topic, TopicPartition, Verdict
 from sinks.runner.backoff import growing_pause
 from sinks.runner.frontier import Frontier
 from sinks.runner.key_fold import by_key, change_of
-from sinks.runner.key_queues import Lane, Lanes, Pace, crowded
+from sinks.runner.key_queues import KeyQueue, KeyQueues, Pace, full_partitions
 from sinks.runner.partition_progress import Partition, lag_of, uncommitted
 from sinks.runner.request_pool import Answer, Pool
 from sinks.runner.runner_contracts import Away, Group, RunnerParts
-from sinks.state.offset_metadata import made_again, metadata, start_offset, window_of
+from sinks.state.offset_metadata import metadata, start_offset, topic_recreated, window_of
 
 COMMIT_EVERY_S: Final = 0.1  # a reader waits on it: p99 of commit to visible is to stay below 300 ms
 COMMIT_AGAIN_S: Final = 60.0  # says that the sink is awake, see `sinks.state.offset_metadata`
@@ -55,18 +55,18 @@ class SinkRunner:
     def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
         self._group: Group | None = None
-        self._partitions: dict[Place, Partition] = {}
-        self._lanes = Lanes()
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._lanes = KeyQueues()
         self._pool = Pool(parts.target, parts.settings.parallel, name="apply")
         self._pace = Pace(parts.settings.request_records)
         self._prepared: set[tuple[str, str]] = set()
         self._subscribed: set[str] = set()
-        self._retries: list[Parked] = []
+        self._retries: list[ParkedKey] = []
         self._away: Away | None = None
         self._failures = 0
         self._pause: str | None = None
         self._said: tuple[str, str] | None = None  # which pause, and as which member
-        self._stopped: set[Place] = set()
+        self._stopped: set[TopicPartition] = set()
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
         self._still_s: float | None = None
@@ -92,7 +92,7 @@ class SinkRunner:
             if self._group is not None:
                 self._group.close()
             if self._said is not None:
-                self._parts.control.say_running()
+                self._parts.control.report_running()
         except TailraceError as error:
             log.get().warning("sink_left_unsaid", **log.error_fields(error))
         finally:
@@ -112,7 +112,7 @@ class SinkRunner:
         self._acknowledge()
         self._throttle()  # 6
 
-    def assigned(self, places: Mapping[Place, Begin]) -> Mapping[Place, int]:
+    def assigned(self, places: Mapping[TopicPartition, PartitionStart]) -> Mapping[TopicPartition, int]:
         """See `cdc.kafka.group_member.Membership`."""
         self._has_assignment = True
         if not places:
@@ -125,7 +125,7 @@ class SinkRunner:
         kept = parts.target.positions()
         unknown = [place for place, begin in places.items() if begin.committed is None]
         first = parts.starts(unknown) if parts.starts is not None and unknown else {}
-        starts: dict[Place, int] = {}
+        starts: dict[TopicPartition, int] = {}
         for place, begin in places.items():
             topic, facts = topics[place[0]]
             if begin.committed is None:
@@ -141,7 +141,7 @@ class SinkRunner:
         log.get().info("sink_assigned", partitions=len(places), all=len(self._partitions))
         return starts
 
-    def revoked(self, places: Sequence[Place]) -> None:
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
         """See `cdc.kafka.group_member.Membership`."""
         going = {place for place in places if place in self._partitions}
         if not going:
@@ -151,7 +151,7 @@ class SinkRunner:
         self._drop(going)
         log.get().info("sink_revoked", partitions=len(going), all=len(self._partitions))
 
-    def lost(self, places: Sequence[Place]) -> None:
+    def lost(self, places: Sequence[TopicPartition]) -> None:
         """See `cdc.kafka.group_member.Membership`."""
         going = {place for place in places if place in self._partitions}
         self._drop(going)
@@ -159,7 +159,7 @@ class SinkRunner:
             log.get().warning("sink_lost", partitions=len(going), all=len(self._partitions))
 
     @property
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """How far each partition of ours is applied."""
         return {place: one.frontier.position for place, one in self._partitions.items()}
 
@@ -204,7 +204,7 @@ class SinkRunner:
         of_topic = {one.topic.topic: one.topic.topic_id for one in self._partitions.values()}
         for name, (topic, _) in self._topics(of_topic).items():
             if topic.topic_id != of_topic[name]:
-                raise made_again(parts.why, name, found=topic.topic_id, wanted=of_topic[name])
+                raise topic_recreated(parts.why, name, found=topic.topic_id, wanted=of_topic[name])
 
     def _look_at_unowned(self) -> None:
         unowned, group = self._parts.unowned, self._joined()
@@ -217,7 +217,7 @@ class SinkRunner:
     def _take_retries(self) -> None:
         """Dead letters that somebody wants tried again; those whose key is busy wait for it."""
         letters = self._parts.letters
-        waiting: list[Parked] = []
+        waiting: list[ParkedKey] = []
         for parked in (*self._retries, *letters.retries()):
             if parked.place not in self._partitions:
                 continue
@@ -227,10 +227,10 @@ class SinkRunner:
                 waiting.append(parked)
         self._retries = waiting
 
-    def _take_in(self, polled: Polled) -> None:
+    def _take_in(self, polled: PollResult) -> None:
         lanes, letters = self._lanes, self._parts.letters
-        behind: dict[tuple[Place, bytes], list[LogRecord]] = {}
-        begun: set[Place] = set()
+        behind: dict[tuple[TopicPartition, bytes], list[LogRecord]] = {}
+        begun: set[TopicPartition] = set()
         for record in polled.records:
             place, key = (record[0], record[1]), record[4]
             one = self._partitions.get(place)
@@ -255,12 +255,12 @@ class SinkRunner:
             if place in self._partitions:
                 self._partitions[place].ended(offset)
 
-    def _park(self, place: Place, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
+    def _park(self, place: TopicPartition, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
         self._parts.letters.park(place, key, records, outcome)
         self._parts.observer.refused(1)
         self._finished(place, records)
 
-    def _finished(self, place: Place, records: Iterable[LogRecord]) -> None:
+    def _finished(self, place: TopicPartition, records: Iterable[LogRecord]) -> None:
         one = self._partitions.get(place)
         if one is not None:
             for record in records:
@@ -275,7 +275,7 @@ class SinkRunner:
             else:
                 self._judge(answer)
 
-    def _unanswered(self, lanes: Iterable[Lane], error: SinkUnreachable) -> None:
+    def _unanswered(self, lanes: Iterable[KeyQueue], error: SinkUnreachable) -> None:
         """Nothing is known of these: the same again, once the store was asked how far it is."""
         now_s = self._parts.clock.monotonic_s()
         for lane in lanes:
@@ -316,7 +316,7 @@ class SinkRunner:
         if self._away is None and self._pause is None and self._broker_away_s is None:
             self._parts.observer.goes_on()
 
-    def _refused(self, lane: Lane, outcome: Outcome) -> None:
+    def _refused(self, lane: KeyQueue, outcome: Outcome) -> None:
         parked = lane.parked
         records = self._lanes.close_off(lane)
         if parked is not None:
@@ -340,7 +340,7 @@ class SinkRunner:
         if kept is not None:
             self._rewind(kept)
 
-    def _rewind(self, kept: Mapping[Place, int]) -> None:
+    def _rewind(self, kept: Mapping[TopicPartition, int]) -> None:
         for place, one in self._partitions.items():
             offset = max(kept.get(place, one.low), one.low)
             if offset < one.frontier.position:
@@ -372,7 +372,7 @@ class SinkRunner:
                 self._parts.target.prepare(self._parts.schemas.find(*name))
                 self._prepared.add(name)
 
-    def _commit(self, *, only: set[Place] | None = None) -> None:
+    def _commit(self, *, only: set[TopicPartition] | None = None) -> None:
         """Make positions durable: in the store, if it wants to know, then in the group."""
         now_s = self._parts.clock.monotonic_s()
         if only is None and (now_s - self._commit_s < COMMIT_EVERY_S or self._said is not None):
@@ -398,7 +398,7 @@ class SinkRunner:
             self._parts.places.committed({place: among[place].topic.topic_id for place in positions})
             self._tell_lag(now_s)
 
-    def _committed(self, marked: Mapping[Place, tuple[int, str]], now_s: float) -> bool:
+    def _committed(self, marked: Mapping[TopicPartition, tuple[int, str]], now_s: float) -> bool:
         try:
             done = self._joined().commit(marked)
         except BrokerUnreachable as error:
@@ -436,7 +436,7 @@ class SinkRunner:
         """Say that we are paused when nothing is under way and everything is committed; or that we go on."""
         control, observer = self._parts.control, self._parts.observer
         if self._pause is None and self._said is not None:
-            control.say_running()
+            control.report_running()
             self._said = None
             observer.goes_on()
         elif self._pause is not None and not self._pool.busy:
@@ -446,7 +446,7 @@ class SinkRunner:
             self._commit(only=set(self._partitions))
             if not uncommitted(self._partitions, self._commit_s, again_s=COMMIT_AGAIN_S):
                 observer.waits("paused", None)
-                control.say_paused(said[1])
+                control.report_paused(said[1])
                 self._said = said
 
     def _throttle(self) -> None:
@@ -454,7 +454,7 @@ class SinkRunner:
         if self._pause is not None or self._away is not None:
             wanted = places
         else:
-            wanted = crowded(self._lanes.held, places, self._stopped, self._parts.bounds)
+            wanted = full_partitions(self._lanes.held, places, self._stopped, self._parts.bounds)
             for place, one in self._partitions.items():
                 if one.frontier.span >= (_SPAN_AGAIN if place in self._stopped else SPAN_MAX):
                     wanted.add(place)
@@ -475,7 +475,7 @@ class SinkRunner:
         due_s = self._commit_s + COMMIT_EVERY_S - now_s
         return min(until_s, due_s) if due_s > 0 else until_s
 
-    def _finish(self, going: set[Place]) -> None:
+    def _finish(self, going: set[TopicPartition]) -> None:
         """Wait for requests of these partitions, a bounded time, and commit what they have reached."""
         ends_s = self._parts.clock.monotonic_s() + LEAVE_S
         while self._lanes.flying(going) and self._parts.clock.monotonic_s() < ends_s:
@@ -485,7 +485,7 @@ class SinkRunner:
         except TailraceError as error:
             log.get().warning("sink_left_uncommitted", **log.error_fields(error))
 
-    def _drop(self, going: set[Place]) -> None:
+    def _drop(self, going: set[TopicPartition]) -> None:
         self._lanes.drop(going)
         self._retries = [one for one in self._retries if one.place not in going]
         self._stopped -= going

@@ -11,16 +11,16 @@ from cdc.clock import Clock
 from cdc.config.settings import Applied
 from cdc.errors import SinkUnreachable
 from cdc.kafka.cluster_facts import TopicFacts
-from cdc.kafka.group_member import Polled
-from sinks.contract import DeadLetters, Place, Target
+from cdc.kafka.group_member import PollResult
+from sinks.contract import DeadLetters, Target, TopicPartition
 from sinks.runner.key_queues import Bounds
-from sinks.runner.orphaned_partitions import Unowned
+from sinks.runner.orphaned_partitions import OrphanDetector
 from sinks.runner.runner_observer import RunnerObserver, Unobserved
-from sinks.state.offset_metadata import Why
+from sinks.state.offset_metadata import SinkNames
 from sinks.state.schema_follower import SchemaSource
 from sinks.state.table_match import TableCheck
 
-Starts: TypeAlias = Callable[[Sequence[Place]], Mapping[Place, int]]
+Starts: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 """Where partitions are read from that nobody has committed; one that is missing from its beginning."""
 
 
@@ -38,28 +38,28 @@ class Group(Protocol):
     def member(self) -> str: ...  # noqa: D102
     def subscribe(self, topics: Iterable[str]) -> None: ...  # noqa: D102
     def rejoin(self) -> None: ...  # noqa: D102
-    def poll(self, wait_s: float) -> Polled: ...  # noqa: D102
-    def commit(self, positions: Mapping[Place, tuple[int, str]]) -> bool: ...  # noqa: D102
-    def pause(self, places: Iterable[Place]) -> None: ...  # noqa: D102
-    def resume(self, places: Iterable[Place]) -> None: ...  # noqa: D102
-    def seek(self, place: Place, offset: int) -> None: ...  # noqa: D102
+    def poll(self, wait_s: float) -> PollResult: ...  # noqa: D102
+    def commit(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> bool: ...  # noqa: D102
+    def pause(self, places: Iterable[TopicPartition]) -> None: ...  # noqa: D102
+    def resume(self, places: Iterable[TopicPartition]) -> None: ...  # noqa: D102
+    def seek(self, place: TopicPartition, offset: int) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
 
 
-class Wishes(Protocol):
-    """What the runner needs of `sinks.state.pause_records.Control`."""
+class PauseControl(Protocol):
+    """What the runner needs of `sinks.state.pause_records.WorkerPause`."""
 
     def look(self) -> str | None: ...  # noqa: D102
-    def say_paused(self, member: str) -> None: ...  # noqa: D102
-    def say_running(self) -> None: ...  # noqa: D102
+    def report_paused(self, member: str) -> None: ...  # noqa: D102
+    def report_running(self) -> None: ...  # noqa: D102
 
 
-class Places(Protocol):
-    """What the runner needs of `sinks.state.read_topics.ReadPlaces`."""
+class CommittedPartitions(Protocol):
+    """What the runner needs of `sinks.state.read_topics.ReadPartitions`."""
 
     def reload(self) -> None: ...  # noqa: D102
-    def check(self, place: Place, topic_id: str, why: Why) -> None: ...  # noqa: D102
-    def committed(self, places: Mapping[Place, str]) -> None: ...  # noqa: D102
+    def check(self, place: TopicPartition, topic_id: str, why: SinkNames) -> None: ...  # noqa: D102
+    def committed(self, places: Mapping[TopicPartition, str]) -> None: ...  # noqa: D102
 
 
 class Directory(Protocol):
@@ -77,19 +77,19 @@ class RunnerParts:
     a worker with an instance id. `tables` checks the sink's `tables` against what is captured.
     """
 
-    why: Why
+    why: SinkNames
     settings: Applied
     target: Target
     letters: DeadLetters
     directory: Directory
     schemas: SchemaSource
-    control: Wishes
-    places: Places
+    control: PauseControl
+    places: CommittedPartitions
     clock: Clock
     observer: RunnerObserver = field(default_factory=Unobserved)
     starts: Starts | None = None
     bounds: Bounds = field(default_factory=Bounds)
     watch_s: float = 60.0
-    unowned: Unowned | None = None
+    unowned: OrphanDetector | None = None
     tables: TableCheck | None = None
     closing: ExitStack = field(default_factory=ExitStack)

@@ -1,4 +1,4 @@
-"""The contract for observing a runner; `cdc.telemetry.runner_status.AppliedStatus` implements it."""
+"""The contract for observing a runner; `cdc.telemetry.runner_status.RunnerStatus` implements it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _FIELD: Final = re.compile(r"(?:failed to parse field|object mapping for|mapper 
 _CLASS: Final = re.compile(r"[a-z_]{1,80}")
 
 
-class Trouble(Enum):
+class IndexFailure(Enum):
     """What a document's answer says of its index rather than of the document."""
 
     BLOCKED = "the index takes no writes: it was replaced by another one, or somebody forbade them"
@@ -52,7 +52,7 @@ class _Answer(msgspec.Struct):
 _ANSWER: Final = msgspec.json.Decoder(_Answer)
 
 
-def parse_bulk(text: str | bytes, count: int) -> list[Outcome | Trouble] | None:
+def parse_bulk(text: str | bytes, count: int) -> list[Outcome | IndexFailure] | None:
     """An outcome for each of `count` documents, in their order; None when this is no whole answer to them."""
     try:
         items = _ANSWER.decode(text).items
@@ -63,7 +63,7 @@ def parse_bulk(text: str | bytes, count: int) -> list[Outcome | Trouble] | None:
     return [judge(action, item) for each in items for action, item in each.items()]
 
 
-def judge(action: str, item: _Item) -> Outcome | Trouble:
+def judge(action: str, item: _Item) -> Outcome | IndexFailure:
     """The verdict on one document."""
     status, error = item.status, item.error
     if status <= _OK_MAX or (status == 404 and error is None and action == "delete"):
@@ -80,19 +80,19 @@ def judge(action: str, item: _Item) -> Outcome | Trouble:
     return Outcome(Verdict.LATER, _class(kind) or f"status_{status}")
 
 
-def blocked(outcomes: Sequence[Outcome | Trouble]) -> list[int]:
+def blocked(outcomes: Sequence[Outcome | IndexFailure]) -> list[int]:
     """Which of them their index did not take because of a block."""
-    return [index for index, outcome in enumerate(outcomes) if outcome is Trouble.BLOCKED]
+    return [index for index, outcome in enumerate(outcomes) if outcome is IndexFailure.BLOCKED]
 
 
-def _trouble(status: int, kind: str) -> Trouble | None:
+def _trouble(status: int, kind: str) -> IndexFailure | None:
     if status == 404 and kind == _NO_INDEX:
-        return Trouble.GONE
+        return IndexFailure.GONE
     if status == 400 and kind == _CLOSED:
-        return Trouble.CLOSED
+        return IndexFailure.CLOSED
     if status == 403:
-        return Trouble.BLOCKED if kind == _BLOCK else Trouble.FORBIDDEN
-    return Trouble.FORBIDDEN if status == 401 or kind == _SECURITY else None
+        return IndexFailure.BLOCKED if kind == _BLOCK else IndexFailure.FORBIDDEN
+    return IndexFailure.FORBIDDEN if status == 401 or kind == _SECURITY else None
 
 
 def _class(kind: str) -> str:

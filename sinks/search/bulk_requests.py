@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from cdc.errors import SinkUnreachable
 from sinks.contract import Outcome, Verdict
-from sinks.search.bulk_answers import Trouble, parse_bulk
+from sinks.search.bulk_answers import IndexFailure, parse_bulk
 from sinks.search.opensearch_client import Answer, Client
 
 _TOO_LARGE: Final = 413
@@ -28,12 +28,12 @@ class Write(NamedTuple):
 
 def send(
     client: Client, writes: Sequence[Write], *, check: Callable[[], None] = lambda: None, again: bool = False
-) -> dict[int, Outcome | Trouble]:
+) -> dict[int, Outcome | IndexFailure]:
     """What became of each, by place. `check` is called before each request; with `again` an equal version is taken.
 
     Raises SinkUnreachable when nothing is known of any, SinkUnfit.
     """
-    found: dict[int, Outcome | Trouble] = {}
+    found: dict[int, Outcome | IndexFailure] = {}
     open_: list[Sequence[Write]] = [writes] if writes else []
     while open_:
         part = open_.pop()

@@ -11,7 +11,7 @@ from cdc.config.settings import Config, Search
 from sinks.search.index_names import every_of
 from sinks.search.opensearch_client import Answer, Client
 from sinks.search.start import indices_of
-from sinks.store_findings import Sign
+from sinks.store_findings import StoreFinding
 
 _OLDEST: Final = 2
 _ABSENT: Final = frozenset({404})
@@ -23,16 +23,16 @@ _BLOCKS: Final = {
 }
 
 
-def checkup(config: Config, name: str, settings: Search) -> Iterator[Sign]:
+def checkup(config: Config, name: str, settings: Search) -> Iterator[StoreFinding]:
     """Raises SinkUnreachable, SinkUnfit for credentials and rights."""
     client = indices_of(config.name, name, settings).client
     try:
         about = _json(client, "/")
         version = str(about.get("version", {}).get("number", ""))
         kind = str(about.get("version", {}).get("distribution", "something else"))
-        yield Sign("ok", "search", f"{kind} {version} at {client.url}")
+        yield StoreFinding("ok", "search", f"{kind} {version} at {client.url}")
         if kind != "opensearch" or not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < _OLDEST:
-            yield Sign("warning", "search_version", f"the sink is made for OpenSearch {_OLDEST} or later")
+            yield StoreFinding("warning", "search_version", f"the sink is made for OpenSearch {_OLDEST} or later")
         yield from _health(client)
         yield from _user(client)
         yield from _settings(client, config.name, name, settings)
@@ -40,28 +40,32 @@ def checkup(config: Config, name: str, settings: Search) -> Iterator[Sign]:
         client.close()
 
 
-def _health(client: Client) -> Iterator[Sign]:
+def _health(client: Client) -> Iterator[StoreFinding]:
     health = _json(client, "/_cluster/health")
     status = str(health.get("status"))
     if status == "red":
         text = "the cluster is red: some shards are nowhere, and writes to them wait"
-        yield Sign("error", "search_health", text, f"curl '{client.url}/_cluster/allocation/explain?pretty'")
+        yield StoreFinding("error", "search_health", text, f"curl '{client.url}/_cluster/allocation/explain?pretty'")
     else:
-        yield Sign("ok", "search_health", f"the cluster is {status}, {health.get('number_of_data_nodes')} data nodes")
+        yield StoreFinding(
+            "ok", "search_health", f"the cluster is {status}, {health.get('number_of_data_nodes')} data nodes"
+        )
 
 
-def _user(client: Client) -> Iterator[Sign]:
+def _user(client: Client) -> Iterator[StoreFinding]:
     """Without the security plugin everybody may do everything; with it rights to write show by writing only."""
     answer = client.ask("GET", "/_plugins/_security/authinfo", expected=_NO_PLUGIN)
     if isinstance(answer, Answer):
-        yield Sign("warning", "search_rights", "no security plugin answers: whoever reaches it may do everything")
+        yield StoreFinding(
+            "warning", "search_rights", "no security plugin answers: whoever reaches it may do everything"
+        )
         return
     found = msgspec.json.decode(answer)
     roles = ", ".join(map(str, found.get("roles", []))) or "none"
-    yield Sign("ok", "search_rights", f"user {found.get('user_name')}, with the roles {roles}")
+    yield StoreFinding("ok", "search_rights", f"user {found.get('user_name')}, with the roles {roles}")
 
 
-def _settings(client: Client, pipeline: str, sink: str, settings: Search) -> Iterator[Sign]:
+def _settings(client: Client, pipeline: str, sink: str, settings: Search) -> Iterator[StoreFinding]:
     """Of the indices that are searched; reading them needs the rights that the sink needs to read."""
     pattern = every_of(pipeline, sink)
     live = [index for index, about in _json(client, f"/{pattern}/_alias").items() if about.get("aliases")]
@@ -70,13 +74,13 @@ def _settings(client: Client, pipeline: str, sink: str, settings: Search) -> Ite
         own: dict[str, Any] = found.get(index, {}).get("settings", {})
         for name, why in _BLOCKS.items():
             if own.get(name) == "true":
-                yield Sign("warning", "search_block", f"{index} takes no writes ({name}): {why}")
+                yield StoreFinding("warning", "search_block", f"{index} takes no writes ({name}): {why}")
         wanted, there = f"{settings.gc_deletes_s}s", own.get("index.gc_deletes", "60s")
         if there != wanted:
             text = f"{index} remembers deletes for {there} (index.gc_deletes): the next start makes that {wanted}"
-            yield Sign("warning", "gc_deletes", text)
+            yield StoreFinding("warning", "gc_deletes", text)
     if live:
-        yield Sign("ok", "search_indices", f"{len(live)} indices are searched")
+        yield StoreFinding("ok", "search_indices", f"{len(live)} indices are searched")
 
 
 def _json(client: Client, path: str) -> dict[str, Any]:

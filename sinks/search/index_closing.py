@@ -36,7 +36,7 @@ def reopen(indices: Indices, topic: Topic, index: str) -> None:
     indices.mark(topic, index, retired_ms=0, swap_until_ms=0)
 
 
-def reopen_left(indices: Indices, topic: Topic, live: Index, clock: Clock) -> bool:
+def reopen_abandoned(indices: Indices, topic: Topic, live: Index, clock: Clock) -> bool:
     """As `reopen` if whoever closed it has not been heard of for too long; whether that was so."""
     if not live.meta.swap_until_ms or clock.wall_s() * 1000 < live.meta.swap_until_ms:
         return False

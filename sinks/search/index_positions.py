@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cdc.errors import SinkUnfit
-from sinks.search.bulk_answers import Trouble, parse_bulk
+from sinks.search.bulk_answers import IndexFailure, parse_bulk
 from sinks.search.index_names import alias_of
 from sinks.search.opensearch_client import Answer, Client
 
@@ -40,7 +40,7 @@ class _Answered(msgspec.Struct):
 _ANSWERED: Final = msgspec.json.Decoder(_Answered)
 
 
-class PlaceBook:
+class IndexPositions:
     """The notes of one sink. Not thread-safe."""
 
     def __init__(self, client: Client, pipeline: str, sink: str) -> None:
@@ -66,7 +66,7 @@ class PlaceBook:
         body = b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
         answer = self._client.ask("POST", "/_bulk", body, ndjson=True)
         outcomes = parse_bulk(str(answer), len(positions)) or []
-        if Trouble.GONE in outcomes:
+        if IndexFailure.GONE in outcomes:
             self.open()  # the notes are lost; the next ones are complete again
 
     def noted(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:

@@ -22,12 +22,12 @@ from cdc.errors import SinkGap, SinkStale, SinkUnfit, SinkUnreachable
 from cdc.model.progress_record import SchemaRecord
 from cdc.progress.restore import LogRecord
 from cdc.telemetry import log
-from sinks.contract import Change, Outcome, Place, Topic, Verdict
+from sinks.contract import Change, Outcome, Topic, TopicPartition, Verdict
 from sinks.runner.key_fold import by_key, change_of
-from sinks.search.index_closing import closed, reopen, reopen_left
-from sinks.search.index_positions import PlaceBook
+from sinks.search.index_closing import closed, reopen, reopen_abandoned
+from sinks.search.index_positions import IndexPositions
 from sinks.search.indices import Index, Indices
-from sinks.search.target import SearchTarget, Shape
+from sinks.search.target import IndexOptions, SearchTarget
 
 NEAR_RECORDS: Final = 2_000
 """Behind the end of the topic by which an index is near enough to make workers wait for the rest."""
@@ -42,11 +42,11 @@ _ERRORS_SHOWN: Final = 3
 class TopicEnds(Protocol):
     """What is needed of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
 
-    def end_offsets(self, topics: Sequence[str]) -> Mapping[Place, tuple[int, int]]:
+    def end_offsets(self, topics: Sequence[str]) -> Mapping[TopicPartition, tuple[int, int]]:
         """First offset there is, and the one after the last committed record."""
 
     def read(
-        self, assignments: Mapping[Place, int], until: Mapping[Place, int] | None = None
+        self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None
     ) -> Iterator[list[LogRecord]]:
         """Committed records between two offsets of each partition."""
 
@@ -58,7 +58,7 @@ class Schemas(Protocol):
         """Every schema of a topic there is now, the newest first."""
 
 
-class Swapped(NamedTuple):
+class SwapResult(NamedTuple):
     """What became of a table's index.
 
     Attributes:
@@ -77,7 +77,7 @@ class Swapped(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class RebuildContext:
     """What both need.
 
     Attributes:
@@ -88,8 +88,8 @@ class Workshop:
     """
 
     indices: Indices
-    book: PlaceBook
-    shape: Shape
+    book: IndexPositions
+    shape: IndexOptions
     reader: TopicEnds
     schemas: Schemas
     paused: Callable[[], AbstractContextManager[object]]
@@ -99,7 +99,7 @@ class Workshop:
     request_records: int = 2_000
 
 
-def rebuild(shop: Workshop, topic: Topic) -> Swapped:
+def rebuild(shop: RebuildContext, topic: Topic) -> SwapResult:
     """Fill a new index and put the alias on it. Killed at any moment it can be done again.
 
     Raises SinkUnfit when records are refused, or the schema cannot be had; SinkUnreachable, BrokerUnreachable.
@@ -130,7 +130,7 @@ def rebuild(shop: Workshop, topic: Topic) -> Swapped:
     return swapped
 
 
-def roll_back(shop: Workshop, topic: Topic, *, remembers_ms: int) -> Swapped:
+def roll_back(shop: RebuildContext, topic: Topic, *, remembers_ms: int) -> SwapResult:
     """Bring the index that was there before up to date and put the alias on it. Doing it again goes forth again.
 
     Args:
@@ -174,15 +174,15 @@ def roll_back(shop: Workshop, topic: Topic, *, remembers_ms: int) -> Swapped:
         raise
 
 
-def _live(shop: Workshop, topic: Topic) -> Index | None:
+def _live(shop: RebuildContext, topic: Topic) -> Index | None:
     """The index behind the alias, open if it was left closed."""
     live = shop.indices.behind(topic)
-    if live is None or not reopen_left(shop.indices, topic, live, shop.clock):
+    if live is None or not reopen_abandoned(shop.indices, topic, live, shop.clock):
         return live
     return shop.indices.behind(topic)
 
 
-def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filling) -> Swapped:
+def _take_over(shop: RebuildContext, topic: Topic, live: Index | None, filling: _Filling) -> SwapResult:
     """The five steps of the top of the file."""
     indices, name = shop.indices, filling.index
     with shop.paused(), _closed(shop, live, filling):
@@ -198,7 +198,7 @@ def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filli
             _close_again(indices, topic, live.name)
             filling.follow()
     log.get().info("search_index_swapped", table=topic.table, index=name, records=filling.records)
-    return Swapped(
+    return SwapResult(
         topic.table,
         name,
         live.name if live else None,
@@ -209,7 +209,7 @@ def _take_over(shop: Workshop, topic: Topic, live: Index | None, filling: _Filli
 
 
 @contextmanager
-def _closed(shop: Workshop, live: Index | None, filling: _Filling) -> Iterator[None]:
+def _closed(shop: RebuildContext, live: Index | None, filling: _Filling) -> Iterator[None]:
     """Forbid writes to the live index; allow them again if it stays the live one."""
     if live is None:
         yield
@@ -229,7 +229,7 @@ def _close_again(indices: Indices, topic: Topic, old: str) -> None:
     indices.mark(topic, old, swap_until_ms=0)
 
 
-def _remove(shop: Workshop, index: Index, topic: Topic) -> None:
+def _remove(shop: RebuildContext, index: Index, topic: Topic) -> None:
     shop.indices.delete(index.name)
     shop.book.forget(index.name, topic.partition_count)
 
@@ -237,7 +237,7 @@ def _remove(shop: Workshop, index: Index, topic: Topic) -> None:
 class _Filling:
     """Applies a topic to one index, from where that index is."""
 
-    def __init__(self, shop: Workshop, topic: Topic, index: str) -> None:
+    def __init__(self, shop: RebuildContext, topic: Topic, index: str) -> None:
         self.topic = topic
         self.index = index
         self.records = 0
@@ -251,7 +251,9 @@ class _Filling:
         ends = shop.reader.end_offsets([topic.topic])
         if len(ends) != topic.partition_count:
             raise SinkStale(f"{topic.topic} has another number of partitions than was recorded", topic=topic.topic)
-        self.positions: dict[Place, int] = {place: max(low, noted.get(place, low)) for place, (low, _) in ends.items()}
+        self.positions: dict[TopicPartition, int] = {
+            place: max(low, noted.get(place, low)) for place, (low, _) in ends.items()
+        }
         self._known: set[str] = set()
 
     def catch_up(self) -> None:
@@ -272,11 +274,11 @@ class _Filling:
         """As `finish`, when the index is the live one: what it refuses now the workers park."""
         self._fill(self._ends())
 
-    def _ends(self) -> dict[Place, int]:
+    def _ends(self) -> dict[TopicPartition, int]:
         ends = self._shop.reader.end_offsets([self.topic.topic])
         return {place: max(ends[place][1], at) for place, at in self.positions.items()}
 
-    def _fill(self, ends: Mapping[Place, int]) -> None:
+    def _fill(self, ends: Mapping[TopicPartition, int]) -> None:
         self._prepare()
         for batch in self._shop.reader.read(dict(self.positions), ends):
             self.records += len(batch)

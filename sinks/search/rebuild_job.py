@@ -18,7 +18,7 @@ from cdc.config.settings import Config, Search
 from cdc.config.sink_kinds import sink_of, view_lakes
 from cdc.errors import SinkUnfit, TopicMismatch, UsageError
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 from cdc.kafka.group_offsets import GroupAdmin
 from cdc.kafka.log_reader import LogReader
 from cdc.model.progress_record import SchemaRecord
@@ -26,17 +26,17 @@ from cdc.model.topic_names import schema_topic, sink_group, view_schema_topic
 from cdc.patterns import matches
 from sinks.contract import Topic
 from sinks.runner.key_fold import by_key, change_of
-from sinks.search.index_positions import PlaceBook
+from sinks.search.index_positions import IndexPositions
 from sinks.search.mapping import PLAIN, form_of, source_of
 from sinks.search.matches import MatchTopic
-from sinks.search.rebuild import Swapped, Workshop, rebuild, roll_back
+from sinks.search.rebuild import RebuildContext, SwapResult, rebuild, roll_back
 from sinks.search.start import indices_of, shape_of
-from sinks.search.stored_queries import LOOK_S, QueryBook
+from sinks.search.stored_queries import LOOK_S, StoredQueries
 from sinks.state.exclusive import claimed
 from sinks.state.offset_metadata import metadata, window_of
 from sinks.state.pause import paused
-from sinks.state.read_topics import ReadPlaces
-from sinks.state.schema_follower import SchemaBook
+from sinks.state.read_topics import ReadPartitions
+from sinks.state.schema_follower import SchemaFollower
 from sinks.state.state_topic import StateTopic
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ _SLACK: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Swapping:
-    """Which tables of which sink; `accept_refused` as `Workshop` has it."""
+class RebuildRequest:
+    """Which tables of which sink; `accept_refused` as `RebuildContext` has it."""
 
     config: Config
     sink: str
@@ -69,29 +69,29 @@ def search_of(config: Config, sink: str) -> Search:
     return settings
 
 
-def rebuild_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
+def rebuild_indices(what: RebuildRequest, clock: Clock) -> Iterator[SwapResult]:
     """Fill a new index for each table, one after the other. Raises SinkBusy while somebody else is at it."""
-    with claimed(what.config, what.sink, "rebuild", clock), opened_shop(what, clock) as (shop, tables):
+    with claimed(what.config, what.sink, "rebuild", clock), open_rebuild(what, clock) as (shop, tables):
         for topic, _ in tables:
             swapped = rebuild(shop, topic)
             _settle(what, topic, swapped, clock)
             yield swapped
 
 
-def roll_back_indices(what: Swapping, clock: Clock) -> Iterator[Swapped]:
+def roll_back_indices(what: RebuildRequest, clock: Clock) -> Iterator[SwapResult]:
     """Bring back the index before, for each table. Raises SinkBusy while somebody else is at it."""
-    with claimed(what.config, what.sink, "rollback", clock), opened_shop(what, clock) as (shop, tables):
+    with claimed(what.config, what.sink, "rollback", clock), open_rebuild(what, clock) as (shop, tables):
         for topic, remembers_ms in tables:
             yield roll_back(shop, topic, remembers_ms=remembers_ms)
 
 
-def replay_query(shop: Workshop, config: Config, sink: str, topic: Topic, name: str) -> int:
+def replay_query(shop: RebuildContext, config: Config, sink: str, topic: Topic, name: str) -> int:
     """Publish what a query matches of everything the topic holds; how many matches. Repeating it does no harm.
 
     Begins when every worker has heard of the query, so no row is in neither.
     """
     shop.clock.wait(threading.Event(), LOOK_S + _HEARD_S)
-    book, publisher = QueryBook(shop.indices), MatchTopic(config, sink)
+    book, publisher = StoredQueries(shop.indices), MatchTopic(config, sink)
     forms = {
         record.schema_id: form_of(record, shop.shape.fields.get(record.table, {}), shop.shape.json)
         for record in shop.schemas.all(topic.topic)
@@ -110,7 +110,7 @@ def replay_query(shop: Workshop, config: Config, sink: str, topic: Topic, name: 
     return count
 
 
-def _settle(what: Swapping, topic: Topic, swapped: Swapped, clock: Clock) -> None:
+def _settle(what: RebuildRequest, topic: Topic, swapped: SwapResult, clock: Clock) -> None:
     """Have a sink that is down go on where its new index is: what made it STALE or GAP is behind it.
 
     One with workers goes on by itself, from an earlier offset, which harms nothing.
@@ -122,27 +122,27 @@ def _settle(what: Swapping, topic: Topic, swapped: Swapped, clock: Clock) -> Non
     places = {(topic.topic, partition): at for partition, at in swapped.positions.items()}
     state = StateTopic(what.config, what.sink)
     try:
-        ReadPlaces(state).committed(dict.fromkeys(places, topic.topic_id))
-        admin.alter(group, {place: Committed(at, mark) for place, at in places.items()})
+        ReadPartitions(state).committed(dict.fromkeys(places, topic.topic_id))
+        admin.alter(group, {place: CommittedOffset(at, mark) for place, at in places.items()})
     finally:
         state.close()
 
 
 @contextmanager
-def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[tuple[Topic, int]]]]:
+def open_rebuild(what: RebuildRequest, clock: Clock) -> Iterator[tuple[RebuildContext, list[tuple[Topic, int]]]]:
     """What all of this needs, open; tables with the ms for which their topics remember deletes."""
     config, settings = what.config, search_of(what.config, what.sink)
     with ExitStack() as closing:
         client_id = f"{config.name}.sink.{what.sink}.rebuild"
         reader, other = (closing.enter_context(LogReader(config.kafka, client_id=client_id)) for _ in range(2))
         lakes = view_lakes(config, settings.tables)
-        tables = _tables(what, settings, SchemaBook(other, config.name, settings.tables, clock, lakes=lakes))
+        tables = _tables(what, settings, SchemaFollower(other, config.name, settings.tables, clock, lakes=lakes))
         indices = indices_of(config.name, what.sink, settings)
         closing.callback(indices.client.close)
         yield (
-            Workshop(
+            RebuildContext(
                 indices=indices,
-                book=PlaceBook(indices.client, config.name, what.sink),
+                book=IndexPositions(indices.client, config.name, what.sink),
                 shape=shape_of(settings),
                 reader=reader,
                 schemas=_Schemas(
@@ -158,7 +158,7 @@ def opened_shop(what: Swapping, clock: Clock) -> Iterator[tuple[Workshop, list[t
         )
 
 
-def _tables(what: Swapping, settings: Search, book: SchemaBook) -> list[tuple[Topic, int]]:
+def _tables(what: RebuildRequest, settings: Search, book: SchemaFollower) -> list[tuple[Topic, int]]:
     """Topics, and for how many ms each remembers deletes."""
     book.look()
     kept = {topic: record for topic, record in book.tables().items() if matches(record.table, settings.tables)}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cdc.clock import Clock, SystemClock
-from sinks.search.index_positions import PlaceBook
+from sinks.search.index_positions import IndexPositions
 from sinks.search.indices import Indices
 from sinks.search.matches import MatchTopic
 from sinks.search.opensearch_client import Client
-from sinks.search.stored_queries import Matcher, Publisher, QueryBook
-from sinks.search.target import SearchTarget, Shape
+from sinks.search.stored_queries import Matcher, Publisher, StoredQueries
+from sinks.search.target import IndexOptions, SearchTarget
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config, Search
@@ -32,8 +32,8 @@ def target(
     `publisher` takes what stored queries match, in place of Kafka.
     """
     clock, indices = clock or SystemClock(), indices_of(config.name, name, settings)
-    matcher = Matcher(QueryBook(indices), publisher or MatchTopic(config, name), clock)
-    book = PlaceBook(indices.client, config.name, name)
+    matcher = Matcher(StoredQueries(indices), publisher or MatchTopic(config, name), clock)
+    book = IndexPositions(indices.client, config.name, name)
     return SearchTarget(indices, book, shape_of(settings), clock, watcher=matcher)
 
 
@@ -43,9 +43,9 @@ def indices_of(pipeline: str, name: str, settings: Search) -> Indices:
     return Indices(client, pipeline, name, settings.index)
 
 
-def shape_of(settings: Search) -> Shape:
+def shape_of(settings: Search) -> IndexOptions:
     """What its settings say of its indices."""
-    return Shape(
+    return IndexOptions(
         json=settings.json,
         fields=settings.fields,
         refresh_interval_s=settings.refresh_interval_s,

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from cdc.errors import SinkUnreachable
-from sinks.contract import Held
+from sinks.contract import StoredKey
 from sinks.search.index_names import document_id, key_of
 from sinks.search.indices import gone
 from sinks.search.mapping import values_of
@@ -53,16 +53,16 @@ def sources(client: Client, index: str, names: Sequence[str]) -> dict[str, bytes
     return {document.id: bytes(document.source) for document in _gotten(client, index, names) if bytes(document.source)}
 
 
-def look(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -> dict[str, Held | None]:
+def look(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -> dict[str, StoredKey | None]:
     """What an index has under these ids."""
-    found: dict[str, Held | None] = dict.fromkeys(names)
+    found: dict[str, StoredKey | None] = dict.fromkeys(names)
     for document in _gotten(client, index, names):
         if bytes(document.source):
             found[document.id] = _held(document, key)
     return found
 
 
-def held(client: Client, index: str, key: Sequence[str]) -> Iterator[Held]:
+def held(client: Client, index: str, key: Sequence[str]) -> Iterator[StoredKey]:
     """Every document of an index as it was when this began."""
     body = {"size": PAGE, "sort": ["_doc"], "version": True, "query": {"match_all": {}}}
     answer = client.ask("POST", f"/{index}/_search", body, params={"scroll": _KEEP}, expected=_MISSING)
@@ -97,12 +97,12 @@ def _page(client: Client, answer: str | Answer) -> _Page:
         raise _torn(client) from None
 
 
-def _held(document: _Document, columns: Sequence[str]) -> Held:
+def _held(document: _Document, columns: Sequence[str]) -> StoredKey:
     source = bytes(document.source)
     key = key_of(_VALUES.decode(source), columns)
     if key is not None and document_id(key) != document.id:
         key = None
-    return Held(key, document.id, document.version, values_of(source))
+    return StoredKey(key, document.id, document.version, values_of(source))
 
 
 def _torn(client: Client) -> SinkUnreachable:

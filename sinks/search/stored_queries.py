@@ -76,7 +76,7 @@ class _Found(msgspec.Struct):
 _FOUND: Final = msgspec.json.Decoder(_Found)
 
 
-class QueryBook:
+class StoredQueries:
     """The queries of one sink."""
 
     def __init__(self, indices: Indices) -> None:
@@ -184,9 +184,9 @@ class QueryBook:
 
 
 class Matcher:
-    """See `sinks.search.target.Watcher`: publishes what documents match, where a table has queries."""
+    """See `sinks.search.target.DocumentObserver`: publishes what documents match, where a table has queries."""
 
-    def __init__(self, book: QueryBook, publisher: Publisher, clock: Clock) -> None:
+    def __init__(self, book: StoredQueries, publisher: Publisher, clock: Clock) -> None:
         self._book = book
         self._publisher = publisher
         self._clock = clock

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import structs
 
 from cdc.errors import DecodeError, InvariantError, SinkStale, SinkUnfit, SinkUnreachable
-from sinks.contract import Change, Content, Held, Outcome, Place, Topic, Verdict
+from sinks.contract import Change, Content, Outcome, StoredKey, Topic, TopicPartition, Verdict
 from sinks.search import bulk_requests, stored_documents
-from sinks.search.bulk_answers import Trouble
+from sinks.search.bulk_answers import IndexFailure
 from sinks.search.bulk_requests import Write
-from sinks.search.index_closing import reopen_left
+from sinks.search.index_closing import reopen_abandoned
 from sinks.search.index_names import document_id
-from sinks.search.index_positions import PlaceBook
+from sinks.search.index_positions import IndexPositions
 from sinks.search.indices import Index, Indices, gone
 from sinks.search.mapping import PLAIN, Form, JsonForm, form_of, source_of, values_of, with_kept
 
@@ -40,7 +40,7 @@ FORGET_TRIES: Final = 8
 _UNREADABLE: Final = Outcome(Verdict.REFUSED, "unreadable_row", "it is not the JSON that its schema says")
 
 
-class Watcher(Protocol):
+class DocumentObserver(Protocol):
     """Who is told of documents that were applied, before anybody else learns it; called by several threads."""
 
     def applied(self, topic: Topic, documents: Sequence[tuple[Change, bytes]]) -> None:
@@ -51,7 +51,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class IndexOptions:
     """What a sink's settings say of its indices.
 
     Attributes:
@@ -70,7 +70,13 @@ class SearchTarget:
     """See `Target`."""
 
     def __init__(
-        self, indices: Indices, book: PlaceBook, shape: Shape, clock: Clock, *, watcher: Watcher | None = None
+        self,
+        indices: Indices,
+        book: IndexPositions,
+        shape: IndexOptions,
+        clock: Clock,
+        *,
+        watcher: DocumentObserver | None = None,
     ) -> None:
         self._indices = indices
         self._book = book
@@ -82,7 +88,7 @@ class SearchTarget:
         self._live: dict[str, str] = {}
         self._forms: dict[str, Form] = {}
         self._schemas: dict[str, list[SchemaRecord]] = {}
-        self._kept: dict[Place, int] = {}
+        self._kept: dict[TopicPartition, int] = {}
         self._noted_s = float("-inf")
 
     def open(self, topics: Sequence[Topic]) -> None:
@@ -142,13 +148,13 @@ class SearchTarget:
             self._tell(self._watcher, writes, changes, outcomes)
         return [outcomes[place] for place in range(len(changes))]
 
-    def keep(self, positions: Mapping[Place, int]) -> None:
+    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Target`."""
         self._kept.update(positions)
         if self._clock.monotonic_s() - self._noted_s >= NOTE_S:
             self._note()
 
-    def positions(self) -> Mapping[Place, int] | None:
+    def positions(self) -> Mapping[TopicPartition, int] | None:
         """See `Target`."""
         self._kept.clear()
         places = {
@@ -168,25 +174,25 @@ class SearchTarget:
             return None
         return values_of(source_of(change.row, self._forms.get(change.schema_id, PLAIN)))
 
-    def held(self, topic: str) -> Iterator[Held]:
+    def held(self, topic: str) -> Iterator[StoredKey]:
         """See `Target`."""
         return stored_documents.held(self._indices.client, self._live[topic], self._topic(topic).key)
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
+    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """See `Target`."""
         names = [document_id(key) for key in keys]
         found = stored_documents.look(self._indices.client, self._live[topic], self._topic(topic).key, names)
         held = [found[name] for name in names]
         return [None if each is None else each._replace(key=key) for each, key in zip(held, keys, strict=True)]
 
-    def remove(self, topic: str, held: Sequence[Held]) -> None:
+    def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
         """See `Target`."""
         writes = [
             Write(place, topic, self._live[topic], each.name, each.version, None) for place, each in enumerate(held)
         ]
         bulk_requests.send(self._indices.client, writes, again=True)
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[Held | None]) -> None:
+    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """See `Target`. A document that claims a later version was written by somebody else, which counted it up."""
         writes = [self._mended(place, change) for place, change in enumerate(changes)]
         pairs = list(zip(writes, seen, strict=True))
@@ -204,7 +210,7 @@ class SearchTarget:
         name, index = document_id(change.key), self._live[change.topic]
         return Write(place, change.topic, index, name, change.offset, source)
 
-    def _lower(self, index: str, pairs: Sequence[tuple[Write, Held | None]]) -> None:
+    def _lower(self, index: str, pairs: Sequence[tuple[Write, StoredKey | None]]) -> None:
         """Write documents with a lower version than they have: delete them, have that forgotten, write them.
 
         OpenSearch forgets versions of deleted documents when it refreshes, once they are older than `gc_deletes`.
@@ -282,20 +288,20 @@ class SearchTarget:
     def _written(self, writes: Sequence[Write], began_s: float) -> dict[int, Outcome]:
         """Write, and again what met an index that was replaced meanwhile."""
         found = self._send(writes, began_s)
-        moved = [write for write in writes if found[write.place] is Trouble.BLOCKED and self._moved(write)]
+        moved = [write for write in writes if found[write.place] is IndexFailure.BLOCKED and self._moved(write)]
         if moved:
             moved = [write._replace(into=self._live[write.topic]) for write in moved]
             found |= self._send(moved, began_s)
         done: dict[int, Outcome] = {}
         for write in writes:
             answer = found[write.place]
-            done[write.place] = self._judged(answer, write) if isinstance(answer, Trouble) else answer
+            done[write.place] = self._judged(answer, write) if isinstance(answer, IndexFailure) else answer
         overtaken = {write.topic for write in writes if done[write.place].verdict is Verdict.OVERTAKEN}
         for topic in overtaken:
             self._check_owner(topic)
         return done
 
-    def _send(self, writes: Sequence[Write], began_s: float) -> dict[int, Outcome | Trouble]:
+    def _send(self, writes: Sequence[Write], began_s: float) -> dict[int, Outcome | IndexFailure]:
         def check() -> None:
             if self._clock.monotonic_s() - began_s > self._shape.gc_deletes_s / 2:
                 raise SinkUnreachable(
@@ -316,17 +322,17 @@ class SearchTarget:
             if found is None:
                 return False
             if found.name == write.into:
-                return reopen_left(self._indices, topic, found, self._clock)
+                return reopen_abandoned(self._indices, topic, found, self._clock)
             self._live[topic.topic] = found.name
             for record in self._schemas.get(topic.topic, ()):
                 self._put_fields(topic, record, self._forms[record.schema_id])
             return True
 
-    def _judged(self, trouble: Trouble, write: Write) -> Outcome:
+    def _judged(self, trouble: IndexFailure, write: Write) -> Outcome:
         sink = self._indices.sink
-        if trouble is Trouble.BLOCKED:
+        if trouble is IndexFailure.BLOCKED:
             return Outcome(Verdict.LATER, "cluster_block_exception", "the index takes no writes now")
-        if trouble is Trouble.GONE:
+        if trouble is IndexFailure.GONE:
             raise gone(sink, write.into)
         raise SinkUnfit(
             f"sink {sink!r}: {trouble.value}: {write.into}",
@@ -347,7 +353,11 @@ class SearchTarget:
         self._noted_s = self._clock.monotonic_s()
 
     def _tell(
-        self, watcher: Watcher, writes: Sequence[Write], changes: Sequence[Change], outcomes: Mapping[int, Outcome]
+        self,
+        watcher: DocumentObserver,
+        writes: Sequence[Write],
+        changes: Sequence[Change],
+        outcomes: Mapping[int, Outcome],
     ) -> None:
         final = {Verdict.DONE, Verdict.OVERTAKEN}
         told: dict[str, list[tuple[Change, bytes]]] = {}

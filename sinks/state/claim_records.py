@@ -67,7 +67,7 @@ def busy_with(entries: Iterable[tuple[bytes, bytes | None]], now_ms: float) -> s
     return "; ".join(f"{claim.what}: {claim.who}, since {claim.since}" for claim in live)
 
 
-class Claiming:
+class ClaimHolder:
     """Takes, renews and gives back one claim. One thread at a time."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Claiming:
         if others:
             self._state.put([(key, None) for key in others])
 
-    def take_or_outlast(self, what: str, who: str) -> None:
+    def take_or_wait(self, what: str, who: str) -> None:
         """As `take`; a claim that nobody renews, because its owner was killed, is waited for. Raises SinkBusy."""
         first: str | None = None
         while True:

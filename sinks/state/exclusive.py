@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from sinks.state.claim_records import Claiming
+from sinks.state.claim_records import ClaimHolder
 from sinks.state.lease import renewing
 from sinks.state.state_topic import StateTopic
 
@@ -22,9 +22,9 @@ def claimed(config: Config, sink: str, what: str, clock: Clock) -> Iterator[None
     `StateTopic`.
     """
     state = StateTopic(config, sink)
-    claiming = Claiming(state, sink, clock)
+    claiming = ClaimHolder(state, sink, clock)
     try:
-        claiming.take_or_outlast(what, f"process {os.getpid()} on {socket.gethostname()}")
+        claiming.take_or_wait(what, f"process {os.getpid()} on {socket.gethostname()}")
         try:
             with renewing(claiming.renew):
                 yield

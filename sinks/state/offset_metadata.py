@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cdc.errors import SinkGap, SinkStale
-from cdc.kafka.group_member import Begin
-from sinks.contract import Place
+from cdc.kafka.group_member import PartitionStart
+from sinks.contract import TopicPartition
 
 SLEEP_SHARE: Final = 0.8
 """Of the time for which a delete stays in a topic: a sink that slept for longer may have missed one."""
@@ -43,7 +43,7 @@ class Window(NamedTuple):
         return min((one for one in self if one is not None), default=None)
 
 
-class Why(NamedTuple):
+class SinkNames(NamedTuple):
     """What a message needs to say: the group, the sink and the command that mends it."""
 
     sink: str
@@ -83,7 +83,13 @@ def window_of(configs: Mapping[str, str]) -> Window:
 
 
 def start_offset(
-    place: Place, begin: Begin, topic_id: str, window: Window, now_s: float, why: Why, first: int | None = None
+    place: TopicPartition,
+    begin: PartitionStart,
+    topic_id: str,
+    window: Window,
+    now_s: float,
+    why: SinkNames,
+    first: int | None = None,
 ) -> int:
     """Where a partition is read from: behind what is committed, or `first` (its beginning) when nothing is.
 
@@ -95,7 +101,7 @@ def start_offset(
         return begin.low if first is None else max(first, begin.low)
     mark = mark_of(committed.metadata)
     if mark is not None and mark.topic_id != topic_id:
-        raise made_again(why, topic, found=topic_id, wanted=mark.topic_id)
+        raise topic_recreated(why, topic, found=topic_id, wanted=mark.topic_id)
     if committed.offset > begin.high:
         raise SinkStale(
             f"group {why.group} is at offset {committed.offset} of {topic}-{partition}, which ends at {begin.high}",
@@ -128,7 +134,7 @@ def start_offset(
     return committed.offset
 
 
-def made_again(why: Why, topic: str, *, found: str, wanted: str) -> SinkStale:
+def topic_recreated(why: SinkNames, topic: str, *, found: str, wanted: str) -> SinkStale:
     """The error of a topic with another id."""
     return SinkStale(
         f"topic {topic!r} was deleted and made again: its id is {found}, and sink {why.sink} belongs to {wanted}",

@@ -16,7 +16,7 @@ from cdc.model.topic_names import sink_group
 from cdc.telemetry import log
 from sinks.state.lease import lease_ms as held_ms
 from sinks.state.lease import renewing
-from sinks.state.pause_records import PAUSE_KEY, heard, holds, pause_of, pause_value, until_ms
+from sinks.state.pause_records import PAUSE_KEY, holds, pause_of, pause_value, paused_members, until_ms
 from sinks.state.state_topic import StateTopic
 
 PAUSE_S: Final = 30.0
@@ -41,7 +41,7 @@ def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float, lea
         ends_s = clock.monotonic_s() + timeout_s
         while True:
             members = admin.members(group)
-            missing = members - heard(state.load().items(), pause)
+            missing = members - paused_members(state.load().items(), pause)
             if not missing:
                 return len(members)
             if clock.monotonic_s() > ends_s:

@@ -71,7 +71,7 @@ def pause_of(value: bytes | None) -> str | None:
     return str(found["pause"]) if isinstance(found, dict) and "pause" in found else None
 
 
-def heard(entries: Iterable[tuple[bytes, bytes | None]], pause: str) -> set[str]:
+def paused_members(entries: Iterable[tuple[bytes, bytes | None]], pause: str) -> set[str]:
     """Members that say they are paused by this pause."""
     members: set[str] = set()
     for key, value in entries:
@@ -81,7 +81,7 @@ def heard(entries: Iterable[tuple[bytes, bytes | None]], pause: str) -> set[str]
     return members
 
 
-class Control:
+class WorkerPause:
     """A worker's side. One thread."""
 
     def __init__(self, state: StateEntries, clock: Clock) -> None:
@@ -97,7 +97,7 @@ class Control:
                 self._wish = value
         return holds(self._wish, self._clock)
 
-    def say_paused(self, member: str) -> None:
+    def report_paused(self, member: str) -> None:
         """This worker applies nothing, and what it applied is committed."""
         pause = pause_of(self._wish)
         if pause is not None:
@@ -106,7 +106,7 @@ class Control:
             self._said = said
             self._state.put([*forgotten, (said, pause_value(pause))])
 
-    def say_running(self) -> None:
+    def report_running(self) -> None:
         """It goes on, or ends."""
         if self._said is not None:
             self._state.put([(self._said, None)])

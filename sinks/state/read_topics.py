@@ -14,11 +14,11 @@ from typing import Final, Protocol
 from cdc.clock import Clock
 from cdc.config.settings import Config
 from cdc.errors import SinkStale
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import sink_group
-from sinks.contract import Place
-from sinks.state.offset_metadata import Why, made_again, mark_of, metadata
+from sinks.contract import TopicPartition
+from sinks.state.offset_metadata import SinkNames, mark_of, metadata, topic_recreated
 from sinks.state.state_topic import Entry, StateTopic
 
 _READ: Final = "read"
@@ -34,7 +34,7 @@ class StateEntries(Protocol):
         """Write entries durably."""
 
 
-class ReadPlaces:
+class ReadPartitions:
     """A worker's side. One thread."""
 
     def __init__(self, state: StateEntries) -> None:
@@ -45,13 +45,13 @@ class ReadPlaces:
         """Read what other workers have written: before partitions begin."""
         self._known = _places(self._state.load())
 
-    def check(self, place: Place, topic_id: str, why: Why) -> None:
+    def check(self, place: TopicPartition, topic_id: str, why: SinkNames) -> None:
         """A partition begins that has no committed offset. Raises SinkStale when it had one."""
         known = self._known.get(place)
         if known is None:
             return
         if known != topic_id:
-            raise made_again(why, place[0], found=topic_id, wanted=known)
+            raise topic_recreated(why, place[0], found=topic_id, wanted=known)
         raise SinkStale(
             f"the offsets that group {why.group} had of {place[0]}-{place[1]} are gone",
             hint="Kafka forgets them when a group is away for longer than offsets.retention.minutes, and so much may "
@@ -61,7 +61,7 @@ class ReadPlaces:
             partition=place[1],
         )
 
-    def committed(self, places: Mapping[Place, str]) -> None:
+    def committed(self, places: Mapping[TopicPartition, str]) -> None:
         """Offsets of these were committed, of topics with these ids."""
         new = {place: topic_id for place, topic_id in places.items() if self._known.get(place) != topic_id}
         if new:
@@ -93,7 +93,7 @@ def forget(config: Config, sink: str) -> None:
         state.close()
 
 
-def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[Place, tuple[int, int]]) -> None:
+def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
     """The store was compared and repaired as of the offsets it is at, so it slept no longer, and lacks nothing.
 
     Nobody may be in its group. Topic ids stay as they were: a topic that was made again stays another one. `bounds` are
@@ -101,27 +101,27 @@ def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[Place, tuple[
     """
     admin, group = GroupAdmin(config.kafka), sink_group(config.name, sink)
     now_s = clock.wall_s()
-    fresh: dict[Place, Committed] = {}
+    fresh: dict[TopicPartition, CommittedOffset] = {}
     for place, one in admin.committed(group, bounds).items():
         mark = mark_of(one.metadata)
         if mark is not None:
             low, high = bounds[place]
-            fresh[place] = Committed(min(max(one.offset, low), high), metadata(mark.topic_id, now_s))
+            fresh[place] = CommittedOffset(min(max(one.offset, low), high), metadata(mark.topic_id, now_s))
     admin.alter(group, fresh)
 
 
-def _places(entries: Mapping[bytes, bytes]) -> dict[Place, str]:
+def _places(entries: Mapping[bytes, bytes]) -> dict[TopicPartition, str]:
     return dict(_read(entries.items()))
 
 
-def _read(entries: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[Place, str]]:
+def _read(entries: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[TopicPartition, str]]:
     for key, value in entries:
         name = json.loads(key)
         if isinstance(name, dict) and name.get("control") == _READ:
             yield (str(name["topic"]), int(name["partition"])), str(json.loads(value)["topic_id"])
 
 
-def _key(place: Place) -> bytes:
+def _key(place: TopicPartition) -> bytes:
     return json.dumps({"control": _READ, "topic": place[0], "partition": place[1]}, separators=(",", ":")).encode()
 
 

@@ -42,7 +42,7 @@ _STATE_EVERY_S: Final = 1.0  # a change of state is written before the next repo
 _END_S: Final = 6.0  # for the last report
 
 
-class Outlet:
+class ReportSender:
     """Sends reports every few seconds until closed, and a last one then. `send` may raise TailraceError and OSError."""
 
     def __init__(
@@ -126,9 +126,9 @@ def heartbeats(
     topic = _Topic(config, sink, worker or f"{host}:{pid}", clock)
     if report_fd is not None:
         os.set_inheritable(report_fd, False)  # noqa: FBT003 - positional only
-    outlets = [Outlet(report, topic.send, clock, every_s=TOPIC_EVERY_S, name="heartbeat")]
+    outlets = [ReportSender(report, topic.send, clock, every_s=TOPIC_EVERY_S, name="heartbeat")]
     if report_fd is not None:
-        outlets.append(Outlet(report, _Pipe(report_fd).send, clock, every_s=PIPE_EVERY_S, name="report"))
+        outlets.append(ReportSender(report, _Pipe(report_fd).send, clock, every_s=PIPE_EVERY_S, name="report"))
     for outlet in outlets:
         outlet.start()
     try:

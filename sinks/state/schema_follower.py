@@ -19,7 +19,7 @@ from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, view_schema_topic
 from cdc.patterns import matches
 from cdc.progress.restore import TopicReader
-from sinks.state.topic_format import check_values
+from sinks.state.topic_format import check_encodings
 
 DEADLINE_S: Final = 30.0
 """For a schema that a row names: it is in the same Kafka transaction at the latest, so it is seen moments later."""
@@ -29,7 +29,7 @@ _decode: Final = msgspec.json.Decoder(SchemaRecord).decode
 
 
 class SchemaSource(Protocol):
-    """What the runner needs; `SchemaBook` is one."""
+    """What the runner needs; `SchemaFollower` is one."""
 
     def look(self) -> None:
         """Read what is new."""
@@ -41,7 +41,7 @@ class SchemaSource(Protocol):
         """The schema that a row of a topic names. Waits; raises SinkGap without it, SinkUnfit."""
 
 
-class SchemaBook:
+class SchemaFollower:
     """See `SchemaSource`. One thread."""
 
     def __init__(
@@ -71,7 +71,7 @@ class SchemaBook:
             if record.key and matches(record.table, self._patterns)
         }
         for record in found.values():
-            check_values(record)
+            check_encodings(record)
         return found
 
     def captured(self) -> dict[str, bool]:
@@ -93,7 +93,7 @@ class SchemaBook:
                     schema_id=schema_id,
                 )
             self._clock.wait(threading.Event(), _LOOK_AGAIN_S)
-        check_values(found)
+        check_encodings(found)
         return found
 
     def _look(self, topic: str) -> None:

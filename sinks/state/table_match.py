@@ -18,7 +18,7 @@ _NEVER_CAPTURED: Final = "views."  # these come from a lake, some time after it 
 
 
 class Captured(Protocol):
-    """What is needed of `sinks.state.schema_follower.SchemaBook`."""
+    """What is needed of `sinks.state.schema_follower.SchemaFollower`."""
 
     def captured(self) -> Mapping[str, bool]:
         """Every captured table: whether it has a key."""

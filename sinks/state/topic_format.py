@@ -10,7 +10,7 @@ from cdc.model.progress_record import SchemaRecord
 _FOREIGN: Final = "debezium_"  # begins the name of every encoding that only `encode.compatibility` writes
 
 
-def check_values(record: SchemaRecord) -> None:
+def check_encodings(record: SchemaRecord) -> None:
     """Raises SinkUnfit when a column has values in a form of `encode.compatibility`.
 
     The configuration refuses sinks next to that setting; capture may have had another configuration file.

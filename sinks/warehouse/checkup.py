@@ -8,14 +8,14 @@ from pathlib import Path
 
 from cdc.config.settings import Config, Warehouse
 from cdc.lsn import Lsn
-from sinks.store_findings import Sign
+from sinks.store_findings import StoreFinding
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.manifest import ManifestStore, check_owner
 from sinks.warehouse.views.definition import views_of
 
 
-def checkup(config: Config, settings: Warehouse) -> Iterator[Sign]:
+def checkup(config: Config, settings: Warehouse) -> Iterator[StoreFinding]:
     """Raises what `sinks.warehouse.start.start` raises for a lake that does not do, and ViewRefused."""
     location = Location.configured(settings)
     if location.folder is not None:
@@ -24,16 +24,16 @@ def checkup(config: Config, settings: Warehouse) -> Iterator[Sign]:
     current = store.current()
     check_owner(current, config.name, location)
     at = f"cut {current.cut}, as of {Lsn(current.end_lsn)}" if current is not None else "no cut yet"
-    yield Sign("ok", "lake", f"lake in {location}: {at}")
+    yield StoreFinding("ok", "lake", f"lake in {location}: {at}")
     for view, state in sorted(current.views.items()) if current is not None else ():
         if state.reason and not layout.is_beside(view):
-            yield Sign("warning", "view", f"view {view} is left behind: {state.reason}", "cdc views list")
+            yield StoreFinding("warning", "view", f"view {view} is left behind: {state.reason}", "cdc views list")
     for view, failure in sorted(current.unbuilt.items()) if current is not None else ():
-        yield Sign("warning", "view", f"view {view} has no rows yet: {failure.reason}", "cdc views list")
+        yield StoreFinding("warning", "view", f"view {view} has no rows yet: {failure.reason}", "cdc views list")
     views = views_of(settings)
     if views:
         sent = sum(view.header.publish for view in views)
-        yield Sign("ok", "views", f"{len(views)} views in {settings.views}, {sent} published as topics")
+        yield StoreFinding("ok", "views", f"{len(views)} views in {settings.views}, {sent} published as topics")
 
 
 def published(settings: Warehouse) -> list[str]:
@@ -41,10 +41,12 @@ def published(settings: Warehouse) -> list[str]:
     return [view.name for view in views_of(settings) if view.header.publish]
 
 
-def _folder(folder: Path) -> Iterator[Sign]:
+def _folder(folder: Path) -> Iterator[StoreFinding]:
     """The folder, or the nearest one above it that is there, takes files."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
-        yield Sign("error", "lake", f"{there} is no folder, so a lake in {folder} cannot be", f"ls -ld {there}")
+        yield StoreFinding("error", "lake", f"{there} is no folder, so a lake in {folder} cannot be", f"ls -ld {there}")
     elif not os.access(there, os.W_OK | os.X_OK):
-        yield Sign("error", "lake", f"{there} may not be written, so a lake in {folder} cannot be", f"ls -ld {there}")
+        yield StoreFinding(
+            "error", "lake", f"{there} may not be written, so a lake in {folder} cannot be", f"ls -ld {there}"
+        )

@@ -20,7 +20,7 @@ from sinks.warehouse.views.keeper import ViewKeeper
 if TYPE_CHECKING:
     from sinks.warehouse.lake.cut_commit import CutCommit
     from sinks.warehouse.lake.manifest import Manifest
-    from sinks.warehouse.log.span import Account
+    from sinks.warehouse.log.span import PartitionCount
     from sinks.warehouse.parts import LakeParts
 
 
@@ -42,7 +42,9 @@ class CutViews:
         """The view that is being computed; empty when none is."""
         return self._keeper.computing
 
-    def plans(self, manifest: Manifest | None, decided: Decided, accounts: Mapping[str, Account]) -> dict[str, str]:
+    def plans(
+        self, manifest: Manifest | None, decided: Decided, accounts: Mapping[str, PartitionCount]
+    ) -> dict[str, str]:
         """By which plan each view of the next cut, which ends at `accounts`, is to be kept."""
         if manifest is None or not self._parts.views:
             return {}

@@ -34,20 +34,20 @@ from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.layout import split_beside
 from sinks.warehouse.lake.manifest import Manifest, Pending, TableState
-from sinks.warehouse.lake.restored_lake import check_newest
+from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
 from sinks.warehouse.log import table_outputs
 from sinks.warehouse.log.cut_pieces import Chunk, parts_of
-from sinks.warehouse.log.cut_reader import read_marks, read_schemas
+from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
 from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
-from sinks.warehouse.log.span import START, Mark, Partition, Span, joined, next_span, partition_of
+from sinks.warehouse.log.span import START, CutPosition, Partition, Span, joined, next_span, partition_of
 from sinks.warehouse.log.span_reading import SpanReader
 from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
-from sinks.warehouse.log.table_commit import Names, TableFold
+from sinks.warehouse.log.table_commit import Names, TableWriter
 from sinks.warehouse.log.transaction_markers import awaited_ends
 from sinks.warehouse.parts import LakeParts
-from sinks.warehouse.spark.spark_errors import sparked
+from sinks.warehouse.spark.spark_errors import translating_spark_errors
 
 if TYPE_CHECKING:
     pass
@@ -89,7 +89,7 @@ class LakeDriver:
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> CutPosition:
         """Where the lake is."""
         return START if self._manifest is None else _mark(self._manifest)
 
@@ -113,7 +113,7 @@ class LakeDriver:
         """Apply the next cut, if the log has one."""
         parts, passed = self._parts, self._passed
         start = self.mark if passed is None else passed.end
-        cuts = read_marks(parts.reader, parts.name, start, _INDEX_RECORDS)
+        cuts = read_cut_index(parts.reader, parts.name, start, _INDEX_RECORDS)
         parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
 
         def shortened(records_max: int) -> Span | None:
@@ -127,7 +127,7 @@ class LakeDriver:
         self._passed = span if self._manifest is not None and span.end.end_lsn == self.mark.end_lsn else None
         if self._passed is not None:
             return self._swap()
-        with sparked("measure a cut"):
+        with translating_spark_errors("measure a cut"):
             span, pieces = self._size.bounded(span, self._measured, shortened)
         self._apply(self._work(span), structs.replace(self._pending(span), pieces=pieces))
         return True
@@ -166,7 +166,7 @@ class LakeDriver:
             if self._manifest is not None:
                 check_newest(self._manifest, parts.committer)
             return
-        cuts = read_marks(parts.reader, parts.name, self.mark, pending.cuts_offset)
+        cuts = read_cut_index(parts.reader, parts.name, self.mark, pending.cuts_offset)
         wanted = [(offset, cut) for offset, cut in cuts if offset < pending.cuts_offset]
         span = next_span(self.mark, wanted, events_max=1 << 62)
         if pending.cuts_offset == self.mark.cuts_offset:
@@ -179,7 +179,7 @@ class LakeDriver:
             )
         log.get().info("cut_resumed", cut=pending.cut, lsn=str(Lsn(pending.end_lsn)), attempts=pending.attempts + 1)
         work = self._work(span)
-        with sparked("measure a cut"):
+        with translating_spark_errors("measure a cut"):
             pending = begun_again(
                 pending, work.new, work.choice, parts.committer, self._manifest, self._reader, parts.settings
             )
@@ -190,7 +190,7 @@ class LakeDriver:
         parts, span, began_s = self._parts, work.span, self._parts.clock.monotonic_s()
         commit = CutCommit(parts.store, parts.committer, pending)  # 1
         try:
-            with sparked("apply a cut"):
+            with translating_spark_errors("apply a cut"):
                 written = self._write(work, commit)  # 2, 3, 4
         except SparkFailed as error:
             failed(parts.store, error, parts.settings, self._views.computing)
@@ -247,13 +247,13 @@ class LakeDriver:
     ) -> dict[str, tuple[str, ...]]:
         """Apply one piece. `forms` of all topics; a form that turns up in the piece is added to them."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
-        fold = TableFold(parts.spark, parts.location, parts.committer, commit)
+        fold = TableWriter(parts.spark, parts.location, parts.committer, commit)
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
         for topic, first_rows in self._reader.rows(part, here):
             rows, table = first_rows, here[topic][-1]
-            if len(known[topic]) > len(here[topic]) and table_outputs.has_strangers(rows, table):
+            if len(known[topic]) > len(here[topic]) and table_outputs.has_unknown_schemas(rows, table):
                 seen = self._seen_forms(work.new, known, [topic])
                 rows, table = next(self._reader.rows(part, seen))[1], seen[topic][-1]
                 forms |= seen
@@ -300,7 +300,7 @@ class LakeDriver:
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
         """Tables that are captured and have no rows yet."""
         parts = self._parts
-        fold = TableFold(parts.spark, parts.location, parts.committer, commit)
+        fold = TableWriter(parts.spark, parts.location, parts.committer, commit)
         for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
                 fold.found(choice.tables[topic], names)
@@ -428,9 +428,9 @@ def _offsets(name: str, span: Span) -> dict[Partition, int]:
     return {**touched, (cuts_topic(name), 0): span.end.cuts_offset}
 
 
-def _mark(manifest: Manifest) -> Mark:
+def _mark(manifest: Manifest) -> CutPosition:
     accounts = {partition_of(text): account for text, account in manifest.accounts.items()}
-    return Mark(
+    return CutPosition(
         manifest.epoch,
         manifest.end_lsn,
         manifest.commit_lsn,
@@ -441,7 +441,7 @@ def _mark(manifest: Manifest) -> Mark:
     )
 
 
-def _schemas_end(name: str, mark: Mark) -> int:
+def _schemas_end(name: str, mark: CutPosition) -> int:
     """Where the schema topic ends at a mark."""
     return mark.accounts.get((schema_topic(name), 0), (0, 0))[0]
 

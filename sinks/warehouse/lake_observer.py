@@ -1,4 +1,4 @@
-"""Who is told how a lake gets on; `cdc.telemetry.lake_status.SinkStatus` is one."""
+"""Who is told how a lake gets on; `cdc.telemetry.lake_status.LakeStatus` is one."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import find_java
 from cdc.artifacts.lock_file import parse_lock, version_of
@@ -63,10 +63,10 @@ class Connect:
     def __enter__(self) -> Self:
         machine = Machine.here()
         artifacts = parse_lock(_LOCK.read_text(encoding="utf-8"), name=_LOCK.name)
-        jars = fetch(artifacts, machine=machine, progress=Silent(), label="Debezium")
+        jars = fetch(artifacts, machine=machine, progress=NoProgress(), label="Debezium")
         properties = self._folder / f"{self._name}.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
-        command = [str(find_java(machine, Silent()).program), *self._heap, "-cp", os.pathsep.join(map(str, jars))]
+        command = [str(find_java(machine, NoProgress()).program), *self._heap, "-cp", os.pathsep.join(map(str, jars))]
         with (self._folder / f"{self._name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.machine import Machine
 from cdc.clock import SystemClock
 from cdc.config.load import load
@@ -54,7 +54,7 @@ def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds:
         for number in range(_TABLES):
             sql.execute(f"insert into fresh_{number} select {_ROW} from generate_series(1, {rows}) n".encode())
         await_log(config, _NAME, wal(sql))
-        driver = start(load(config, {}), "lake", SystemClock(), machine=Machine.here(), progress=Silent())
+        driver = start(load(config, {}), "lake", SystemClock(), machine=Machine.here(), progress=NoProgress())
         closing.callback(driver.close)
         began_s = time.monotonic()
         catch_up(driver, wal(sql))

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.machine import Machine
 from cdc.clock import SystemClock
 from cdc.config.load import load
@@ -152,7 +152,7 @@ class _Streaming:
 
 def _opened(config: Path, sink: str, closing: ExitStack) -> tuple[LakeDriver, float]:
     began_s = time.monotonic()
-    driver = start(load(config, {}), sink, SystemClock(), machine=Machine.here(), progress=Silent())
+    driver = start(load(config, {}), sink, SystemClock(), machine=Machine.here(), progress=NoProgress())
     closing.callback(driver.close)
     return driver, time.monotonic() - began_s
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.clock import SystemClock
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
@@ -20,7 +20,7 @@ from cdc.encode.values import EncodeOptions
 from cdc.kafka.producer import TransactionalProducer
 from cdc.local.stack import Stack
 from cdc.lsn import Lsn
-from cdc.model.event import Record, StreamPosition, TopicBuffer
+from cdc.model.change_records import Record, StreamPosition, TopicBuffer
 from cdc.publish.ledger import roll
 from cdc.replication.stream import ReplicationSession
 from tests.fixtures.capture.scripted_capture import no_side_topics
@@ -64,7 +64,7 @@ def _read(stack: Stack, slot: str, publication: str) -> list[bytes]:
 
 
 def _transcode(frames: list[bytes], buffer: TopicBuffer) -> None:
-    caps = Caps(1 << 40, 1 << 60)
+    caps = BatchLimits(1 << 40, 1 << 60)
     assembler = Assembler(StreamPosition(Lsn(0)), epoch=1, caps=caps, on_truncate="stop", side=no_side_topics())
     options = TranscodeOptions("bench", "shop", _ROW_BYTES_MAX)
     at = 0

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
@@ -39,7 +39,7 @@ def main() -> int:
     """``streaming BOOTSTRAP TOPIC FOLDER``."""
     bootstrap, topic, folder = sys.argv[1:]
     machine = Machine.here()
-    jars = fetch(parse_lock(_LOCK.read_text(), name=_LOCK.name), machine=machine, progress=Silent(), label="Delta")
+    jars = fetch(parse_lock(_LOCK.read_text(), name=_LOCK.name), machine=machine, progress=NoProgress(), label="Delta")
     options = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -50,7 +50,7 @@ def main() -> int:
     spark = open_session(
         SparkOptions(master="local[2]", memory="3g", options=options, scratch=machine.cache / "spark"),
         machine=machine,
-        progress=Silent(),
+        progress=NoProgress(),
     )
     table = f"{folder}/mirror"
     spark.sql(f"create table delta.`{table}` ({_ROW}) using delta")

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.machine import Machine
 from sinks.warehouse.delta.deltars import DeltaRs
 from sinks.warehouse.delta.version_frame import frame_of
@@ -109,7 +109,7 @@ def measure_views(
     """All cells, those of one base in one lake. `names` are the views; all when empty."""
     found: list[Measured] = []
     options = SparkOptions(master="local[2]", memory="3g", scratch=folder / "spark")
-    spark = open_session(options, machine=Machine.here(), progress=Silent())
+    spark = open_session(options, machine=Machine.here(), progress=NoProgress())
     try:
         for lines in dict.fromkeys(cell.lines for cell in cells):
             bench = _Bench(spark, folder / f"lake-{lines}", Sizes(lines), names or tuple(VIEWS))

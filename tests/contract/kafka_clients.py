@@ -13,7 +13,7 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.cluster_facts import LogRecord, TopicSpec
 from cdc.kafka.log_reader import LogReader
 from cdc.kafka.producer import TransactionalProducer
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 WAIT_S: Final = 30.0

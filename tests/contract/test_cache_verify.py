@@ -9,12 +9,12 @@ import pytest
 
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Sample
-from cdc.verify.key_verdict import Kind
-from cdc.verify.sink_check import Sides, check_topic
+from cdc.verify.key_verdict import DifferenceKind
+from cdc.verify.sink_check import SinkComparison, check_topic
 from sinks.cache.row_names import mark
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
-from sinks.contract import Held
+from sinks.contract import StoredKey
 from tests.fixtures.servers.manual_clock import ManualClock
 from tests.fixtures.servers.valkey import cache_settings, client_of
 from tests.fixtures.servers.valkey import config as configured
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cdc.local.valkey_server import Valkey
 
 NUMBERS = itertools.count()
-ZERO = dict.fromkeys(Kind, 0)
+ZERO = dict.fromkeys(DifferenceKind, 0)
 
 
 def opened(server: Valkey, mode: str, **how: Any) -> CacheTarget:
@@ -38,7 +38,7 @@ def opened(server: Valkey, mode: str, **how: Any) -> CacheTarget:
 def checked(world: World, target: CacheTarget, *, repair: bool = False, now_s: float = 5.0) -> TableFindings:
     """Compare; the records of a `LogBook` are of the first second or two of 1970."""
     return check_topic(
-        Sides(
+        SinkComparison(
             reader=world,
             target=target,
             committed=world.committed,
@@ -69,7 +69,7 @@ def ten_rows(server: Valkey, mode: str, **how: Any) -> tuple[CacheTarget, World,
 def test_what_the_topic_proves_wrong_is_mended(valkey: Valkey, how: str) -> None:
     target, client = opened(valkey, "value"), client_of(valkey)
 
-    def damage(one: Held) -> None:
+    def damage(one: StoredKey) -> None:
         client.set(one.name, '{"id":0,"v":"edited"}')
         if how == "version":
             client.setrange(mark(one.name), 0, str(one.version + 900).zfill(19))
@@ -109,7 +109,12 @@ def test_planted_rows_are_found_and_repaired_and_nothing_else_is_touched(valkey:
         return checked(world, target, repair=repair)
 
     found = check(repair=False)
-    assert found.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1, Kind.DIFFERENT: 2}, found
+    assert found.counts == {
+        DifferenceKind.MISSING: 1,
+        DifferenceKind.EXTRA: 1,
+        DifferenceKind.STALE: 1,
+        DifferenceKind.DIFFERENT: 2,
+    }, found
     found = check(repair=True)
     assert (found.repaired, found.unrepaired, found.ok) == (5, 0, True), found
     assert {one.key: one for one in target.held(TABLE.topic) if one.content is not None} == before
@@ -125,7 +130,7 @@ def test_row_that_has_expired_is_not_missing_and_one_that_should_be_there_is(val
     client.delete(names[2], mark(names[2]))
 
     found = checked(world, target)
-    assert (found.expired, found.counts[Kind.MISSING], found.differing, found.ok) == (2, 1, 1, False), found
+    assert (found.expired, found.counts[DifferenceKind.MISSING], found.differing, found.ok) == (2, 1, 1, False), found
     later = checked(world, target, now_s=7300)
     assert (later.expired, later.differing, later.ok) == (3, 0, True), later
     found = checked(world, target, repair=True)
@@ -144,7 +149,7 @@ def test_row_of_a_store_that_evicts_is_right_without_its_mark_and_wrong_only_by_
     client.set(names[0].rpartition(":")[0] + ":planted", '{"id":"planted"}')
 
     found = checked(world, target)
-    assert (found.expired, found.counts) == (2, {**ZERO, Kind.STALE: 1, Kind.EXTRA: 1}), found
+    assert (found.expired, found.counts) == (2, {**ZERO, DifferenceKind.STALE: 1, DifferenceKind.EXTRA: 1}), found
     found = checked(world, target, repair=True)
     assert (found.expired, found.repaired, found.ok) == (2, 2, True), found
     assert client.get(names[3]) == b'{"id":3,"v":"second"}'
@@ -165,9 +170,11 @@ def test_key_that_the_application_fills_may_be_missing_and_must_not_be_older_tha
     client.delete(mark(names[9]))  # and nobody has filled it
 
     found = checked(world, target)
-    assert (found.counts, found.undecided) == ({**ZERO, Kind.STALE: 2}, 0), found
+    assert (found.counts, found.undecided) == ({**ZERO, DifferenceKind.STALE: 2}, 0), found
     long_after = checked(world, target, now_s=7300)
-    assert (long_after.counts, long_after.undecided, long_after.ok) == ({**ZERO, Kind.STALE: 1}, 1, False), long_after
+    assert (long_after.counts, long_after.undecided, long_after.ok) == ({**ZERO, DifferenceKind.STALE: 1}, 1, False), (
+        long_after
+    )
     assert list(long_after.examples) == ["undecided", "stale"]
 
     found = checked(world, target, repair=True, now_s=7300)
@@ -194,7 +201,7 @@ def test_page_of_a_row_that_was_deleted_is_found_when_the_delete_never_arrived(v
     world.finish()
 
     found = checked(world, target)
-    assert found.counts == {**ZERO, Kind.EXTRA: 2}, found
+    assert found.counts == {**ZERO, DifferenceKind.EXTRA: 2}, found
     found = checked(world, target, repair=True)
     assert (found.repaired, found.ok) == (2, True), found
     assert [client.exists(name) for name in names] == [0, 1, 0], "filled behind the delete"

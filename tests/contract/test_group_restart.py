@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdc.errors import BrokerUnreachable
-from cdc.kafka.group_member import Committed
-from cdc.kafka.group_offsets import GroupAdmin, GroupDealing, GroupOffsets
+from cdc.kafka.group_member import CommittedOffset
+from cdc.kafka.group_offsets import GroupAdmin, GroupAssignmentReader, GroupOffsets
 from tests.contract.kafka_clients import create_topic, settings_of
 from tests.fixtures.servers.background_thread import beside
 from tests.fixtures.servers.waiting import until
@@ -27,8 +27,8 @@ def test_questions_about_a_group_are_answered_after_every_restart_of_the_broker(
     broker = make_stack("kafka").kafka
     kafka = settings_of(broker)
     create_topic(broker, "t")
-    place, offset = ("t", 0), Committed(7, "beside it")
-    admin, dealing = GroupAdmin(kafka), GroupDealing(kafka, GROUP)
+    place, offset = ("t", 0), CommittedOffset(7, "beside it")
+    admin, dealing = GroupAdmin(kafka), GroupAssignmentReader(kafka, GROUP)
     admin.alter(GROUP, {place: offset})
 
     with closing(GroupOffsets(kafka, GROUP)) as offsets:

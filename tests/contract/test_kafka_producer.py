@@ -18,10 +18,10 @@ from cdc.errors import (
     TailraceError,
     TopicMismatch,
 )
+from cdc.kafka.client_errors import attempt
 from cdc.kafka.client_options import record_bytes_max
-from cdc.kafka.error_mapping import attempt
 from cdc.kafka.producer import TransactionalProducer
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from tests.contract.kafka_clients import (
     MESSAGE_BYTES_MAX,
     NOWHERE,
@@ -197,7 +197,7 @@ def test_the_client_raises_what_no_except_clause_but_a_bare_one_catches(kafka: B
 
             _, raised = attempt(lambda: older._producer.flush(WAIT_S))
 
-        # When this fails, the client has mended itself, and `cdc.kafka.error_mapping.attempt` needs no bare except any
+        # When this fails, the client has mended itself, and `cdc.kafka.client_errors.attempt` needs no bare except any
         # more.
         assert isinstance(raised, KafkaError)
         assert not isinstance(raised, BaseException)

@@ -12,7 +12,7 @@ from sinks.warehouse.delta.deltars import DeltaRs
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.manifest import ManifestStore, disk_of
-from sinks.warehouse.read.lake_reader import Lake, read, view_look
+from sinks.warehouse.read.lake_reader import Lake, read, view_summary
 from tests.fixtures.lake.lake_files import SteppedDisk, manifest, pending
 from tests.fixtures.lake.lake_tables import T, batch, content, kv, txn
 from tests.fixtures.lake.small_lakes import SmallLake
@@ -132,7 +132,7 @@ def test_rows_and_views_are_looked_at_without_spark(stored: Location) -> None:
     version = newest.tables["mirror/public.orders"].version
     assert read(lake, "mirror/public.orders", version, where="k > 1").to_pylist() == [{"k": 2, "v": "b"}]
     assert read(lake, "mirror/public.orders", lake.manifest(1).tables["mirror/public.orders"].version).num_rows == 1
-    assert view_look(lake, newest, "total").rows == 1
+    assert view_summary(lake, newest, "total").rows == 1
     with pytest.raises(LakeDamaged, match="has no version 9"):
         read(lake, "mirror/public.orders", 9)
 

@@ -18,7 +18,7 @@ from tests.fixtures.capture.murmur2 import java_partition
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc.model.event import Record
+    from cdc.model.change_records import Record
 
 _DEAD: Final[list[Record]] = [(b"gone", b"v", None), (b"gone", None, None)]
 

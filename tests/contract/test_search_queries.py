@@ -9,8 +9,8 @@ import pytest
 
 from cdc.errors import SinkUnfit, SinkUnreachable, UsageError
 from sinks.contract import Change, Verdict
-from sinks.search.rebuild import Workshop, rebuild
-from sinks.search.stored_queries import LOOK_S, Match, Matcher, QueryBook
+from sinks.search.rebuild import RebuildContext, rebuild
+from sinks.search.stored_queries import LOOK_S, Match, Matcher, StoredQueries
 from sinks.search.target import SearchTarget
 from tests.contract.test_search_rebuild import workshop
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -56,8 +56,8 @@ def target(opensearch: OpenSearchServer, sink_name: str, kept: Kept, clock: Manu
     return opened(opensearch.url, sink_name, publisher=kept, clock=clock)
 
 
-def queries(target: SearchTarget) -> QueryBook:
-    return QueryBook(target._indices)
+def queries(target: SearchTarget) -> StoredQueries:
+    return StoredQueries(target._indices)
 
 
 def rows(*colours: str, first: int = 0) -> list[Change]:
@@ -128,9 +128,9 @@ def test_query_may_be_of_a_column_that_came_later(target: SearchTarget, kept: Ke
 def test_query_over_a_column_whose_type_changed_is_named_and_stored_again_over_the_new_type(
     opensearch: OpenSearchServer, sink_name: str, kept: Kept, clock: ManualClock
 ) -> None:
-    def worker(shop: Workshop) -> SearchTarget:
+    def worker(shop: RebuildContext) -> SearchTarget:
         made = SearchTarget(
-            shop.indices, shop.book, shop.shape, clock, watcher=Matcher(QueryBook(shop.indices), kept, clock)
+            shop.indices, shop.book, shop.shape, clock, watcher=Matcher(StoredQueries(shop.indices), kept, clock)
         )
         made.open([TABLE])
         return made

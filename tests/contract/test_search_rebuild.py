@@ -12,8 +12,8 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.errors import SinkStale, SinkUnfit, SinkUnreachable
 from sinks.contract import Verdict
-from sinks.search.index_positions import PlaceBook
-from sinks.search.rebuild import Swapped, Workshop, rebuild, roll_back
+from sinks.search.index_positions import IndexPositions
+from sinks.search.rebuild import RebuildContext, SwapResult, rebuild, roll_back
 from sinks.search.start import indices_of, shape_of
 from tests.fixtures.servers.opensearch import OpenSearchServer
 from tests.fixtures.sinks.growing_log import GrowingLog
@@ -43,15 +43,15 @@ def log_of(stable: int = STABLE) -> GrowingLog:
     return log
 
 
-def workshop(url: str, sink: str, log: GrowingLog, **given: Any) -> Workshop:
+def workshop(url: str, sink: str, log: GrowingLog, **given: Any) -> RebuildContext:
     paused = given.pop("paused", nullcontext)
     clock = given.pop("clock", SystemClock())
     accept = given.pop("accept_refused", False)
     _, settings = configured(url, **given)
     indices = indices_of(PIPELINE, sink, settings)
-    return Workshop(
+    return RebuildContext(
         indices=indices,
-        book=PlaceBook(indices.client, PIPELINE, sink),
+        book=IndexPositions(indices.client, PIPELINE, sink),
         shape=shape_of(settings),
         reader=log,
         schemas=log,
@@ -213,12 +213,12 @@ def test_rebuild_that_dies_leaves_the_live_index_writable_and_can_be_done_again(
     drain(target, log.records())
     shop = workshop(opensearch.url, sink_name, log)
 
-    class Dies(PlaceBook):
+    class Dies(IndexPositions):
         def note(self, positions: object) -> None:
             raise SinkUnreachable("the network is gone")
 
     with pytest.raises(SinkUnreachable):
-        rebuild(Workshop(**{**fields(shop), "book": Dies(shop.indices.client, PIPELINE, sink_name)}), TABLE)
+        rebuild(RebuildContext(**{**fields(shop), "book": Dies(shop.indices.client, PIPELINE, sink_name)}), TABLE)
     with log.lock:
         log.book.put(7, {"id": 7, "n": 7})
     outcomes = target.apply(changes(log.records()[-1:]))
@@ -257,9 +257,9 @@ def test_index_that_rested_longer_than_the_topic_remembers_deletes_is_not_brough
     with pytest.raises(SinkStale, match="deletes"):
         roll_back(shop, TABLE, remembers_ms=-1)
 
-    swapped: Swapped = roll_back(shop, TABLE, remembers_ms=DAY_MS)
+    swapped: SwapResult = roll_back(shop, TABLE, remembers_ms=DAY_MS)
     assert swapped.records == 3
 
 
-def fields(shop: Workshop) -> dict[str, Any]:
+def fields(shop: RebuildContext) -> dict[str, Any]:
     return {name: getattr(shop, name) for name in shop.__dataclass_fields__}

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from cdc.verify.key_states import Sample
-from cdc.verify.key_verdict import Kind
-from cdc.verify.sink_check import Sides, check_topic
-from sinks.contract import Held, Verdict
+from cdc.verify.key_verdict import DifferenceKind
+from cdc.verify.sink_check import SinkComparison, check_topic
+from sinks.contract import StoredKey, Verdict
 from sinks.search.target import SearchTarget
 from tests.fixtures.servers.manual_clock import ManualClock
 from tests.fixtures.servers.opensearch import OpenSearchServer
@@ -38,7 +38,7 @@ def written(url: str, index: str, name: str, document: object, query: str = "") 
 def test_what_the_topic_proves_wrong_is_mended(
     target: SearchTarget, opensearch: OpenSearchServer, sink_name: str, how: str
 ) -> None:
-    def damage(one: Held) -> None:
+    def damage(one: StoredKey) -> None:
         same = f"&version={one.version}&version_type=external_gte" if "same" in how else ""
         written(opensearch.url, alias(sink_name), one.name, {"id": "1", "v": "edited"}, same)
 
@@ -93,7 +93,7 @@ def test_planted_documents_are_found_and_repaired_and_nothing_else_is_touched(
     world.finish()
 
     def check(*, repair: bool) -> Any:
-        sides = Sides(
+        sides = SinkComparison(
             reader=world,
             target=target,
             committed=world.committed,
@@ -106,7 +106,12 @@ def test_planted_documents_are_found_and_repaired_and_nothing_else_is_touched(
         return check_topic(sides, TABLE)
 
     found = check(repair=False)
-    assert found.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1, Kind.DIFFERENT: 1}, found
+    assert found.counts == {
+        DifferenceKind.MISSING: 1,
+        DifferenceKind.EXTRA: 1,
+        DifferenceKind.STALE: 1,
+        DifferenceKind.DIFFERENT: 1,
+    }, found
     found = check(repair=True)
     assert (found.repaired, found.unrepaired, found.ok) == (4, 0, True), found
     assert documents(url, index) == before

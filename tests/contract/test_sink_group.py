@@ -10,9 +10,9 @@ import pytest
 
 from cdc.errors import ProducerFenced, SinkGap, SinkStale, SinkUnreachable, TopicMismatch
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 from cdc.kafka.group_offsets import GroupAdmin
-from sinks.contract import Change, Outcome, Place, Verdict
+from sinks.contract import Change, Outcome, TopicPartition, Verdict
 from tests.fixtures.servers.running_servers import KafkaServer
 from tests.fixtures.servers.waiting import holds_for, until
 from tests.fixtures.sinks.memory_target import MemoryTarget
@@ -70,7 +70,7 @@ class Failing(MemoryTarget):
     def __init__(self) -> None:
         super().__init__()
         self.away = threading.Event()
-        self.kept: dict[Place, int] = {}
+        self.kept: dict[TopicPartition, int] = {}
         self.lossy = False
         self.asked = 0
 
@@ -79,10 +79,10 @@ class Failing(MemoryTarget):
             raise SinkUnreachable("the store is away")
         return super().apply(changes)
 
-    def keep(self, positions: Mapping[Place, int]) -> None:
+    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
         self.kept.update(positions)
 
-    def positions(self) -> Mapping[Place, int] | None:
+    def positions(self) -> Mapping[TopicPartition, int] | None:
         self.asked += 1
         if self.away.is_set():
             raise SinkUnreachable("the store is away")
@@ -370,11 +370,11 @@ def test_offset_that_is_gone_is_a_gap(kafka: KafkaServer, topic_prefix: str) -> 
 def test_offset_of_another_topic_id_is_not_used_though_it_fits(rig: SinkRig) -> None:
     rig.fill(200)
     ends = rig.ends()
-    foreign = {place: Committed(1, '{"topic_id":"somebody-elses","at_s":9999999999}') for place in ends}
+    foreign = {place: CommittedOffset(1, '{"topic_id":"somebody-elses","at_s":9999999999}') for place in ends}
     GroupAdmin(rig.kafka).alter(rig.group, foreign)
     with rig.worker(MemoryTarget()) as worker:
         assert isinstance(worker.ended(), SinkStale)
-    GroupAdmin(rig.kafka).alter(rig.group, {place: Committed(0, "") for place in ends})
+    GroupAdmin(rig.kafka).alter(rig.group, {place: CommittedOffset(0, "") for place in ends})
     target = MemoryTarget()
     with rig.worker(target):
         rig.until_level()
@@ -407,7 +407,7 @@ def _make_again(rig: SinkRig) -> None:
     rig.rows.clear()
 
 
-def _delete_records(rig: SinkRig, before: Mapping[Place, int]) -> None:
+def _delete_records(rig: SinkRig, before: Mapping[TopicPartition, int]) -> None:
     from confluent_kafka import TopicPartition
 
     client = TopicAdmin(rig.kafka)._client

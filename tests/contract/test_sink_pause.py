@@ -15,7 +15,7 @@ from cdc.model.topic_names import sink_group
 from sinks.operate.sink_view import SinkViewer
 from sinks.state.exclusive import claimed
 from sinks.state.pause import pause_sink, resume_sink
-from sinks.state.pause_records import Control
+from sinks.state.pause_records import WorkerPause
 from sinks.state.state_topic import StateTopic
 from tests.fixtures.servers.running_servers import KafkaServer
 from tests.fixtures.servers.waiting import holds_for, until
@@ -53,7 +53,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
     def worker(closing: ExitStack) -> Worker:
         state = StateTopic(config, "s")
         closing.callback(state.close)
-        return closing.enter_context(rig.worker(target, control=Control(state, SystemClock())))
+        return closing.enter_context(rig.worker(target, control=WorkerPause(state, SystemClock())))
 
     with ExitStack() as closing:
         one, two = worker(closing), worker(closing)

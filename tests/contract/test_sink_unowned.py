@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from cdc.kafka.group_offsets import GroupDealing
+from cdc.kafka.group_offsets import GroupAssignmentReader
 from tests.fixtures.servers.running_servers import KafkaServer
 from tests.fixtures.servers.waiting import holds_for, until
 from tests.fixtures.sinks.dying_member import dying_member
@@ -50,7 +50,7 @@ def test_broker_by_itself_leaves_such_a_partition_unread(rig: SinkRig) -> None:
         until(lambda: len(first.places) == 1, "it has what was left to it")
         holds_for(lambda: len(first.places) == 1 and not second.places, "the other one is nobody's", seconds=8.0)
 
-        dealing = GroupDealing(rig.kafka, rig.group)
+        dealing = GroupAssignmentReader(rig.kafka, rig.group)
         dealt = until(dealing.look, "the coordinator answers")
         assert dealt is not None
         assert dealt.stable

@@ -20,7 +20,7 @@ from sinks.cache.checkup import checkup as cache_checkup
 from sinks.cache.start import target as target_of
 from sinks.contract import Verdict
 from sinks.search.checkup import checkup as search_checkup
-from sinks.store_findings import Sign
+from sinks.store_findings import StoreFinding
 from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.faults.secured import certificates
 from tests.fixtures.servers.opensearch import OpenSearchServer
@@ -153,7 +153,7 @@ def test_what_a_cache_lacks_is_said_before_its_sink_runs(make_valkey: MakeValkey
         admin.execute_command("ACL", "SETUSER", "silent", "on", f">{PASSWORD}", *rights.split(), "-acl")
         before = admin.dbsize()
 
-    def told(user: str, *, evictable: bool = True) -> list[Sign]:
+    def told(user: str, *, evictable: bool = True) -> list[StoreFinding]:
         options = {"username": Secret(user), "password": Secret(PASSWORD)}
         settings = cache_settings(server, options=options, evictable=evictable)
         return list(cache_checkup(configured("shop"), "cache", settings))

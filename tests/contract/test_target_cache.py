@@ -21,7 +21,7 @@ from cdc.errors import ConfigError, SinkStale, SinkUnfit, SinkUnreachable
 from cdc.local.valkey_server import Valkey
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
-from sinks.contract import Change, Held, Target, Topic, Verdict
+from sinks.contract import Change, StoredKey, Target, Topic, Verdict
 from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.servers.valkey import MakeValkey, cache_settings, client_of
 from tests.fixtures.servers.valkey import config as configured
@@ -40,14 +40,14 @@ CHECKS: Sequence[Callable[[Target, Topic], None]] = (
 class Typed(CacheTarget):
     """A hash has texts alone; the suite compares values."""
 
-    def held(self, topic: str) -> Iterator[Held]:
+    def held(self, topic: str) -> Iterator[StoredKey]:
         return (_typed(one) for one in super().held(topic))
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[Held | None]:
+    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         return [None if one is None else _typed(one) for one in super().look(topic, keys)]
 
 
-def _typed(held: Held) -> Held:
+def _typed(held: StoredKey) -> StoredKey:
     if held.content is None or held.key is None:
         return held
     content: dict[str, object] = dict(held.content) | json.loads(held.key)

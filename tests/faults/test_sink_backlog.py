@@ -15,7 +15,7 @@ from tests.fixtures.sinks.sink_rig import SinkRig
 from tests.fixtures.sinks.sink_worker import worker_processes
 
 if TYPE_CHECKING:
-    from sinks.contract import Place
+    from sinks.contract import TopicPartition
     from tests.fixtures.servers.running_servers import KafkaServer
 
 EVENTS: Final = int(os.environ.get("TAILRACE_BACKLOG", "200000"))
@@ -31,7 +31,7 @@ def test_backlog_is_drained_in_bounded_memory_with_offsets_that_only_grow(
     for begin in range(0, EVENTS, _CHUNK):
         rig.fill(min(_CHUNK, EVENTS - begin), keys=KEYS, begin=begin)
     store, ends = FileTarget(tmp_path), rig.ends()
-    samples: list[dict[Place, int]] = []
+    samples: list[dict[TopicPartition, int]] = []
 
     def drained() -> bool:
         samples.append(rig.committed())

@@ -13,7 +13,7 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.config.load import load
 from cdc.errors import SinkStale
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import sink_group
 from sinks.cache.row_names import mark
@@ -65,7 +65,7 @@ def test_cache_that_is_stale_is_emptied_and_filled_anew(
     with worker(config):
         until(level, "the sink is level", within_s=60)
         busy = cdc("sink", "rebuild", "cache", "-c", path)
-    admin.alter(group, {place: Committed(0, metadata("of-another-topic", 0.0)) for place in rig.ends()})
+    admin.alter(group, {place: CommittedOffset(0, metadata("of-another-topic", 0.0)) for place in rig.ends()})
     with client_of(valkey) as client:
         client.set(f"{head}planted", "{}")
         client.set(mark(f"{head}planted"), "9" * 19 + "rabcdef" + '{"id":"planted"}')

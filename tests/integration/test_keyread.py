@@ -13,7 +13,7 @@ from cdc.config.secret import Secret
 from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.replication.connect import Connection, connect, sever
-from cdc.replication.key_read import Answer, Ask, NotYet, read_by_key
+from cdc.replication.key_read import ReadDeferred, ReadRequest, ReadResult, read_by_key
 from tests.fixtures.servers.running_servers import Database
 from tests.fixtures.servers.waiting import until
 
@@ -49,13 +49,13 @@ def relation(source: Connection, name: str) -> Relation:
     return Relation(rows[0][0], "public", name, ReplicaIdentity.DEFAULT, columns)
 
 
-def ask(relation: Relation, key: Sequence[str], columns: Sequence[str], *keys: Sequence[str]) -> Ask:
+def ask(relation: Relation, key: Sequence[str], columns: Sequence[str], *keys: Sequence[str]) -> ReadRequest:
     names = [column.name for column in relation.columns]
     index = names.index
-    return Ask(relation, tuple(map(index, key)), tuple(map(index, columns)), [tuple(texts) for texts in keys])
+    return ReadRequest(relation, tuple(map(index, key)), tuple(map(index, columns)), [tuple(texts) for texts in keys])
 
 
-def read(source: Connection, *asks: Ask, xids: Sequence[int] = ()) -> list[Answer]:
+def read(source: Connection, *asks: ReadRequest, xids: Sequence[int] = ()) -> list[ReadResult]:
     return read_by_key(source, asks, xids)
 
 
@@ -78,7 +78,7 @@ def test_rows_are_found_by_composite_keys_of_every_kind(source: Connection) -> N
 
     (answer,) = read(source, ask(table, key, ["note"], absent, texts))
 
-    assert answer == Answer((9,), {1: (b"mine",)})
+    assert answer == ReadResult((9,), {1: (b"mine",)})
 
 
 def test_values_are_the_bytes_of_the_stream_and_not_of_a_cast(source: Connection) -> None:
@@ -142,7 +142,7 @@ def test_table_that_was_renamed_is_found_and_columns_that_went_are_left_out(sour
 
     (answer,) = read(source, ask(table, ["id"], ["stays", "renamed", "dropped", "retyped"], ["1"]))
 
-    assert answer == Answer((1,), {0: (b"a",)})
+    assert answer == ReadResult((1,), {0: (b"a",)})
 
 
 def test_table_or_key_that_is_gone_is_no_answer(source: Connection) -> None:
@@ -152,7 +152,7 @@ def test_table_or_key_that_is_gone_is_no_answer(source: Connection) -> None:
 
     answers = read(source, ask(gone, ["id"], ["note"], ["1"]), ask(rekeyed, ["id"], ["note"], ["1"]))
 
-    assert answers == [Answer(), Answer()]
+    assert answers == [ReadResult(), ReadResult()]
 
 
 def test_children_of_a_table_are_not_it_and_partitions_are(source: Connection) -> None:
@@ -178,7 +178,7 @@ def test_transaction_that_still_runs_is_waited_for(source: Connection, other: ps
     assert row is not None
     xid = int(row[0]) & 0xFFFFFFFF
 
-    with pytest.raises(NotYet, match=f"transaction {xid} is committed, but not visible"):
+    with pytest.raises(ReadDeferred, match=f"transaction {xid} is committed, but not visible"):
         read(source, asked, xids=[xid])
     other.commit()
 
@@ -190,7 +190,7 @@ def test_locked_table_is_waited_for_and_named(source: Connection, other: psycopg
     asked = ask(relation(source, "t"), ["id"], ["note"], ["1"])
     other.execute("lock table t in access exclusive mode")
 
-    with pytest.raises(NotYet, match=r"public\.t is locked"):
+    with pytest.raises(ReadDeferred, match=r"public\.t is locked"):
         read(source, asked)
     other.rollback()
 

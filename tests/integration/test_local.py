@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
@@ -58,7 +58,7 @@ def mirror() -> str:
     """The address of a repository on this disk: the cache of this machine, which the servers have filled."""
     machine = Machine.here()
     lock = Path(__file__).parents[2] / "cdc" / "local" / "kafka.lock"
-    fetch(parse_lock(lock.read_text(), name=lock.name), machine=machine, progress=Silent(), label="Kafka")
+    fetch(parse_lock(lock.read_text(), name=lock.name), machine=machine, progress=NoProgress(), label="Kafka")
     return (machine.cache / "maven").as_uri()
 
 

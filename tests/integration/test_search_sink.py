@@ -15,13 +15,13 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkStale, TailraceError
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 from cdc.kafka.group_offsets import GroupAdmin
 from cdc.kafka.log_reader import LogReader
 from cdc.model.topic_names import sink_group
 from sinks.compose import start_applied
 from sinks.runner.runner_observer import Unobserved
-from sinks.search.rebuild_job import Swapping, rebuild_indices, roll_back_indices
+from sinks.search.rebuild_job import RebuildRequest, rebuild_indices, roll_back_indices
 from sinks.state.offset_metadata import metadata
 from tests.fixtures.faults.searchproxy import search_proxy
 from tests.fixtures.servers.background_thread import beside
@@ -118,7 +118,7 @@ def test_index_is_replaced_and_brought_back_under_load_and_holds_every_row(
     with worker(config):
         until(lambda: level(rig, group), "the sink is level", within_s=120)
         with load_on(rig):
-            (swapped,) = rebuild_indices(Swapping(config, "search"), SystemClock())
+            (swapped,) = rebuild_indices(RebuildRequest(config, "search"), SystemClock())
             done = cdc("sink", "rollback", "search", "-c", config_path, "--json", timeout_s=300)
         until(lambda: level(rig, group), "the sink is level again", within_s=120)
 
@@ -136,11 +136,11 @@ def test_sink_that_is_stale_goes_on_after_its_rebuild(
     config, group = load(config_path, {}), sink_group(topic_prefix, "search")
     rig.fill(50)
     admin = GroupAdmin(rig.kafka)
-    admin.alter(group, {place: Committed(0, metadata("of-another-topic", 0.0)) for place in rig.ends()})
+    admin.alter(group, {place: CommittedOffset(0, metadata("of-another-topic", 0.0)) for place in rig.ends()})
     with pytest.raises(SinkStale), worker(config) as thread:
         thread.join(60)
 
-    (swapped,) = rebuild_indices(Swapping(config, "search"), SystemClock())
+    (swapped,) = rebuild_indices(RebuildRequest(config, "search"), SystemClock())
     with worker(config):
         rig.fill(10, begin=1000)
         until(lambda: level(rig, group), "the sink is level", within_s=120)
@@ -186,12 +186,12 @@ def test_index_that_was_left_closed_by_one_that_was_killed_is_opened_by_the_next
         until(lambda: level(rig, group), "the sink is level again", within_s=120)
     assert (behind(), rows()) == (first, rig.rows)
 
-    (swapped,) = rebuild_indices(Swapping(config, "search"), Ahead())
+    (swapped,) = rebuild_indices(RebuildRequest(config, "search"), Ahead())
     assert behind() == [swapped.now] != first
     killed_before_the_swap("rollback", config_path, opensearch.url)
     assert behind() == [swapped.now]
     rig.fill(30, begin=2000)
-    (back,) = roll_back_indices(Swapping(config, "search"), Ahead())
+    (back,) = roll_back_indices(RebuildRequest(config, "search"), Ahead())
     assert ([back.now], back.before) == (first, swapped.now)
     with worker(config):
         rig.fill(30, begin=3000)

@@ -18,7 +18,7 @@ from cdc.lsn import Lsn
 from cdc.replication.blockers import Blocker, blockers
 from cdc.replication.catalog_queries import current_wal
 from cdc.replication.connect import Connection, connect
-from cdc.replication.slot import Watch, create_slot, drop_slot, list_slots, slot_facts
+from cdc.replication.slot import CreationWatch, create_slot, drop_slot, list_slots, slot_facts
 from cdc.replication.stream import ReplicationSession
 from tests.fixtures.servers.running_servers import Database, MakeStack, fresh_database
 from tests.fixtures.servers.waiting import until
@@ -110,7 +110,7 @@ def test_creation_goes_on_when_the_writer_ends(
         writer.close()
 
     with connect(Secret(database.dsn)) as second:
-        create_slot(source, slot, 30, Watch(second, end_it, threading.Event()))
+        create_slot(source, slot, 30, CreationWatch(second, end_it, threading.Event()))
 
     assert pid in told
     assert slot_facts(source, slot).usable
@@ -123,7 +123,7 @@ def test_creation_stops_when_told(
     stop.set()
 
     with connect(Secret(database.dsn)) as second, pytest.raises(SourceUnreachable, match="was stopped"):
-        create_slot(source, slot, 60, Watch(second, lambda _: None, stop))
+        create_slot(source, slot, 60, CreationWatch(second, lambda _: None, stop))
 
     assert not slot_facts(source, slot).exists
 

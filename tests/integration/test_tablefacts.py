@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.config.secret import Secret
-from cdc.model.ddl_finding import Look, findings, rewrite_statement
+from cdc.model.ddl_finding import CatalogReading, findings, rewrite_statement
 from cdc.replication.catalog_facts import CatalogReader
 from cdc.replication.connect import connect
 from cdc.replication.publication import GENERATED_SINCE
@@ -141,12 +141,12 @@ class Source:
         before, self.before = self.before, self._look(self.before.tables)
         return findings(before.scope, before.tables, self.before, epoch=1)
 
-    def _look(self, before: Mapping[str, TableFacts]) -> Look:
+    def _look(self, before: Mapping[str, TableFacts]) -> CatalogReading:
         scope = self.catalog.scope()
         assert scope is not None
         tables = {facts.table: facts for facts in self.catalog.facts(self.catalog.digests()).values()}
         known = [oid for facts in before.values() for oid in (facts.oid, *(leaf.oid for leaf in facts.leaves))]
-        return Look(scope, tables, self.catalog.names(known), self.catalog.end_of_wal())
+        return CatalogReading(scope, tables, self.catalog.names(known), self.catalog.end_of_wal())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from cdc.config.settings import Config
-    from cdc.verify.verify_report import Report, TableReport
+    from cdc.verify.verify_report import TableReport, VerifyReport
     from tests.fixtures.servers.daemon import CaptureSite
 
 ONE_PARTITION: Final[dict[str, Any]] = {"kafka": {"partitions": 1}}
@@ -49,7 +49,7 @@ insert into kinds values
 """
 
 
-def verified(site: CaptureSite, **options: Any) -> Report:
+def verified(site: CaptureSite, **options: Any) -> VerifyReport:
     """Compare as of now."""
     return fold_and_compare(configuration(site), site.wal(), **options)
 
@@ -58,7 +58,7 @@ def configuration(site: CaptureSite) -> Config:
     return load(site.folder / f"cdc-{len(site.daemons) - 1}.toml", {})
 
 
-def table_of(report: Report, name: str) -> TableReport:
+def table_of(report: VerifyReport, name: str) -> TableReport:
     return next(table for table in report.tables if table.table == f"public.{name}")
 
 

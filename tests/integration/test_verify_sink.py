@@ -13,11 +13,11 @@ import pytest
 from cdc.cli.main import run
 from cdc.clock import SystemClock
 from cdc.errors import SinkStale
-from cdc.kafka.group_member import Committed
+from cdc.kafka.group_member import CommittedOffset
 from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import sink_group
 from cdc.verify.key_states import Sample
-from cdc.verify.key_verdict import Kind
+from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.store_check import verify_store
 from cdc.verify.topic_comparison import verify_source
 from sinks import compose
@@ -92,7 +92,12 @@ def test_planted_differences_are_found_and_mended_under_load_and_nothing_else_is
             keys[(topic, extra)] = before[quiet[9]]._replace(key=extra)
 
             found = of_store(config, target)
-            assert found.counts == {Kind.MISSING: 2, Kind.EXTRA: 1, Kind.STALE: 1, Kind.DIFFERENT: 1}, found
+            assert found.counts == {
+                DifferenceKind.MISSING: 2,
+                DifferenceKind.EXTRA: 1,
+                DifferenceKind.STALE: 1,
+                DifferenceKind.DIFFERENT: 1,
+            }, found
             assert not found.ok
             found = of_store(config, target, repair=True)
 
@@ -125,7 +130,12 @@ def test_what_the_log_never_saw_is_found_and_read_again_by_key(capture: CaptureS
         )
 
         found = of_source(config)
-        assert found.counts == {Kind.MISSING: 5, Kind.EXTRA: 3, Kind.STALE: 0, Kind.DIFFERENT: 4}, found
+        assert found.counts == {
+            DifferenceKind.MISSING: 5,
+            DifferenceKind.EXTRA: 3,
+            DifferenceKind.STALE: 0,
+            DifferenceKind.DIFFERENT: 4,
+        }, found
         assert found.undecided == 0
         found = of_source(config, repair=True)
 
@@ -184,7 +194,7 @@ def test_sink_that_slept_past_deletes_goes_on_once_it_is_repaired_and_not_before
     committed = groups.committed(group, {(one.topic, one.partition) for one in stored(target, topic).values()})
     marks = {place: mark_of(one.metadata) for place, one in committed.items()}
     asleep = {
-        place: Committed(one.offset, metadata(mark.topic_id, old_s))
+        place: CommittedOffset(one.offset, metadata(mark.topic_id, old_s))
         for place, one in committed.items()
         if (mark := marks[place]) is not None
     }
@@ -206,7 +216,7 @@ def test_sink_that_slept_past_deletes_goes_on_once_it_is_repaired_and_not_before
     assert f"cdc verify {SINK} --repair" in refused(), "a look mends nothing"
 
     found = of_store(config, target, repair=True)
-    assert (found.counts[Kind.EXTRA], found.ok) == (1, True), found
+    assert (found.counts[DifferenceKind.EXTRA], found.ok) == (1, True), found
     with sinking(config, target):
         level(capture, config, target)
         until(lambda: of_store(config, target).ok, "it has applied what came while it slept")

@@ -9,7 +9,7 @@ import pytest
 
 from cdc.clock import SystemClock
 from cdc.verify.key_states import Sample
-from cdc.verify.key_verdict import Kind
+from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.topic_comparison import verify_source
 from tests.fixtures.capture.type_forms import ALL, URL, columns, made_domains
 from tests.fixtures.capture.type_tables import MAKE_OWN, OWN, arrays, create, fill, scalars
@@ -87,7 +87,12 @@ def test_what_the_log_never_saw_is_found_in_every_format(capture: CaptureSite, s
 
         damaged = found(capture)["public.t"]
 
-        assert damaged.counts == {Kind.MISSING: 5, Kind.EXTRA: 3, Kind.STALE: 0, Kind.DIFFERENT: 4}, damaged
+        assert damaged.counts == {
+            DifferenceKind.MISSING: 5,
+            DifferenceKind.EXTRA: 3,
+            DifferenceKind.STALE: 0,
+            DifferenceKind.DIFFERENT: 4,
+        }, damaged
         assert damaged.undecided == 0
         code, _, err = verify(capture.folder / "cdc-0.toml", "--repair")
         if sections["encode"]["format"] == "avro":

@@ -9,12 +9,12 @@ from typing import Any
 from cdc.model.snapshot_record import SnapshotRecord
 from cdc.progress.restore import LogRecord, Partition
 from cdc.publish.live_keys import StaleKeys
-from snapshot.chunk import Chunk, Spec
-from snapshot.log_contract import Place
+from snapshot.chunk import Chunk, ChunkSpec
+from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
 from snapshot.sweep import Bounds, Sweep
 from snapshot.sweep_set import Sweeps
-from snapshot.window import Touch, Verdict
+from snapshot.window import TransactionKeys, Verdict
 from tests.property.obligations import ONLY_GONE_DELETED, SNAPSHOT_ENDS, demand
 from tests.property.snapshot_history import TABLE, Event, History, Kept, fold
 from tests.property.snapshot_server import KEYS
@@ -182,7 +182,7 @@ class Repaired(Swept):
         super()._start()
         self._said = fold(self._events[self._mark :], deleted=True)  # what was before is not known to be so
 
-    def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
+    def _remove(self, spec: ChunkSpec, absent: Sequence[bytes]) -> int:
         events = [*self._events, *self._buffer]
         for key in map(int, absent):
             last = max(at for at, event in enumerate(events) if event[0] in {key, None})
@@ -211,17 +211,17 @@ class OldRecordSwept(Repaired):
 
 
 class _NeverLost(Sweeps):
-    def streamed(self, name: str, touch: Touch) -> None:
+    def streamed(self, name: str, touch: TransactionKeys) -> None:
         sweep = self._of(name)
         if sweep is not None and sweep.following:
             sweep.streamed(touch.keys.get(name, ()))
 
 
 class _StreamIgnored(Sweeps):
-    def streamed(self, name: str, touch: Touch) -> None:
+    def streamed(self, name: str, touch: TransactionKeys) -> None:
         pass
 
-    def judge(self, chunk: Chunk, verdict: Verdict, place: Place) -> tuple[int, int]:
+    def judge(self, chunk: Chunk, verdict: Verdict, place: LogWriter) -> tuple[int, int]:
         return super().judge(chunk, Verdict(), place)
 
 

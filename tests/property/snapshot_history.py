@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.snapshot_record import SnapshotRecord
-from cdc.model.visibility import Snapshot
-from snapshot.chunk import Chunk, Form, Leaf, Rows, Spec
-from snapshot.log_contract import Place
+from cdc.model.visibility import PgSnapshot
+from snapshot.chunk import Chunk, ChunkSpec, Form, Leaf, Rows
+from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
-from snapshot.window import Touch, Verdict
+from snapshot.window import TransactionKeys, Verdict
 from tests.property.obligations import LOG_IS_TABLE, NO_STALE_ROW, ONLY_GONE_DELETED, SNAPSHOT_ENDS, Violation, demand
 from tests.property.snapshot_server import BLOCKS, KEYS, Op, Row, Server
 
@@ -168,7 +168,7 @@ class History:
                 self._position = transaction.end
                 if (keys or truncated) and self.merger.active:
                     self.merger.streamed(
-                        Touch(
+                        TransactionKeys(
                             transaction.xid & 0xFFFFFFFF,
                             {TABLE: keys} if keys else {},
                             {TABLE: partial} if partial else {},
@@ -201,7 +201,7 @@ class History:
         merger.seen(self.look())
         if merger.begun():
             merger.suspect(merger.begun(), self.suspected())
-        for name in [*merger.to_plan(), *merger.to_check()]:
+        for name in [*merger.tables_to_plan(), *merger.tables_to_check()]:
             if server.readable:
                 leaf = Leaf(server.leaf, "public", "t", server.filenode, BLOCKS, BLOCKS * 8192)
                 merger.plan(name, FORM, [leaf], Lsn(self._position))
@@ -219,7 +219,7 @@ class History:
             else:
                 self._deliver(reading)
 
-    def look(self) -> Snapshot:
+    def look(self) -> PgSnapshot:
         """A snapshot of the server."""
         return self.server.snapshot()
 
@@ -253,9 +253,9 @@ class History:
         self.merger.arrived(reading.chunk, reading.rows, len(reading.rows))
 
     def _join(self, rows_max: int) -> None:
-        self.merger.join(Lsn(self._position), Place(self._put, _keys, self._remove), rows_max=rows_max)
+        self.merger.join(Lsn(self._position), LogWriter(self._put, _keys, self._remove), rows_max=rows_max)
 
-    def _put(self, spec: Spec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
+    def _put(self, spec: ChunkSpec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
         joined = 0
         for key, row in rows:
             if str(key).encode() in verdict.keys:
@@ -267,7 +267,7 @@ class History:
             joined += 1
         return joined, joined
 
-    def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
+    def _remove(self, spec: ChunkSpec, absent: Sequence[bytes]) -> int:
         raise Violation(ONLY_GONE_DELETED, f"{absent} without a sweep")
 
     def _beside(self) -> None:
@@ -311,7 +311,7 @@ class Joined(History):
         self.server.join_publication()
 
 
-def _keys(_: Spec, rows: Rows) -> set[bytes]:
+def _keys(_: ChunkSpec, rows: Rows) -> set[bytes]:
     return {str(key).encode() for key, _ in rows}
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from cdc.lsn import Lsn
 from cdc.model.snapshot_record import SnapshotRecord
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from snapshot.chunk import Chunk, Form, Leaf
 from snapshot.merger import Merger
-from snapshot.window import Touch, Verdict, Window
+from snapshot.window import TransactionKeys, Verdict, Window
 from tests.property.snapshot_history import History
 
 CHUNK_BYTES = 8192
@@ -26,7 +26,7 @@ class NothingSuspected(Window):
 class SuspicionForgotten(Window):
     """A suspected transaction counts as known when it is streamed, although earlier keys of it may be unknown."""
 
-    def streamed(self, touch: Touch) -> None:
+    def streamed(self, touch: TransactionKeys) -> None:
         super().streamed(touch)
         self.pending[touch.xid] = replace(self.pending[touch.xid], unknown=touch.unknown)
 
@@ -60,7 +60,7 @@ class LargeKeysForgotten(Window):
     def __init__(self) -> None:
         super().__init__(keys_max=2)
 
-    def streamed(self, touch: Touch) -> None:
+    def streamed(self, touch: TransactionKeys) -> None:
         large = touch.size > self._keys_max
         super().streamed(replace(touch, keys={}) if large else touch)
 
@@ -104,11 +104,11 @@ class LsnWindow(Window):
         super().register(number, table)
         self._open[number].log.clear()
 
-    def taken(self, number: int, snapshot: Snapshot, l_hi: Lsn) -> bool:
+    def taken(self, number: int, snapshot: PgSnapshot, l_hi: Lsn) -> bool:
         return super().taken(number, _Blind(snapshot.xmax, snapshot.running), l_hi)
 
 
-class _Blind(Snapshot):
+class _Blind(PgSnapshot):
     """Sees nothing that is streamed beside it."""
 
     def sees(self, xid: int) -> bool:
@@ -116,7 +116,7 @@ class _Blind(Snapshot):
 
 
 class TruncateForgotten(Window):
-    def streamed(self, touch: Touch) -> None:
+    def streamed(self, touch: TransactionKeys) -> None:
         super().streamed(replace(touch, truncated=frozenset()))
 
 
@@ -130,7 +130,7 @@ class PendingLost(Merger):
 class FilenodeNotCompared(Merger):
     """Where rows lie is looked at when they are planned, and not again."""
 
-    def taken(self, chunk: Chunk, snapshot: Snapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
+    def taken(self, chunk: Chunk, snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
         leaf = chunk.spec.leaf
         return super().taken(chunk, snapshot, l_hi, leaf.filenode if leaf else None, form)
 
@@ -139,7 +139,7 @@ class FilenodeNotCompared(Merger):
 
 
 class NothingRepaired(Merger):
-    def streamed(self, touch: Touch) -> None:
+    def streamed(self, touch: TransactionKeys) -> None:
         super().streamed(replace(touch, partial={}))
 
 
@@ -153,11 +153,11 @@ class RunningOnly(History):
 class NotWidened(History):
     """An id is taken as the stream has it, in 32 bits."""
 
-    def look(self) -> Snapshot:
+    def look(self) -> PgSnapshot:
         seen = super().look()
         return _Narrow(seen.xmax, seen.running)
 
 
-class _Narrow(Snapshot):
+class _Narrow(PgSnapshot):
     def sees(self, xid: int) -> bool:
         return xid < self.xmax and xid not in self.running

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 
 BLOCKS = 3
 KEYS = 7
@@ -159,9 +159,9 @@ class Server:
 
     # What capture sees.
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PgSnapshot:
         running = {*self.open, *(one.xid for one in self.hidden)}
-        return Snapshot(self._completed + 1, frozenset(xid for xid in running if xid <= self._completed))
+        return PgSnapshot(self._completed + 1, frozenset(xid for xid in running if xid <= self._completed))
 
     def lock_holders(self) -> list[int]:
         """Transaction ids in pg_locks."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Delete, Insert, Update, decode
 from tests.fixtures.capture.scripted_capture import NotingTranscoder, Row, no_side_topics
 from tests.property.histories import FIRST_LSN, LEFT_OUT, Event, Source, sources
 
-caps = st.builds(Caps, st.integers(1, 7), st.sampled_from([1 << 30, 1500, 3000]))
+caps = st.builds(BatchLimits, st.integers(1, 7), st.sampled_from([1 << 30, 1500, 3000]))
 START = StreamPosition(Lsn(FIRST_LSN))
 
 
@@ -28,7 +28,7 @@ class Capture:
     """What the pipeline does with an assembler, without its edges: `commits` are the Kafka transactions."""
 
     start: StreamPosition
-    caps: Caps
+    caps: BatchLimits
     commits: list[tuple[StreamPosition, list[Event]]] = field(default_factory=list)
     spread_by_pause: bool = False
     _rows: list[Row] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Capture:
 
 
 @given(st.data(), sources(), caps)
-def test_log_has_every_event_once_and_in_order(data: st.DataObject, source: Source, limits: Caps) -> None:
+def test_log_has_every_event_once_and_in_order(data: st.DataObject, source: Source, limits: BatchLimits) -> None:
     capture = _run(data, source, START, limits)
 
     assert capture.events == source.events
@@ -80,7 +80,7 @@ def test_log_has_every_event_once_and_in_order(data: st.DataObject, source: Sour
 
 @given(st.data(), sources(), caps)
 def test_crash_behind_any_commit_repeats_nothing_and_loses_nothing(
-    data: st.DataObject, source: Source, limits: Caps
+    data: st.DataObject, source: Source, limits: BatchLimits
 ) -> None:
     """Exactly once, for every committed position; and again for every position the second run commits."""
     before = _run(data, source, START, limits)
@@ -98,7 +98,9 @@ def test_crash_behind_any_commit_repeats_nothing_and_loses_nothing(
 
 
 @given(st.data(), sources(), caps)
-def test_pieces_in_which_the_stream_arrives_do_not_matter(data: st.DataObject, source: Source, limits: Caps) -> None:
+def test_pieces_in_which_the_stream_arrives_do_not_matter(
+    data: st.DataObject, source: Source, limits: BatchLimits
+) -> None:
     frames = source.session(0)
     pieces, whole = Capture(START, limits), Capture(START, limits)
 
@@ -112,7 +114,7 @@ def test_pieces_in_which_the_stream_arrives_do_not_matter(data: st.DataObject, s
 
 
 @given(st.data(), sources(), caps)
-def test_positions_only_move_forward(data: st.DataObject, source: Source, limits: Caps) -> None:
+def test_positions_only_move_forward(data: st.DataObject, source: Source, limits: BatchLimits) -> None:
     capture = _run(data, source, START, limits)
 
     order = [(position.end_lsn, position.commit_lsn, position.next_ordinal) for position, _ in capture.commits]
@@ -122,7 +124,7 @@ def test_positions_only_move_forward(data: st.DataObject, source: Source, limits
 
 @given(sources(rows_max=25), st.integers(1, 7))
 def test_only_a_transaction_larger_than_the_cap_is_spread(source: Source, rows_max: int) -> None:
-    capture = Capture(START, Caps(rows_max, 1 << 30))
+    capture = Capture(START, BatchLimits(rows_max, 1 << 30))
 
     capture.feed(source.session(0))
     capture.pause()
@@ -138,7 +140,7 @@ def test_only_a_transaction_larger_than_the_cap_is_spread(source: Source, rows_m
 
 @given(st.data(), sources(), caps)
 def test_position_at_a_boundary_has_exactly_the_transactions_below_it(
-    data: st.DataObject, source: Source, limits: Caps
+    data: st.DataObject, source: Source, limits: BatchLimits
 ) -> None:
     """G8: a cut with next_ordinal 0 holds the transactions that commit below its end_lsn, and no other."""
     capture = _run(data, source, START, limits)
@@ -150,7 +152,7 @@ def test_position_at_a_boundary_has_exactly_the_transactions_below_it(
             assert published == [event for event in source.events if event.commit_lsn < position.end_lsn]
 
 
-def _run(data: st.DataObject, source: Source, start: StreamPosition, limits: Caps) -> Capture:
+def _run(data: st.DataObject, source: Source, start: StreamPosition, limits: BatchLimits) -> Capture:
     """Capture from `start` to the end; the server may begin earlier than it must, arrives in pieces, and pauses."""
     capture = Capture(start, limits)
     must = source.first_to_send(start.end_lsn)

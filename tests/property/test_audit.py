@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.audit import auditor as auditing
-from cdc.audit.audit_start import where_to_go_on
-from cdc.audit.expected_counts import Account, Check, CutPlace
-from cdc.audit.recomputed_counts import Fold, Kind, rolled
+from cdc.audit.audit_start import resume_offset
+from cdc.audit.expected_counts import Check, CutPosition, PartitionCount
+from cdc.audit.recomputed_counts import DamageKind, Fold, rolled
 from cdc.lsn import Lsn
 from tests.fixtures.capture.audit_log import Cleaned, LogWriter, audited, data_partitions, do, harms
 
@@ -28,7 +28,7 @@ events = st.one_of(
 )
 steps = st.lists(events, max_size=14)
 aged_steps = st.lists(st.one_of(events, st.just("leave a table out by an older version")), max_size=14)
-HARMS: Final = [Kind.TORN, Kind.LOST, Kind.FOREIGN, Kind.DOUBLED, Kind.ALTERED]
+HARMS: Final = [DamageKind.TORN, DamageKind.LOST, DamageKind.FOREIGN, DamageKind.DOUBLED, DamageKind.ALTERED]
 
 
 def written(script: list[Any], *, keys: int = 1 << 30) -> LogWriter:
@@ -82,7 +82,7 @@ def test_log_that_capture_wrote_is_never_accused_and_everything_is_compared(scri
 @settings(max_examples=60)
 @given(script=steps, data=st.data())
 @pytest.mark.parametrize("kind", HARMS)
-def test_every_damage_is_found_where_it_is_and_named(kind: Kind, script: list[Any], data: st.DataObject) -> None:
+def test_every_damage_is_found_where_it_is_and_named(kind: DamageKind, script: list[Any], data: st.DataObject) -> None:
     writer = written([*script, [("shop.public.a", 0, 3, 0)], [("shop.public.b", 0, 2, 0)]])
     harm = data.draw(st.sampled_from(harms(writer.log, kind)))
     do(writer.log, harm)
@@ -116,7 +116,7 @@ def test_several_damages_are_found_each_and_nothing_else(script: list[Any], data
 @given(script=steps, data=st.data())
 def test_audit_that_begins_anywhere_finds_what_lies_behind(script: list[Any], data: st.DataObject) -> None:
     writer = written([*script, [("shop.public.a", 0, 3, 0)]])
-    harm = data.draw(st.sampled_from(harms(writer.log, Kind.ALTERED)))
+    harm = data.draw(st.sampled_from(harms(writer.log, DamageKind.ALTERED)))
     do(writer.log, harm)
     whole = audited(writer.log).report
     begin = data.draw(st.integers(1, writer.log.end_offset(("shop.__cuts", 0))))
@@ -146,7 +146,9 @@ def test_what_is_altered_or_foreign_is_found_where_compaction_may_have_been(
     script: list[Any], data: st.DataObject
 ) -> None:
     writer = written([*script, [("shop.public.a", 0, 3, 0)], [("shop.public.b", 0, 2, 0)]])
-    harm = data.draw(st.sampled_from([one for kind in (Kind.ALTERED, Kind.FOREIGN) for one in harms(writer.log, kind)]))
+    harm = data.draw(
+        st.sampled_from([one for kind in (DamageKind.ALTERED, DamageKind.FOREIGN) for one in harms(writer.log, kind)])
+    )
     do(writer.log, harm)
     edges = {at: writer.log.end_offset(at) for at in data_partitions(writer.log)}
 
@@ -178,7 +180,7 @@ def test_record_behind_the_last_cut_is_told_when_no_cut_accounts_for_it_in_time(
 
     assert audited(writer.log, waits=False).report.findings == []
     (finding,) = audited(writer.log).report.findings
-    assert (finding.kind, finding.partition, finding.offsets) == (Kind.FOREIGN, partition, (2,))
+    assert (finding.kind, finding.partition, finding.offsets) == (DamageKind.FOREIGN, partition, (2,))
 
 
 @given(script=steps)
@@ -188,12 +190,12 @@ def test_audit_goes_on_where_it_was(script: list[Any]) -> None:
     for _ in range(2):
         writer.write("shop.public.b", 0, 2)
         writer.commit()
-    (last,) = harms(writer.log, Kind.ALTERED)[-1:]
+    (last,) = harms(writer.log, DamageKind.ALTERED)[-1:]
     do(writer.log, last)
 
     first.catch_up()
 
-    assert [finding.kind for finding in first.report.findings] == [Kind.ALTERED]
+    assert [finding.kind for finding in first.report.findings] == [DamageKind.ALTERED]
 
 
 def test_what_led_to_a_repair_is_not_found_again_behind_it() -> None:
@@ -203,16 +205,16 @@ def test_what_led_to_a_repair_is_not_found_again_behind_it() -> None:
     repair = writer.log.end_offset(("shop.__cuts", 0))
     rest = written_on(writer, ["next epoch", [("shop.public.b", 0, 2, 0)]])
 
-    begin = where_to_go_on(rest.log, "shop")
+    begin = resume_offset(rest.log, "shop")
 
     assert begin == repair + 1
     assert audited(rest.log, begin=begin).report.findings == []
-    assert [finding.kind for finding in audited(rest.log).report.findings] == [Kind.FOREIGN]
+    assert [finding.kind for finding in audited(rest.log).report.findings] == [DamageKind.FOREIGN]
 
 
 def test_count_that_does_not_fit_its_hash_is_found() -> None:
-    before, after = Account(0, 0, 0), Account(2, 3, rolled(0, b"k", b"v"))
-    fold = Fold([Check(("t", 0), before, after, CutPlace(0, 1, Lsn(1)))])
+    before, after = PartitionCount(0, 0, 0), PartitionCount(2, 3, rolled(0, b"k", b"v"))
+    fold = Fold([Check(("t", 0), before, after, CutPosition(0, 1, Lsn(1)))])
 
     fold.take([("t", 0, 0, 0, b"k", b"v", None)])
 

@@ -17,7 +17,7 @@ from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.lsn import Lsn
-from cdc.model.event import Record, TopicBuffer, Truncation
+from cdc.model.change_records import Record, TopicBuffer, Truncation
 from cdc.model.progress_record import AvroIds
 from cdc.wire.pgoutput import Begin
 from tests.fixtures.capture import avro_reader

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.capture.heartbeats import Heartbeats
 from cdc.capture.pipeline import Parts, Pipeline
 from cdc.capture.side_topics import SideTopics
@@ -35,15 +35,15 @@ from cdc.encode.side_records import SideRecords
 from cdc.encode.values import EncodeOptions
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceUnreachable
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import StreamPosition, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.progress_record import Cut, Progress, SchemaRecord
 from cdc.model.relation import Relation
 from cdc.progress.record_format import decode
 from cdc.progress.restore import restore
 from cdc.publish.live_keys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
-from cdc.replication.key_read import Answer, Ask, NotYet
+from cdc.replication.key_read import ReadDeferred, ReadRequest, ReadResult
 from cdc.replication.reselect import Reselector
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer
@@ -74,7 +74,7 @@ class _Planned:
 
 @dataclass(slots=True)
 class _Planner:
-    holes: Holes
+    holes: IncompleteRecords
     buffers: dict[str, TopicBuffer] = field(default_factory=dict)
 
     def plan(self, relation: Relation, at: Lsn) -> _Planned | None:
@@ -90,12 +90,14 @@ class _Planner:
 class _Capture:
     """One life of the service: starts from the log, and is never used again after an error."""
 
-    def __init__(self, log: MemoryLog, clock: ManualClock, first: StreamPosition, caps: Caps, when: When) -> None:
+    def __init__(
+        self, log: MemoryLog, clock: ManualClock, first: StreamPosition, caps: BatchLimits, when: When
+    ) -> None:
         self.producer = MemoryProducer(log)
         self.stream = ScriptedStream([])
         publisher = KafkaPublisher("shop", self.producer, clock, epoch=1, executor=Scripted(when))
         publisher.fence()
-        publisher.plant(b"nonce")
+        publisher.write_sentinel(b"nonce")
         restored = restore(log, "shop")
         self.start = restored.position or first
         side = SideTopics(
@@ -109,7 +111,7 @@ class _Capture:
         publisher.commit(self.start, Lsn(1 << 40))
         assembler = Assembler(self.start, epoch=1, caps=caps, on_truncate="delete", side=side)
         self.publisher = publisher
-        holes, observer = Holes(), NotingObserver()
+        holes, observer = IncompleteRecords(), NotingObserver()
         beats = Heartbeats(
             "shop", clock, epoch=1, interval_s=1.0, buffer=TopicBuffer(_HEARTBEATS, 1), observer=observer
         )
@@ -140,15 +142,16 @@ class _Capture:
         )
         self.assembler = assembler
 
-    def _read(self, asks: Sequence[Ask], xids: frozenset[int]) -> list[Answer]:
+    def _read(self, asks: Sequence[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
         """Every row is there; it becomes visible after so many looks."""
         assert not self.publisher.is_open
         assert not self.publisher.settling
         if self.looks_in_vain > 0:
             self.looks_in_vain -= 1
-            raise NotYet(SourceUnreachable("not visible yet"))
+            raise ReadDeferred(SourceUnreachable("not visible yet"))
         return [
-            Answer(ask.columns, {at: (b"later",) * len(ask.columns) for at, _ in enumerate(ask.keys)}) for ask in asks
+            ReadResult(ask.columns, {at: (b"later",) * len(ask.columns) for at, _ in enumerate(ask.keys)})
+            for ask in asks
         ]
 
 
@@ -168,7 +171,7 @@ class CrashMachine(RuleBasedStateMachine):
     def first_start(self, rows: int, when: When) -> None:
         """`when` commits are done, and when that is known."""
         self.when = when
-        self.caps = Caps(rows, 1 << 30)
+        self.caps = BatchLimits(rows, 1 << 30)
         self._start(earlier=0)
 
     @rule(

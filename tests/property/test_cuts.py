@@ -9,9 +9,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.cutindex.lookup import place_before
+from cdc.cutindex.lookup import cut_before
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut
 from cdc.publish.ledger import Partition
 from cdc.publish.publisher import KafkaPublisher
@@ -92,7 +92,7 @@ def test_nothing_from_the_lsn_on_lies_before_the_place_and_the_place_is_the_late
         maps.append({**(maps[-1] if maps else {}), **changed})
 
     for lsn in range(cuts[-1].end_lsn + 3):
-        place = place_before(log, "shop", Lsn(lsn))
+        place = cut_before(log, "shop", Lsn(lsn))
 
         sound = [found for found in maps if all(commit_lsn < lsn for commit_lsn in passed(log, found))]
         assert place is not None
@@ -102,4 +102,4 @@ def test_nothing_from_the_lsn_on_lies_before_the_place_and_the_place_is_the_late
 
 
 def test_an_empty_index_has_no_place() -> None:
-    assert place_before(MemoryLog(), "shop", Lsn(1)) is None
+    assert cut_before(MemoryLog(), "shop", Lsn(1)) is None

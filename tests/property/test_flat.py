@@ -11,7 +11,7 @@ from cdc.encode.envelope import stamp as make_stamp
 from cdc.encode.flat_transcoder import FlatTranscoder
 from cdc.encode.row_records import TranscodeOptions
 from cdc.lsn import Lsn
-from cdc.model.event import Record, TopicBuffer
+from cdc.model.change_records import Record, TopicBuffer
 from cdc.wire.pgoutput import UNCHANGED, Begin
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.murmur2 import java_partition

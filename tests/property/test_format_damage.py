@@ -15,7 +15,7 @@ from cdc.encode.formats import transcoder_for
 from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.errors import DecodeError, RowRefused
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer, Truncation
+from cdc.model.change_records import TopicBuffer, Truncation
 from cdc.model.progress_record import AvroIds
 from cdc.wire.pgoutput import Begin
 from tests.fixtures.capture import pgoutput as server

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.encode.json_transcoder import Transcoder
-from cdc.model.event import Record, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Record, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.wire.pgoutput import UNCHANGED
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.servers.customer_table import all_records
@@ -26,7 +26,7 @@ def test_filled_record_is_the_one_of_a_row_that_was_sent_whole(
 ) -> None:
     change = data.draw(changes(table, ("update", old_kind)))
     later = data.draw(changes(table, ("insert", ""))).new
-    buffer, holes = TopicBuffer("topic", table.partition_count), Holes()
+    buffer, holes = TopicBuffer("topic", table.partition_count), IncompleteRecords()
     transcoder = Transcoder(table.schema, buffer, OPTIONS, holes)
     message = change.message(1)
     feed(transcoder, message, server.frame(message, start=place.lsn), make_stamp(place.begin, place.epoch), place)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.model.progress_record import Cut
-from sinks.warehouse.log.span import START, Mark, Span, next_span
+from sinks.warehouse.log.span import START, CutPosition, Span, next_span
 from tests.fixtures.lake.lake_events import cut
 
 PARTITIONS = ("shop.public.a-0", "shop.public.a-1", "shop.public.b-0", "shop.__schema-0")
@@ -58,7 +58,7 @@ def _index(drawn: list[Piece]) -> list[tuple[int, Cut]]:
 def _walk(index: list[tuple[int, Cut]], events_max: int, seen: list[int]) -> list[Span]:
     """All spans, when of the index only the first `seen` records are there at each look."""
     spans: list[Span] = []
-    mark: Mark = START
+    mark: CutPosition = START
     for end in [*seen, len(index)]:
         while True:
             span = next_span(mark, [one for one in index[:end] if one[0] >= mark.cuts_offset], events_max=events_max)
@@ -77,7 +77,7 @@ def test_spans_tile_the_log(drawn: list[Piece], events_max: int, seen: list[int]
     spans = _walk(index, events_max, seen)
 
     reached: dict[tuple[str, int], int] = {}
-    before: Mark = START
+    before: CutPosition = START
     for span in spans:
         assert span.start is before
         assert span.end.end_lsn in boundaries

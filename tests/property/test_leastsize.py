@@ -15,7 +15,7 @@ from cdc.encode.relation_schema import TableSchema, table_schema
 from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.errors import RowRefused
-from cdc.model.event import TopicBuffer
+from cdc.model.change_records import TopicBuffer
 from cdc.model.progress_record import AvroIds
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Message, Update

@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from cdc.errors import OutcomeUnknown
 from cdc.lsn import Lsn
-from cdc.model.event import Record, StreamPosition, TopicBuffer
+from cdc.model.change_records import Record, StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut
 from cdc.progress.record_format import decode
 from cdc.progress.restore import restore
@@ -51,7 +51,7 @@ class Writer:
         self.producer = MemoryProducer(self.log)
         self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1, executor=Scripted())
         self.publisher.fence()
-        self.publisher.plant(b"nonce")
+        self.publisher.write_sentinel(b"nonce")
         restored = restore(self.log, "shop")
         for partition, (_, high) in self.log.end_offsets(_TOPICS).items():
             before = restored.accounts.get(f"{partition[0]}-{partition[1]}")

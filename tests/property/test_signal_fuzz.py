@@ -28,7 +28,7 @@ from snapshot.key_filter import key_condition
 from snapshot.merger import Merger
 from snapshot.signal_parsing import SignalError
 from snapshot.table_patterns import PatternError, compiled, selected
-from snapshot.table_state import TableState, Wanted
+from snapshot.table_state import RowSelection, TableState
 from tests.fixtures.capture.signal_fuzz import REGULAR, SHELL, TABLES, fuzzed
 
 _COUNT: Final = 20_000
@@ -164,7 +164,7 @@ def test_regular_expression_that_re2_does_not_support_is_refused_with_the_reason
 class Failing(Merger):
     """A merger that fails at every order."""
 
-    def order(self, name: str, relation: int, at: Lsn, wanted: Wanted) -> None:
+    def order(self, name: str, relation: int, at: Lsn, wanted: RowSelection) -> None:
         raise KeyError(name)
 
 

@@ -64,10 +64,10 @@ _WANTED: Final = {
     "stopped as DIVERGED": 8,
 }
 
-# Calls of edges that nothing in these histories makes: 'nudge' and 'wall_s' are of snapshots and sessions, types and
+# Calls of edges that nothing in these histories makes: 'request_reply' and 'wall_s' are of snapshots and sessions, types and
 # keys are asked for where a relation does not show them.
 _NOT_CALLED: Final = {
-    "ReplicationStream.nudge",
+    "ReplicationStream.request_reply",
     "Clock.wall_s",
     "Catalog.key_columns",
     "Catalog.types",
@@ -77,7 +77,7 @@ _NOT_CALLED: Final = {
 _INSIDE: Final = {
     "cdc.capture.ddl_watch": {"Catalog", "DdlLog", "ReadAgain"},
     "cdc.contracts": {
-        "Aside",
+        "SideWriter",
         "BatchObserver",
         "DdlObserver",
         "HeartbeatObserver",
@@ -97,7 +97,7 @@ _INSIDE: Final = {
     "cdc.startup.outbox_prune": {"PruneObserver"},
     "cdc.startup.table_joins": {"JoinObserver"},
     "cdc.startup.signal_actions": {"Catalog"},
-    "cdc.startup.signal_reader": {"Merging", "SignalObserver"},
+    "cdc.startup.signal_reader": {"MergerAccess", "SignalObserver"},
 }
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from cdc.progress.restore import LogRecord
-from sinks.contract import Parked, Place
+from sinks.contract import ParkedKey, TopicPartition
 from sinks.runner.frontier import Frontier
-from sinks.runner.key_queues import Bounds, Lane, Lanes, Load, crowded, weight
+from sinks.runner.key_queues import Bounds, KeyQueue, KeyQueues, Load, full_partitions, weight
 
 PLACES = [("t", 0), ("t", 1)]
 KEYS = [b"a", b"b", b"c"]
@@ -36,7 +36,7 @@ class Partition:
 class Runner(RuleBasedStateMachine):
     """Records come, requests go out and come back in any order, partitions go and come again."""
 
-    lanes_kind: type[Lanes] = Lanes
+    lanes_kind: type[KeyQueues] = KeyQueues
 
     @initialize()
     def begin(self) -> None:
@@ -44,12 +44,12 @@ class Runner(RuleBasedStateMachine):
         self.now_s = 0.0
         self.model = {place: Partition() for place in PLACES}
         self.frontiers = {place: Frontier(0) for place in PLACES}
-        self.requests: list[list[Lane]] = []
-        self.asking: set[tuple[Place, bytes]] = set()
-        self.weights: dict[tuple[Place, int], int] = {}
+        self.requests: list[list[KeyQueue]] = []
+        self.asking: set[tuple[TopicPartition, bytes]] = set()
+        self.weights: dict[tuple[TopicPartition, int], int] = {}
 
     @rule(place=st.sampled_from(PLACES), key=st.sampled_from(KEYS), size=st.integers(0, 30), gap=st.integers(0, 2))
-    def record_comes(self, place: Place, key: bytes, size: int, gap: int) -> None:
+    def record_comes(self, place: TopicPartition, key: bytes, size: int, gap: int) -> None:
         model = self.model[place]
         offset = model.next_offset + gap
         record: LogRecord = (*place, offset, 0, key, b"x" * size, None)
@@ -60,7 +60,7 @@ class Runner(RuleBasedStateMachine):
         self.weights[place, offset] = weight(record)
 
     @rule(place=st.sampled_from(PLACES), by=st.integers(0, 3))
-    def end_is_seen(self, place: Place, by: int) -> None:
+    def end_is_seen(self, place: TopicPartition, by: int) -> None:
         self.model[place].next_offset += by
         self.frontiers[place].reached(self.model[place].next_offset)
 
@@ -103,7 +103,7 @@ class Runner(RuleBasedStateMachine):
         self.now_s += 5
 
     @rule(place=st.sampled_from(PLACES), back=st.integers(0, 10))
-    def partition_goes_and_comes_again(self, place: Place, back: int) -> None:
+    def partition_goes_and_comes_again(self, place: TopicPartition, back: int) -> None:
         start = max(self.model[place].position - back, 0)
         self.lanes.drop([place])
         self.model[place] = Partition(start)
@@ -132,7 +132,7 @@ class Runner(RuleBasedStateMachine):
         assert self.lanes.idle
         assert [frontier.span for frontier in self.frontiers.values()] == [0, 0]
 
-    def _finished(self, place: Place, records: list[LogRecord]) -> None:
+    def _finished(self, place: TopicPartition, records: list[LogRecord]) -> None:
         model = self.model[place]
         for record in records:
             assert record[4] is not None
@@ -151,7 +151,7 @@ def test_key_is_in_one_request_and_the_position_is_the_lowest_unfinished() -> No
     run_state_machine_as_test(Runner, settings=PROFILE)
 
 
-class Hasty(Lanes):
+class Hasty(KeyQueues):
     """A mutant: a key whose partition went and came again is ready although a request has it."""
 
     def drop(self, places: object) -> None:
@@ -164,15 +164,15 @@ class Hasty(Lanes):
             self._held.pop(place, None)
 
 
-class Early(Lanes):
+class Early(KeyQueues):
     """A mutant: what is to be asked again counts as finished."""
 
-    def again(self, lane: Lane, at_s: float, *, counts: bool = True) -> None:
+    def again(self, lane: KeyQueue, at_s: float, *, counts: bool = True) -> None:
         self.done(lane)
 
 
 @pytest.mark.parametrize("mutant", [Hasty, Early])
-def test_model_finds_lanes_that_are_wrong(mutant: type[Lanes]) -> None:
+def test_model_finds_lanes_that_are_wrong(mutant: type[KeyQueues]) -> None:
     machine = type("Mutant", (Runner,), {"lanes_kind": mutant, "TestCase": None})
 
     with pytest.raises((AssertionError, KeyError, ValueError, ExceptionGroup)):
@@ -198,7 +198,7 @@ def test_frontier_is_finished_in_any_order(kinds: list[bool], random: object) ->
 
 
 def test_slow_key_holds_up_no_other_key_of_its_partition() -> None:
-    lanes, frontier = Lanes(), Frontier(0)
+    lanes, frontier = KeyQueues(), Frontier(0)
     for offset, key in enumerate([b"slow", b"a", b"b", b"slow", b"a"]):
         lanes.add(("t", 0, offset, 0, key, b"v", None))
         frontier.took(offset)
@@ -216,8 +216,8 @@ def test_slow_key_holds_up_no_other_key_of_its_partition() -> None:
 
 
 def test_dead_letter_is_tried_before_what_waits_behind_it() -> None:
-    lanes = Lanes()
-    letter = Parked(("t", 0), b"a", [("t", 0, 3, 0, b"a", b"old", None)])
+    lanes = KeyQueues()
+    letter = ParkedKey(("t", 0), b"a", [("t", 0, 3, 0, b"a", b"old", None)])
     assert lanes.retry(letter)
     assert not lanes.retry(letter)
     lanes.add(("t", 0, 9, 0, b"a", b"new", None))
@@ -234,7 +234,7 @@ def test_partition_that_stands_still_leaves_room_for_others() -> None:
     full, half = ("t", 0), ("t", 1)
     places = [full, half]
 
-    assert crowded({full: Load(50, 0), half: Load(10, 0)}, places, set(), bounds) == {full}
-    assert crowded({full: Load(40, 0), half: Load(10, 0)}, places, {full}, bounds) == {full}
-    assert crowded({full: Load(30, 0), half: Load(10, 0)}, places, {full}, bounds) == set()
-    assert crowded({full: Load(0, 900), half: Load(0, 100)}, places, set(), bounds) == {full, half}
+    assert full_partitions({full: Load(50, 0), half: Load(10, 0)}, places, set(), bounds) == {full}
+    assert full_partitions({full: Load(40, 0), half: Load(10, 0)}, places, {full}, bounds) == {full}
+    assert full_partitions({full: Load(30, 0), half: Load(10, 0)}, places, {full}, bounds) == set()
+    assert full_partitions({full: Load(0, 900), half: Load(0, 100)}, places, set(), bounds) == {full, half}

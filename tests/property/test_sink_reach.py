@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.model.progress_record import Cut
-from sinks.operate.applied_lsn import Cuts
+from sinks.operate.applied_lsn import PendingCuts
 
 PLACES = [("shop.public.a", 0), ("shop.public.a", 1), ("shop.public.b", 0)]
 OTHER = ("shop.public.other", 0)
@@ -52,7 +52,7 @@ GAINS = st.sampled_from([0, 1, 2, 5])
 def test_a_sink_is_at_the_greatest_cut_whose_offsets_are_all_committed(
     cuts: list[Cut], steps: list[tuple[int, int, int, int]]
 ) -> None:
-    followed = Cuts(lambda topic: topic != OTHER[0])
+    followed = PendingCuts(lambda topic: topic != OTHER[0])
     known: list[Cut] = []
     committed = dict.fromkeys(PLACES, 0)
 

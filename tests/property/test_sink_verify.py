@@ -13,9 +13,9 @@ from cdc.verify import key_verdict as judging
 from cdc.verify import sink_check
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Latest, Sample
-from cdc.verify.key_verdict import Kind
+from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.sink_check import check_topic
-from sinks.contract import Change, Held
+from sinks.contract import Change, StoredKey
 from tests.fixtures.sinks.sink_logs import TABLE, LogBook, live, logs
 from tests.fixtures.sinks.verify_world import World
 
@@ -125,8 +125,15 @@ def test_kinds_are_told_apart() -> None:
     for key in range(8):
         book.put(key, {"id": key, "v": 1})
         book.put(key, {"id": key, "v": 2})
-    for kind, wanted in (("edited", Kind.DIFFERENT), ("deleted", Kind.MISSING), ("stale", Kind.STALE),
-                         ("extra", Kind.EXTRA), ("ahead", Kind.DIFFERENT), ("mark", Kind.DIFFERENT)):  # fmt: skip
+    expected = {
+        "edited": DifferenceKind.DIFFERENT,
+        "deleted": DifferenceKind.MISSING,
+        "stale": DifferenceKind.STALE,
+        "extra": DifferenceKind.EXTRA,
+        "ahead": DifferenceKind.DIFFERENT,
+        "mark": DifferenceKind.DIFFERENT,
+    }
+    for kind, wanted in expected.items():
         world = world_of(book, [])
         world.finish()
         planted = plant(world, kind, 1)
@@ -144,10 +151,10 @@ def test_a_key_that_never_rests_is_undecided_and_not_clean() -> None:
     assert first is not None
     turn = iter(range(1, 10_000))
 
-    def unrest(keys: Sequence[bytes]) -> list[Held | None]:
+    def unrest(keys: Sequence[bytes]) -> list[StoredKey | None]:
         """It is wrong each time, in another way."""
         world.target.plant(first._replace(offset=0, row=b'{"id":1,"v":%d}' % next(turn)), b'{"id":1}')
-        return [Held(key, "", 0, {"id": 1, "v": next(turn)}) for key in keys]
+        return [StoredKey(key, "", 0, {"id": 1, "v": next(turn)}) for key in keys]
 
     sides = world.sides()
     world.target.look = lambda _, keys: unrest(keys)  # type: ignore[method-assign, assignment]
@@ -203,11 +210,13 @@ def _content_unchecked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(judging, "_equal", lambda *_: True)
 
 
-def _without(kind: Kind) -> Mutate:
+def _without(kind: DifferenceKind) -> Mutate:
     def mutate(patch: pytest.MonkeyPatch) -> None:
         real = judging.judge
 
-        def judge(accepted: Sequence[Change | None], held: Held | None, end: int, content: Any) -> Kind | None:
+        def judge(
+            accepted: Sequence[Change | None], held: StoredKey | None, end: int, content: Any
+        ) -> DifferenceKind | None:
             found = real(accepted, held, end, content)
             return None if found is kind else found
 
@@ -236,7 +245,9 @@ def _one_look(patch: pytest.MonkeyPatch) -> None:
         known = self._latest.get(suspects)
         held = dict(zip(suspects, self._sides.target.look(self._topic.topic, suspects), strict=True))
         newest = {key: one.change for key, one in known.items()}
-        return {key: sink_check._Suspect(Kind.DIFFERENT, (), held[key], newest.get(key)) for key in suspects}, []
+        return {
+            key: sink_check._Suspect(DifferenceKind.DIFFERENT, (), held[key], newest.get(key)) for key in suspects
+        }, []
 
     patch.setattr(sink_check._Check, "_decide", decide)
 
@@ -271,10 +282,10 @@ PLANTED = quickly(
     ("mutate", "test"),
     [
         (_content_unchecked, PLANTED),
-        (_without(Kind.MISSING), PLANTED),
-        (_without(Kind.EXTRA), PLANTED),
-        (_without(Kind.STALE), PLANTED),
-        (_without(Kind.DIFFERENT), PLANTED),
+        (_without(DifferenceKind.MISSING), PLANTED),
+        (_without(DifferenceKind.EXTRA), PLANTED),
+        (_without(DifferenceKind.STALE), PLANTED),
+        (_without(DifferenceKind.DIFFERENT), PLANTED),
         (_unseen_forgotten, PLANTED),
         (_later_unread, RIGHT),
         (_believed_at_once, test_a_key_that_never_rests_is_undecided_and_not_clean),

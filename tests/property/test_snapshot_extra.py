@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
-from snapshot.chunk import Chunk, Rows, Spec
-from snapshot.log_contract import Place
+from snapshot.chunk import Chunk, ChunkSpec, Rows
+from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
-from snapshot.table_state import Wanted
+from snapshot.table_state import RowSelection
 from snapshot.window import Verdict, Window
 from tests.property import snapshot_mutants as mutants
 from tests.property.obligations import (
@@ -72,7 +72,7 @@ class Planted(Swept):
         raise Violation(SNAPSHOT_ENDS, "it is still active")
 
     def _order(self) -> None:
-        self.merger.order(TABLE, 1, Lsn(self._position), Wanted(keys=tuple(b"%d" % key for key in self._planted)))
+        self.merger.order(TABLE, 1, Lsn(self._position), RowSelection(keys=tuple(b"%d" % key for key in self._planted)))
         self.seen["ordered"] += 1
 
     def _go_on(self) -> None:
@@ -88,13 +88,13 @@ class Planted(Swept):
                 self.server.show(0)
             self.server.abort(self.server.begin())
 
-    def _put(self, spec: Spec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
+    def _put(self, spec: ChunkSpec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
         for key, _ in rows:  # what was planted of a key before its row was read is written over
             if self._said.get(key) == _PLANT:
                 del self._said[key]
         return super()._put(spec, rows, verdict)
 
-    def _remove(self, spec: Spec, absent: Sequence[bytes]) -> int:
+    def _remove(self, spec: ChunkSpec, absent: Sequence[bytes]) -> int:
         events = [*self._events, *self._buffer]
         for key in map(int, absent):
             demand(ONLY_GONE_DELETED, key in self._planted, f"key {key} was not asked for")
@@ -107,7 +107,7 @@ class Planted(Swept):
 class NotMissed(Merger):
     """A key that was asked for, and is not there, is none of our business."""
 
-    def _miss(self, chunk: Chunk, verdict: Verdict, place: Place) -> None:
+    def _miss(self, chunk: Chunk, verdict: Verdict, place: LogWriter) -> None:
         pass
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
-from cdc.model.visibility import Snapshot
-from snapshot.keyless_rule import Copied, CopiedRows
+from cdc.model.change_records import TopicBuffer
+from cdc.model.visibility import PgSnapshot
+from snapshot.keyless_rule import CopyFilter, KeylessCopy
 from tests.property.obligations import ONCE, assert_found, demand
 from tests.property.snapshot_server import KEYS, Server, Transaction
 
@@ -22,11 +22,11 @@ _HISTORIES = 3000  # of a mutant, at most
 _ORDINARY, _WRAPPING = 700, (1 << 32) - 6  # the first transaction id
 _TABLE = "public.t"
 
-Make = Callable[[Copied, Server], CopiedRows]
+Make = Callable[[KeylessCopy, Server], CopyFilter]
 
 
-def _rule(copied: Copied, _: Server) -> CopiedRows:
-    return CopiedRows({_TABLE: copied})
+def _rule(copied: KeylessCopy, _: Server) -> CopyFilter:
+    return CopyFilter({_TABLE: copied})
 
 
 class _History:
@@ -39,11 +39,11 @@ class _History:
         self._patient = patient
         self._start: int | None = None
         self._suspects: list[int] = []
-        self._copied: Copied | None = None
+        self._copied: KeylessCopy | None = None
         self._in_copy: set[int] = set()
         self._position = 0
         self._published: list[int] = []
-        self._rows: CopiedRows | None = None
+        self._rows: CopyFilter | None = None
         self._buffer = TopicBuffer("t", 2, compacted=False)
 
     def run(self, steps: Sequence[int]) -> None:
@@ -96,7 +96,7 @@ class _History:
         waits = any(not snapshot.sees(xid & 0xFFFFFFFF) for xid in self._suspects)
         if self._start is None or self._copied is not None or (waits and self._patient):
             return
-        self._copied = Copied(snapshot, Lsn(server.insert))
+        self._copied = KeylessCopy(snapshot, Lsn(server.insert))
         visible = [one for one in server.committed if one not in server.hidden]
         self._in_copy = {id(op) for one in visible for op in one.ops}
         self.seen["hidden from the copy"] += bool(server.hidden)
@@ -117,7 +117,7 @@ class _History:
                 return True
         return False
 
-    def _tell(self, rows: CopiedRows, one: Transaction, *, in_parts: bool) -> None:
+    def _tell(self, rows: CopyFilter, one: Transaction, *, in_parts: bool) -> None:
         rows.begun(one.xid & 0xFFFFFFFF)
         for number, op in enumerate(one.ops):
             self._buffer.partitions[number % 2].append((None, b"%d" % id(op), None))
@@ -159,23 +159,25 @@ def test_each_change_is_in_the_copy_or_an_event_and_only_once() -> None:
     assert min(seen["hidden from the copy"], seen["in the copy already"]) >= 200, "each in 200 histories at least"
 
 
-def _nothing_left_out(_: Copied, __: Server) -> CopiedRows:
-    return CopiedRows({})
+def _nothing_left_out(_: KeylessCopy, __: Server) -> CopyFilter:
+    return CopyFilter({})
 
 
-def _by_lsn(copied: Copied, _: Server) -> CopiedRows:
-    return CopiedRows({_TABLE: Copied(Snapshot(copied.snapshot.xmax + 1000, frozenset()), copied.l_hi)})
+def _by_lsn(copied: KeylessCopy, _: Server) -> CopyFilter:
+    return CopyFilter({_TABLE: KeylessCopy(PgSnapshot(copied.snapshot.xmax + 1000, frozenset()), copied.l_hi)})
 
 
-def _running_only(copied: Copied, _: Server) -> CopiedRows:
-    return CopiedRows({_TABLE: Copied(Snapshot(copied.snapshot.xmax + 1000, copied.snapshot.running), copied.l_hi)})
+def _running_only(copied: KeylessCopy, _: Server) -> CopyFilter:
+    return CopyFilter(
+        {_TABLE: KeylessCopy(PgSnapshot(copied.snapshot.xmax + 1000, copied.snapshot.running), copied.l_hi)}
+    )
 
 
-def _not_widened(copied: Copied, _: Server) -> CopiedRows:
-    return CopiedRows({_TABLE: Copied(_Narrow(copied.snapshot.xmax, copied.snapshot.running), copied.l_hi)})
+def _not_widened(copied: KeylessCopy, _: Server) -> CopyFilter:
+    return CopyFilter({_TABLE: KeylessCopy(_Narrow(copied.snapshot.xmax, copied.snapshot.running), copied.l_hi)})
 
 
-class _Narrow(Snapshot):
+class _Narrow(PgSnapshot):
     def sees(self, xid: int) -> bool:
         return xid < self.xmax and xid not in self.running
 

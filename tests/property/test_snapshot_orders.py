@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
 from snapshot.merger import Merger
-from snapshot.table_state import Wanted as Rows
+from snapshot.table_state import RowSelection as Rows
 from snapshot.window import Window
 from tests.property import snapshot_mutants as mutants
 from tests.property.obligations import SNAPSHOT_ENDS, demand

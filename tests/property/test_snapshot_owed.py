@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
-from cdc.model.snapshot_record import OwedKey
+from cdc.model.snapshot_record import IncompleteKey
 from snapshot.merger import Merger
 from snapshot.window import Window
 from tests.property import snapshot_mutants as mutants
@@ -37,7 +37,7 @@ class Owing(Ordered):
         super()._stream()
         lacking = [key for key, values in self._buffer[before:] if values is not None and values[1] is None]
         if lacking:
-            keys = [OwedKey(str(key).encode(), {"id": str(key)}) for key in dict.fromkeys(lacking)]
+            keys = [IncompleteKey(str(key).encode(), {"id": str(key)}) for key in dict.fromkeys(lacking)]
             assert self.merger.owe({(TABLE, 1): keys}, Lsn(self._position))
             self.seen["owed"] += 1
             self.seen["owed by a table that was complete"] += "begun" in self.merger.states.values()
@@ -65,7 +65,7 @@ def _newest(events: Sequence[Event]) -> dict[int, object]:
 class NothingOwed(Merger):
     """Nobody reads them."""
 
-    def owe(self, rows: Mapping[tuple[str, int], Collection[OwedKey]], at: Lsn) -> bool:
+    def owe(self, rows: Mapping[tuple[str, int], Collection[IncompleteKey]], at: Lsn) -> bool:
         return True
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.contract import Change, Held, Outcome, Target, Topic, Verdict
+from sinks.contract import Change, Outcome, StoredKey, Target, Topic, Verdict
 from tests.fixtures.sinks import target_contract
 from tests.fixtures.sinks.memory_target import MemoryTarget
 from tests.fixtures.sinks.sink_logs import TABLE
@@ -73,7 +73,7 @@ def test_store_that_does_not_converge_is_found(mutant: type[MemoryTarget], parti
 def test_what_the_topic_proves_wrong_is_mended() -> None:
     target = MemoryTarget()
 
-    def damage(one: Held) -> None:
+    def damage(one: StoredKey) -> None:
         at = (TABLE.topic, one.key or b"")
         target._keys[at] = target._keys[at]._replace(row=b'{"id":0}', offset=one.version * 2)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
-from cdc.model.timeline import Switch, parse_history
+from cdc.model.timeline import TimelineSwitch, parse_history
 from cdc.publish.topic_setup import REPAIR
 from cdc.startup.promotion import divergence
 
@@ -17,7 +17,7 @@ _LSNS = st.integers(1, 2**63).map(Lsn)
 def test_history_round_trips(switches: list[tuple[int, Lsn, str]]) -> None:
     text = "".join(f"{timeline}\t{at}\t{reason}\n" for timeline, at, reason in switches)
 
-    assert parse_history(text) == [Switch(timeline, at) for timeline, at, _ in switches]
+    assert parse_history(text) == [TimelineSwitch(timeline, at) for timeline, at, _ in switches]
 
 
 @given(st.text())
@@ -31,7 +31,7 @@ def test_any_text_is_a_history_or_a_value_error(text: str) -> None:
 
 @given(_LSNS, _LSNS)
 def test_log_goes_on_exactly_when_it_ends_before_the_branch(left: Lsn, end: Lsn) -> None:
-    found = divergence([Switch(3, left)], recorded=3, now=4, end_lsn=end)
+    found = divergence([TimelineSwitch(3, left)], recorded=3, now=4, end_lsn=end)
 
     assert (found is None) == (end <= left)
     if found is not None:

@@ -10,7 +10,7 @@ from cdc.encode.envelope import stamp as make_stamp
 from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.row_records import RowRecords, TranscodeOptions
 from cdc.lsn import Lsn
-from cdc.model.event import Headers, Record, Stamp, TopicBuffer
+from cdc.model.change_records import Headers, Record, Stamp, TopicBuffer
 from cdc.wire.pgoutput import Begin, Delete, Insert, Update
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.murmur2 import java_partition

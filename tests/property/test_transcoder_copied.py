@@ -15,7 +15,7 @@ from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.errors import DecodeError, RowRefused
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
+from cdc.model.change_records import TopicBuffer
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import Begin, Insert
 from tests.fixtures.capture import pgoutput as server

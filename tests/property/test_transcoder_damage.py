@@ -15,7 +15,7 @@ from cdc.encode.envelope import stamp as make_stamp
 from cdc.encode.json_transcoder import Transcoder
 from cdc.errors import DecodeError, RowRefused
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
+from cdc.model.change_records import TopicBuffer
 from cdc.wire.pgoutput import Begin, decode
 from tests.fixtures.capture import pgoutput as server
 from tests.property.envelope_model import Place

@@ -17,13 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cdc.config.settings import Kafka
 from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
 from sinks.warehouse.lake.manifest import Manifest
 from sinks.warehouse.topics.view_positions import ViewCut, decoded
 from sinks.warehouse.topics.view_topics import ViewTopics
 from sinks.warehouse.views.definition import parse_view
-from sinks.warehouse.views.version_diff import Moved, Pin, Versions
+from sinks.warehouse.views.version_diff import Pin, ReplacedRows, Versions
 from tests.fixtures.lake.small_lakes import SmallLake
 
 _TOPIC: Final = view_topic("shop", "v")
@@ -107,7 +107,7 @@ class Publishing(RuleBasedStateMachine):
         self.lake = SmallLake(Path(self.folder.name))
         self.broker = Broker()
         self.rows: dict[int, str] = {}
-        self.moved: dict[str, Moved] = {}
+        self.moved: dict[str, ReplacedRows] = {}
         self.manifest: Manifest | None = None
         self.driver = self._driver()
         self.is_settled = False
@@ -137,7 +137,7 @@ class Publishing(RuleBasedStateMachine):
         self.lake.view("v", _table(self.rows))
         self.manifest = self.lake.publish()
         old, new = (Pin("views/v/g1", state.version) for state in (before, self.manifest.views["v"]))
-        self.moved = {"v": Moved(old, new, _table(dict.fromkeys(keys, "")).select(["id"]), _table(fresh))}
+        self.moved = {"v": ReplacedRows(old, new, _table(dict.fromkeys(keys, "")).select(["id"]), _table(fresh))}
         self.is_settled = False
 
     @rule()
@@ -234,11 +234,11 @@ def test_what_a_cut_replaced_has_the_differences_of_its_versions(
         versions = Versions(lake.location, "shop", "v", ("id",), *pins)
         keys = pa.table({"n": pa.array(list(names), pa.string())})
 
-        found = versions.among(Moved(*pins, keys, _listed(fresh)))
+        found = versions.among(ReplacedRows(*pins, keys, _listed(fresh)))
 
         assert found is not None
         assert sorted(found, key=str) == sorted(versions.differences(), key=str)
-        assert versions.among(Moved(pins[1], pins[0], keys, _listed(fresh))) is None
+        assert versions.among(ReplacedRows(pins[1], pins[0], keys, _listed(fresh))) is None
 
 
 def _listed(rows: Mapping[int, tuple[str | None, list[int]]]) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.model.visibility import Snapshot, widened
+from cdc.model.visibility import PgSnapshot, widened
 
 _full = st.integers(3, 1 << 63)
 _near = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -29,7 +29,7 @@ def test_widened_xid_has_the_same_low_bits_and_is_the_nearest(xid: int, near: in
 def test_snapshot_sees_exactly_what_had_ended(xmax: int, running: set[int], ages: set[int]) -> None:
     """Not running is not enough: xmax is only the last ended transaction + 1, and later ones may run."""
     ids = sorted(xmax - age for age in running)
-    snapshot = Snapshot.parse(f"{min(ids, default=xmax)}:{xmax}:{','.join(map(str, ids))}")
+    snapshot = PgSnapshot.parse(f"{min(ids, default=xmax)}:{xmax}:{','.join(map(str, ids))}")
 
     for age in ages:
         full = xmax - age
@@ -37,5 +37,5 @@ def test_snapshot_sees_exactly_what_had_ended(xmax: int, running: set[int], ages
 
 
 def test_snapshots_of_the_server_are_read() -> None:
-    assert Snapshot.parse("795:799:795,797") == Snapshot(799, frozenset({795, 797}))
-    assert Snapshot.parse("799:799:") == Snapshot(799, frozenset())
+    assert PgSnapshot.parse("795:799:795,797") == PgSnapshot(799, frozenset({795, 797}))
+    assert PgSnapshot.parse("799:799:") == PgSnapshot(799, frozenset())

@@ -18,14 +18,14 @@ Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 def neighbours_without_old_images(patch: pytest.MonkeyPatch) -> None:
     """What is around is the new side alone: a partner that left in the same cut is not seen."""
-    around = affected_keys.Changes.around
+    around = affected_keys.AffectedKeys.around
 
-    def new_only(self: affected_keys.Changes, node: Node, wanted: Sequence[str]) -> str:
+    def new_only(self: affected_keys.AffectedKeys, node: Node, wanted: Sequence[str]) -> str:
         if isinstance(node, Base):
             return f"select {', '.join(map(quoted, wanted)) or '1 as `_`'} from {quoted(node.name)}"
         return around(self, node, wanted)
 
-    patch.setattr(affected_keys.Changes, "around", new_only)
+    patch.setattr(affected_keys.AffectedKeys, "around", new_only)
 
 
 def equal_instead_of_null_safe(patch: pytest.MonkeyPatch) -> None:
@@ -64,13 +64,13 @@ def window_kept_by_any_column(patch: pytest.MonkeyPatch) -> None:
 def inner_table_for_semi_join(patch: pytest.MonkeyPatch) -> None:
     """What a row depends on is not looked at."""
 
-    def own_only(self: affected_keys.Changes, source: object, wanted: affected_keys.Refs) -> list[str]:
+    def own_only(self: affected_keys.AffectedKeys, source: object, wanted: affected_keys.Refs) -> list[str]:
         if isinstance(source, Depends):
-            return self.touched_source(source.left, wanted)
+            return self.affected_in_source(source.left, wanted)
         return original(self, source, wanted)  # type: ignore[arg-type]
 
-    original = affected_keys.Changes._touched_source
-    patch.setattr(affected_keys.Changes, "_touched_source", own_only)
+    original = affected_keys.AffectedKeys._affected_in_source
+    patch.setattr(affected_keys.AffectedKeys, "_affected_in_source", own_only)
 
 
 MUTANTS: Final[dict[str, tuple[Mutant, tuple[str, ...]]]] = {

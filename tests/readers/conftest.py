@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
@@ -62,7 +62,10 @@ def flink_connector() -> Path:
     """The jar with which Flink reads Kafka."""
     lock = _HERE / "flink.lock"
     (jar,) = fetch(
-        parse_lock(lock.read_text(), name=lock.name), machine=Machine.here(), progress=Silent(), label="Flink for Kafka"
+        parse_lock(lock.read_text(), name=lock.name),
+        machine=Machine.here(),
+        progress=NoProgress(),
+        label="Flink for Kafka",
     )
     return jar
 

@@ -17,7 +17,7 @@ import msgspec
 
 from cdc.errors import BrokerUnreachable, OutcomeUnknown, ProducerFenced
 from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.model.progress_record import Cut
 from cdc.progress.restore import LogRecord
 from cdc.publish.ledger import Partition

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.capture.pipeline import Parts, Pipeline
 from cdc.capture.table_planner import Catalog, TablePlanner
 from cdc.clock import Clock
@@ -22,7 +22,7 @@ from cdc.config.settings import Source as SourceSettings
 from cdc.contracts import ReplicationStream
 from cdc.errors import OutcomeUnknown, ProducerFenced, SlotHeld, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.incomplete_record import Holes
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.topic_names import schema_topic
 from cdc.progress.restore import TopicReader, recorded_forms
 from cdc.publish.live_keys import SpooledKeys
@@ -31,13 +31,13 @@ from cdc.publish.topic_setup import TopicDirectory
 from cdc.replication.catalog_queries import SourceIdentity
 from cdc.replication.catalog_watch import CatalogWatch, Watched
 from cdc.replication.connect import Connection
-from cdc.replication.key_read import Answer, Ask, NotYet
+from cdc.replication.key_read import ReadDeferred, ReadRequest, ReadResult
 from cdc.replication.reselect import Reselector
 from cdc.replication.slot import SlotFacts
-from cdc.startup.claim_log import Claim, Neighbours, Session, claim_log
+from cdc.startup.claim_log import Claim, Session, StartConnections, claim_log
 from cdc.startup.slot_setup import SourceServer
 from cdc.startup.source_identity import Source
-from cdc.startup.topic_check import Accounts
+from cdc.startup.topic_check import LedgerTopics
 from tests.fixtures.capture.scripted_capture import NotingObserver, no_side_topics
 from tests.fixtures.servers.executors import Scripted, When
 from tests.simulation.broker import Broker, DirectoryDoor, LogDoor, SimulatedProducer
@@ -66,7 +66,7 @@ class Weather:
     world: World
     postgres: Postgres
     broker: Broker
-    caps: Caps
+    caps: BatchLimits
     when: When
     private: bool = False
 
@@ -157,7 +157,7 @@ class Life:
             SourceIdentity("1", weather.postgres.timeline, False, "d", 1, 180000),
             _TABLES,
         )
-        neighbours = Neighbours(
+        neighbours = StartConnections(
             server=edge(SourceServer, ServerDoor(weather.postgres), world, self),
             reader=reader,
             admin=admin,
@@ -172,7 +172,7 @@ class Life:
             if self.producer is not None and self.producer.is_newest:
                 world.violate("P6", "who did not get the slot has fenced somebody")
             raise
-        self._run(claim, clock, reader, Accounts(CONFIG, admin, reader, claim.publisher.ledger, claim.restored))
+        self._run(claim, clock, reader, LedgerTopics(CONFIG, admin, reader, claim.publisher.ledger, claim.restored))
 
     def open(self, at: Lsn, _: SlotFacts) -> OpenStream:
         """See `tests.simulation.world.Opens`."""
@@ -189,9 +189,9 @@ class Life:
         self._made = KafkaPublisher("shop", producer, clock, epoch=epoch, executor=Scripted(weather.when))
         return self._made
 
-    def _run(self, claim: Claim[OpenStream], clock: Clock, reader: TopicReader, accounts: Accounts) -> None:
+    def _run(self, claim: Claim[OpenStream], clock: Clock, reader: TopicReader, accounts: LedgerTopics) -> None:
         """Step 6, and the pipeline (`cdc.startup.protocol._start`)."""
-        publisher, epoch, holes, observer = claim.publisher, claim.epoch, Holes(), NotingObserver()
+        publisher, epoch, holes, observer = claim.publisher, claim.epoch, IncompleteRecords(), NotingObserver()
         watched = Watched(
             slot=CONFIG.slot,
             publication=CONFIG.publication,
@@ -242,7 +242,7 @@ class Life:
                 watch.failure = error
         return watch.verified()
 
-    def read(self, asks: Sequence[Ask], xids: frozenset[int]) -> list[Answer]:
+    def read(self, asks: Sequence[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
         """Every row is there; it becomes visible after so many looks."""
         assert self.producer is not None
         if self.producer.open:
@@ -251,7 +251,8 @@ class Life:
         if self.looks_in_vain > 0:
             self.looks_in_vain -= 1
             self.weather.world.seen["row not visible yet"] += 1
-            raise NotYet(SourceUnreachable("not visible yet"))
+            raise ReadDeferred(SourceUnreachable("not visible yet"))
         return [
-            Answer(ask.columns, {at: (b"later",) * len(ask.columns) for at, _ in enumerate(ask.keys)}) for ask in asks
+            ReadResult(ask.columns, {at: (b"later",) * len(ask.columns) for at, _ in enumerate(ask.keys)})
+            for ask in asks
         ]

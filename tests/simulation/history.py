@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from cdc.capture.assembler import Caps
+from cdc.capture.assembler import BatchLimits
 from cdc.errors import SourceGap, TailraceError
 from tests.fixtures.servers.executors import When
 from tests.property.histories import LEFT_OUT, Step
@@ -77,7 +77,7 @@ class History:
         self.referee = Referee(self.world, self.broker, self.postgres)
         self.broker.appended, self.broker.committed = self.referee.appended, self.referee.committed
         self.postgres.told_confirmed = self.referee.confirmed
-        caps = Caps(self.dice.choice((1, 2, 4)), 1 << 30)
+        caps = BatchLimits(self.dice.choice((1, 2, 4)), 1 << 30)
         self.weather = Weather(self.world, self.postgres, self.broker, caps, self.dice.choice(_WHENS))
         self.lives: list[Life] = []
         self.frozen: list[Life] = []

@@ -17,7 +17,7 @@ from cdc.capture.pipeline import Pipeline
 from cdc.encode.envelope import stamp
 from cdc.errors import InvariantError
 from cdc.lsn import Lsn
-from cdc.model.event import Stamp, StreamPosition, TopicBuffer
+from cdc.model.change_records import Stamp, StreamPosition, TopicBuffer
 from cdc.model.progress_record import SchemaRecord
 from cdc.progress import restore as restoring
 from cdc.progress.restore import Restored, restore
@@ -72,7 +72,7 @@ def skip_fencing(patch: pytest.MonkeyPatch) -> None:
 
 def no_rotation(patch: pytest.MonkeyPatch) -> None:
     """A producer whose request timed out goes on."""
-    patch.setattr(KafkaPublisher, "worn", None)
+    patch.setattr(KafkaPublisher, "retire_reason", None)
     # The producer itself refuses, too: `cdc.kafka.producer.TransactionalProducer.begin`.
     patch.setattr(SimulatedProducer, "suspicious", property(lambda _: None, lambda *_: None), raising=False)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.model.progress_record import Cut, Progress
 from tests.fixtures.capture.rolling_hash import rolled
 from tests.simulation.broker import Broker, Transaction

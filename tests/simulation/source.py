@@ -16,7 +16,7 @@ from typing import Any, Final
 from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
-from cdc.model.timeline import Switch
+from cdc.model.timeline import TimelineSwitch
 from cdc.model.type_facts import TypeFacts
 from cdc.replication.catalog_watch import _LOOK, _NOW, _TABLES
 from cdc.replication.publication import Ensured, PublicationFacts
@@ -61,7 +61,7 @@ class Postgres:
         self.transactions: list[Committed] = []
         self.wal_end = FIRST_LSN
         self.system_identifier, self.timeline = "1", 1
-        self.switches: list[Switch] = []
+        self.switches: list[TimelineSwitch] = []
         self.publication_oid = 0
         self.members = dict.fromkeys((*CAPTURED, LEFT_OUT), 0)
         self.slot_there = False
@@ -100,7 +100,7 @@ class Postgres:
     def promote(self) -> None:
         """A standby that has everything takes its place."""
         self.restart(crashed=True)
-        self.switches.append(Switch(self.timeline, Lsn(self.wal_end)))
+        self.switches.append(TimelineSwitch(self.timeline, Lsn(self.wal_end)))
         self.timeline += 1
 
     def leave_the_history(self) -> None:
@@ -258,7 +258,7 @@ class ServerDoor:
         self.postgres.reachable()
         return self.postgres.timeline
 
-    def history(self, timeline: int) -> list[Switch]:
+    def history(self, timeline: int) -> list[TimelineSwitch]:
         self.postgres.reachable()
         return [switch for switch in self.postgres.switches if switch.timeline < timeline]
 
@@ -326,7 +326,7 @@ class Walsender:
             self.postgres.world.seen["log ahead of the stream"] += 1
         self.postgres.confirm(min(lsn, self.received))
 
-    def nudge(self) -> None:
+    def request_reply(self) -> None:
         """A keepalive comes anyhow."""
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from cdc.lsn import Lsn
 from cdc.progress.restore import TopicReader
 from cdc.publish.publisher import Producer
 from cdc.publish.topic_setup import TopicDirectory
-from cdc.replication.key_read import Answer, Ask
+from cdc.replication.key_read import ReadRequest, ReadResult
 from cdc.replication.slot import SlotFacts
 from cdc.startup.slot_setup import SourceServer
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -39,12 +39,12 @@ class Looks(Protocol):
 class KeyReads(Protocol):
     """`cdc.replication.reselect.Read`, which is a function."""
 
-    def read(self, asks: list[Ask], xids: frozenset[int]) -> list[Answer]:
+    def read(self, asks: list[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
         """Rows by their keys."""
 
 
 class Opens(Protocol):
-    """START_REPLICATION; `cdc.startup.claim_log.Neighbours.stream`, which is a function."""
+    """START_REPLICATION; `cdc.startup.claim_log.StartConnections.stream`, which is a function."""
 
     def open(self, at: Lsn, slot: SlotFacts) -> Any:
         """Open the stream of the slot at a position."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
@@ -38,7 +38,9 @@ _LOCK: Final = Path(__file__).with_name("s3a.lock")
 def spark_options(tmp_path_factory: pytest.TempPathFactory) -> SparkOptions:
     """What the session of the run is opened with."""
     scratch, machine = tmp_path_factory.mktemp("spark"), Machine.here()
-    connector = fetch(parse_lock(_LOCK.read_text(), name=_LOCK.name), machine=machine, progress=Silent(), label="S3A")
+    connector = fetch(
+        parse_lock(_LOCK.read_text(), name=_LOCK.name), machine=machine, progress=NoProgress(), label="S3A"
+    )
     options = {**SHORT_LIVED, "spark.jars": ",".join(map(str, connector))}
     return SparkOptions(master="local[2]", memory="2g", options=options, scratch=scratch)
 
@@ -46,7 +48,7 @@ def spark_options(tmp_path_factory: pytest.TempPathFactory) -> SparkOptions:
 @pytest.fixture(scope="session")
 def spark(spark_options: SparkOptions) -> Iterator[SparkSession]:
     """The session of the run. A test that closes a session does so in a process of its own."""
-    session = open_session(spark_options, machine=Machine.here(), progress=Silent())
+    session = open_session(spark_options, machine=Machine.here(), progress=NoProgress())
     try:
         yield session
     finally:

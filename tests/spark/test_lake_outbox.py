@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc.kafka.producer import TransactionalProducer
-    from cdc.model.event import Record
+    from cdc.model.change_records import Record
     from sinks.warehouse.driver import LakeDriver
     from tests.fixtures.servers.daemon import CaptureSite
 

@@ -13,7 +13,7 @@ import pyspark
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
@@ -83,7 +83,7 @@ def test_timestamps_are_in_utc_whatever_the_machine_says(spark: SparkSession) ->
 
 
 def test_a_second_open_returns_the_same_session(spark: SparkSession, spark_options: SparkOptions) -> None:
-    assert open_session(spark_options, machine=Machine.here(), progress=Silent()) is spark
+    assert open_session(spark_options, machine=Machine.here(), progress=NoProgress()) is spark
 
 
 def test_warming_up_leaves_nothing(spark: SparkSession) -> None:
@@ -197,7 +197,7 @@ def test_a_context_without_the_jars_is_refused_and_left_as_it_is(tmp_path: Path)
 
 
 def test_under_spark_submit_its_context_is_used_and_stays(tmp_path: Path) -> None:
-    jars = fetch(pinned(), machine=Machine.here(), progress=Silent(), label="jars")
+    jars = fetch(pinned(), machine=Machine.here(), progress=NoProgress(), label="jars")
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     said, _ = run(
         """

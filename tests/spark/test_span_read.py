@@ -14,7 +14,7 @@ from cdc.errors import SinkGap
 from cdc.kafka.log_reader import LogReader
 from sinks.warehouse.log.java_kafka_options import spark_options
 from sinks.warehouse.log.lake_columns import lake_table
-from sinks.warehouse.log.span import START, Mark, Span, next_span
+from sinks.warehouse.log.span import START, CutPosition, Span, next_span
 from sinks.warehouse.log.span_batch import check_counts, parse, read_span, survey
 from sinks.warehouse.log.span_reading import SpanReader
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc.kafka.producer import TransactionalProducer
-    from cdc.model.event import Record
+    from cdc.model.change_records import Record
 
 
 def _publish(producer: TransactionalProducer, topic: str, batches: Sequence[Sequence[Record]]) -> dict[str, int]:
@@ -76,7 +76,7 @@ def test_span_holds_the_committed_records_of_its_cuts(spark: SparkSession, kafka
     options = spark_options(settings_of(kafka))
 
     found: list[tuple[int, list[tuple[str, object, object]]]] = []
-    mark: Mark = START
+    mark: CutPosition = START
     while (span := next_span(mark, [one for one in cuts if one[0] >= mark.cuts_offset], events_max=1)) is not None:
         raw = read_span(spark, options, span, group=f"{topic_prefix}.lake").persist()
         check_counts(survey(raw).records, span)
@@ -94,7 +94,11 @@ def test_span_holds_the_committed_records_of_its_cuts(spark: SparkSession, kafka
 
 
 def test_records_that_are_missing_or_too_many_are_a_gap() -> None:
-    span = Span(Mark(1, 1, 1, 0, {}, {}, 0), Mark(1, 2, 2, 1, {("s.p.t", 0): (9, 4), ("s.p.t", 1): (3, 3)}, {}, 0), 1)
+    span = Span(
+        CutPosition(1, 1, 1, 0, {}, {}, 0),
+        CutPosition(1, 2, 2, 1, {("s.p.t", 0): (9, 4), ("s.p.t", 1): (3, 3)}, {}, 0),
+        1,
+    )
 
     check_counts({("s.p.t", 0): 4, ("s.p.t", 1): 3}, span)
     for records in ({("s.p.t", 0): 3, ("s.p.t", 1): 3}, {("s.p.t", 0): 4}, {("s.p.t", 0): 4, ("s.p.t", 1): 4}):
@@ -110,7 +114,9 @@ def test_topic_that_lost_every_record_is_a_gap_before_anything_is_known_of_its_r
     topic = create_topic(kafka, f"{topic_prefix}.public.orders", partitions=1)
     with producing(kafka, topic_prefix) as producer:
         ends = _publish(producer, topic, [[(b'{"id":1}', None, None)]])
-    span = Span(Mark(1, 1, 1, 0, {}, {}, 0), Mark(1, 2, 2, 1, {(topic, 0): (ends[f"{topic}-0"], 2)}, {}, 0), 1)
+    span = Span(
+        CutPosition(1, 1, 1, 0, {}, {}, 0), CutPosition(1, 2, 2, 1, {(topic, 0): (ends[f"{topic}-0"], 2)}, {}, 0), 1
+    )
     reader = SpanReader(spark, spark_options(settings_of(kafka)), f"{topic_prefix}.lake")
 
     with pytest.raises(SinkGap, match="1 records") as gap:
@@ -121,7 +127,7 @@ def test_topic_that_lost_every_record_is_a_gap_before_anything_is_known_of_its_r
 
 
 def test_span_without_counts_passes() -> None:
-    span = Span(START, Mark(1, 2, 2, 1, {("s.p.t", 0): (9, 4)}, {}, 5), 1)
+    span = Span(START, CutPosition(1, 2, 2, 1, {("s.p.t", 0): (9, 4)}, {}, 5), 1)
 
     check_counts({("s.p.t", 0): 1}, span)
 
@@ -146,14 +152,14 @@ def test_small_span_read_by_the_driver_has_the_rows_that_spark_reads(
     _abort(kafka, topic_prefix, topic, _records(lost))
     with producing(kafka, topic_prefix) as producer:
         end = _publish(producer, topic, [_records(second), []])
-    marks = [Mark(1, 1, 1, 0, {}, {}, 0)]
+    marks = [CutPosition(1, 1, 1, 0, {}, {}, 0)]
     counts = {0: len(first.rows), 1: len(other.rows)}
     marks.append(
-        Mark(1, 2, 2, 1, {(topic, index): (begin[f"{topic}-{index}"], counts[index]) for index in (0, 1)}, {}, 0)
+        CutPosition(1, 2, 2, 1, {(topic, index): (begin[f"{topic}-{index}"], counts[index]) for index in (0, 1)}, {}, 0)
     )
     counts[0] += len(second.rows)
     ends = {(topic, index): ((begin | end)[f"{topic}-{index}"], counts[index]) for index in (0, 1)}
-    marks.append(Mark(1, 3, 3, 2, ends, {}, 0))
+    marks.append(CutPosition(1, 3, 3, 2, ends, {}, 0))
     options = spark_options(settings_of(kafka))
 
     with LogReader(settings_of(kafka)) as log, ExitStack() as closing:

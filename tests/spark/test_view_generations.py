@@ -10,7 +10,7 @@ import pytest
 
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.read.lake_reader import Lake
-from sinks.warehouse.views.generations import REPLACED, Wish
+from sinks.warehouse.views.generations import REPLACED, SwapRequest
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
 from tests.spark.test_view_topics import TopicLog
 
@@ -92,7 +92,7 @@ def test_changed_view_is_swapped_and_rolled_back_under_load_and_no_reader_sees_a
         assert manifest.views["v~1"].reason == REPLACED
         assert lake.view_rows("v", manifest) == sorted(site.query("select id, n, n * 2 from t where id > 1"), key=repr)
 
-        driver._parts.texts.wish(Wish("v", 1))
+        driver._parts.texts.wish(SwapRequest("v", 1))
         for _ in range(4):
             driver.step()
             site.sql("update t set n = n + 1 where id = 5")
@@ -127,7 +127,7 @@ def test_swap_needs_no_change_of_the_source_and_is_done_again_after_a_crash(
     site.sql("update t set n = 7 where id = 2")
     manifest = lake.settle(daemon, driver)
     assert (manifest.views["v"].generation, manifest.views["v~2"].reason) == (1, "")
-    driver._parts.texts.wish(Wish("v", 2))
+    driver._parts.texts.wish(SwapRequest("v", 2))
 
     class Dead(Exception):
         pass

@@ -18,7 +18,7 @@ from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
 from cdc.verify.key_states import Sample
 from cdc.verify.store_check import verify_store
 from sinks.operate.lsn_wait import is_at
-from sinks.waiting import applied_sight
+from sinks.waiting import applied_probe
 from sinks.warehouse.topics.view_positions import BEHIND, ViewCut, decoded
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
 from tests.fixtures.servers.waiting import until
@@ -238,7 +238,7 @@ def test_sink_of_a_view_follows_its_topic_and_says_how_far_it_is(lake: LakeSite,
         closing.enter_context(sinking(config, target))
         settings = config.sinks[SINK]
         assert isinstance(settings, Search)
-        sight = applied_sight(config, SINK, settings, closing)
+        sight = applied_probe(config, SINK, settings, closing)
         site.sql("update orders set note = 'seen' where id = 4", "delete from lines where order_id = 3")
         manifest = lake.settle(daemon, driver)
         until(lambda: is_at(sight.look(), Lsn(manifest.end_lsn)), "the sink has the view")

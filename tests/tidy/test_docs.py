@@ -25,11 +25,11 @@ from cdc.encode.relation_schema import table_schema
 from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions
 from cdc.lsn import Lsn
-from cdc.model.audit_verdict import AuditRecord
-from cdc.model.event import BatchStats, StreamPosition, TopicBuffer
+from cdc.model.audit_record import AuditRecord
+from cdc.model.change_records import BatchStats, StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
-from cdc.model.table_facts import Accepted, CatalogScope, TableRecord
+from cdc.model.table_facts import AcceptedFindings, CatalogScope, TableRecord
 from cdc.model.topic_names import data_topic
 from cdc.telemetry.capture_status import SlotReading, Status
 from cdc.telemetry.metrics import Metrics
@@ -47,7 +47,7 @@ _RECORDS: Final[dict[str, type[Any]]] = {
     "schema": SchemaRecord,
     "catalog": CatalogScope,
     "table": TableRecord,
-    "accepted": Accepted,
+    "accepted": AcceptedFindings,
     "audit": AuditRecord,
 }
 

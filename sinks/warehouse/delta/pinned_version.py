@@ -40,14 +40,14 @@ def pinned(lake: Where, table: str, version: int) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    from sinks.warehouse.lake.store_errors import unreached
+    from sinks.warehouse.lake.store_errors import store_unreachable
 
     location = Location.of(lake)
     place = location.uri(table)
     try:
         found = DeltaTable(place, version=version, storage_options=dict(location.options) or None)
     except OSError as error:
-        raise unreached(place, error) from error
+        raise store_unreachable(place, error) from error
     except (TableNotFoundError, DeltaError) as error:
         raise LakeDamaged(
             f"{table} has no version {version}, which a cut of the lake names",

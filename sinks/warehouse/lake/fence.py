@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from cdc.clock import Clock
 from cdc.config.settings import Kafka
 from cdc.kafka.producer import TransactionalProducer
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 
 Partition: TypeAlias = tuple[str, int]
 

@@ -75,13 +75,13 @@ def sql_file(sha: str) -> str:
     return f"{sha}.sql"
 
 
-def wish_file(view: str) -> str:
+def swap_request_file(view: str) -> str:
     """What somebody asks the driver to do with a view, in the folder of cuts."""
     return f"wish-{escape(view)}.json"
 
 
-def is_wish(file: str) -> bool:
-    """Whether a file in the folder of cuts is one of `wish_file`."""
+def is_swap_request(file: str) -> bool:
+    """Whether a file in the folder of cuts is one of `swap_request_file`."""
     return file.startswith("wish-") and file.endswith(".json")
 
 

@@ -17,7 +17,7 @@ from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from cdc.errors import ConfigError
-from sinks.warehouse.lake.store_errors import unreached
+from sinks.warehouse.lake.store_errors import store_unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,4 +140,4 @@ def _reached(what: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        raise unreached(what, error) from error
+        raise store_unreachable(what, error) from error

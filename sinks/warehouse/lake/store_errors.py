@@ -51,12 +51,12 @@ def translated(table: str) -> Iterator[None]:
         raise
 
 
-def unreached(what: str, error: Exception) -> LakeUnready:
+def store_unreachable(what: str, error: Exception) -> LakeUnready:
     """An error that can only be one of the storage."""
     return _refused(what, error) or _unready(what, error)
 
 
-def is_of_storage(error: Exception) -> bool:
+def is_storage_error(error: Exception) -> bool:
     """Whether the storage is away or refuses us, rather than what is in it being wrong."""
     return _refused("", error) is not None or _STORE_ERROR.search(str(error)) is not None
 

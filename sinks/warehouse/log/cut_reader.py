@@ -13,7 +13,7 @@ from cdc.kafka.cluster_facts import LogRecord, TopicPartition
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.progress.record_format import decode
-from sinks.warehouse.log.span import Mark
+from sinks.warehouse.log.span import CutPosition
 
 _CHUNK: Final = 4_096
 """Offsets asked for at once: a record and its marker each, so twice as many as capture writes between full maps."""
@@ -31,7 +31,7 @@ class TopicReader(Protocol):
         """Committed records between two offsets of each partition."""
 
 
-def read_marks(reader: TopicReader, name: str, start: Mark, limit: int) -> list[tuple[int, Cut]]:
+def read_cut_index(reader: TopicReader, name: str, start: CutPosition, limit: int) -> list[tuple[int, Cut]]:
     """Offset and value of the records of the cut index behind `start`, in order.
 
     At least `limit` of them, and one boundary, if there are so many. When records behind `start` are gone, or the

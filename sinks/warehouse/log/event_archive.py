@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from sinks.warehouse.lake.table_naming import unescaped
-from sinks.warehouse.log.span import Mark
+from sinks.warehouse.log.span import CutPosition
 
 _SPACE: Final = "events"
 _NAMED: Final = ("id", "type", "version")
@@ -43,7 +43,7 @@ COLUMNS: Final = pa.schema(
 """Of an archive, in the types that Arrow has: those that Spark hands out depend on the plan."""
 
 
-def event_topics(name: str, end: Mark, tables: Collection[str]) -> dict[str, str]:
+def event_topics(name: str, end: CutPosition, tables: Collection[str]) -> dict[str, str]:
     """Topic -> ``events.<aggregate_type>``, which patterns of tables select, of every event topic up to a mark.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Final
 
 from cdc.errors import SinkUnfit
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
-from sinks.state.topic_format import check_values
+from sinks.state.topic_format import check_encodings
 
 PRECISION_MAX: Final = 38  # of decimals in Spark, Arrow and Delta
 MIRROR_COLUMNS: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
@@ -140,7 +140,7 @@ def form_of(record: SchemaRecord, types: Mapping[str, Mapping[str, str]]) -> Lak
             hint='capture the table under another `name` with encode.format = "json"',
             table=record.table,
         )
-    check_values(record)
+    check_encodings(record)
     names = {column.name for column in record.columns}
     return lake_table(record, {name: kind for name, kind in types.get(record.table, {}).items() if name in names})
 

@@ -17,14 +17,14 @@ from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 
 Partition: TypeAlias = tuple[str, int]
-Account: TypeAlias = tuple[int, int]
+PartitionCount: TypeAlias = tuple[int, int]
 """(next offset, records so far), see `cdc.model.progress_record.Cut`."""
 
-_FRESH: Final[Account] = (0, 0)
+_FRESH: Final[PartitionCount] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CutPosition:
     """A place in the log where a cut of the lake ends; always a boundary of source transactions.
 
     Attributes:
@@ -39,12 +39,12 @@ class Mark:
     end_lsn: int
     commit_lsn: int
     cuts_offset: int
-    accounts: Mapping[Partition, Account]
+    accounts: Mapping[Partition, PartitionCount]
     tables: Mapping[str, str]
     since_lsn: int
 
 
-START: Final = Mark(0, 0, 0, 0, {}, {}, 0)
+START: Final = CutPosition(0, 0, 0, 0, {}, {}, 0)
 """Before the first cut."""
 
 
@@ -58,10 +58,10 @@ class Span:
         only: the ranges of a part of what lies between the marks; None: all of it.
     """
 
-    start: Mark
-    end: Mark
+    start: CutPosition
+    end: CutPosition
     merged: int
-    opened: Mapping[Partition, Account] = field(default_factory=dict)
+    opened: Mapping[Partition, PartitionCount] = field(default_factory=dict)
     only: Mapping[Partition, tuple[int, int, int]] | None = None
 
     @property
@@ -108,7 +108,7 @@ def is_data(topic: str) -> bool:
     return topic.count(".") > 1
 
 
-def next_span(start: Mark, cuts: Sequence[tuple[int, Cut]], *, events_max: int) -> Span | None:
+def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max: int) -> Span | None:
     """The span behind `start`, as long as `events_max` allows but at least up to the first boundary.
 
     Args:
@@ -149,13 +149,13 @@ def joined(passed: Span, span: Span) -> Span:
 class _Building:
     """The accounts from a mark on, record by record."""
 
-    def __init__(self, start: Mark) -> None:
+    def __init__(self, start: CutPosition) -> None:
         self._start = start
         self._epoch = start.epoch
         self._since_lsn = start.since_lsn
         self._accounts = dict(start.accounts)
         self._tables = dict(start.tables)
-        self._opened: dict[Partition, Account] = {}
+        self._opened: dict[Partition, PartitionCount] = {}
         self._merged = 0
         self._cuts_offset = start.cuts_offset
 
@@ -173,7 +173,7 @@ class _Building:
 
     def span(self, cut: Cut) -> Span:
         """The span up to `cut`, which was taken last and is a boundary."""
-        end = Mark(
+        end = CutPosition(
             cut.epoch,
             cut.end_lsn,
             cut.commit_lsn,
@@ -207,7 +207,7 @@ class _Building:
                 since_lsn=Lsn(cut.since_lsn),
             )
 
-    def _account(self, partition: Partition, account: Account) -> None:
+    def _account(self, partition: Partition, account: PartitionCount) -> None:
         before = self._accounts.get(partition)
         if before is None and account[1] == 0:
             self._opened[partition] = account

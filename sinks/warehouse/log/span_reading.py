@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cdc.kafka.log_reader import LogReader
     from sinks.warehouse.log.cut_pieces import Chunk
     from sinks.warehouse.log.lake_columns import LakeTable
-    from sinks.warehouse.log.span import Account, Partition, Span
+    from sinks.warehouse.log.span import Partition, PartitionCount, Span
 
 _AT_ONCE: Final = 2  # a job of a small cut is half waiting: for the broker, for the driver's planning
 
@@ -165,7 +165,7 @@ def _part(span: Span, topics: Collection[str]) -> Span:
 
 def _by_topic(span: Span) -> dict[str, Span]:
     """The span of each topic, found in one pass: there may be thousands of topics."""
-    accounts: dict[str, dict[Partition, Account]] = {}
+    accounts: dict[str, dict[Partition, PartitionCount]] = {}
     for at, account in span.end.accounts.items():
         accounts.setdefault(at[0], {})[at] = account
     return {topic: replace(span, end=replace(span.end, accounts=found)) for topic, found in accounts.items()}

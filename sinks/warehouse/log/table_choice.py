@@ -13,7 +13,7 @@ from cdc.telemetry import log
 from sinks.warehouse.lake import layout
 from sinks.warehouse.log.event_archive import event_topics
 from sinks.warehouse.log.lake_columns import LakeTable, form_of
-from sinks.warehouse.log.span import Mark, Span
+from sinks.warehouse.log.span import CutPosition, Span
 from sinks.warehouse.log.table_commit import Names
 
 
@@ -44,7 +44,7 @@ class Choice:
         return {name for names in self.names.values() for name in names.all} | set(self.events.values())
 
 
-def choose(name: str, end: Mark, schemas: Collection[SchemaRecord], settings: Warehouse) -> Choice:
+def choose(name: str, end: CutPosition, schemas: Collection[SchemaRecord], settings: Warehouse) -> Choice:
     """What the settings want of everything there is.
 
     Args:

@@ -91,7 +91,7 @@ class Names:
         return tuple(name for name in (self.archive, self.mirror, self.history) if name)
 
 
-class TableFold:
+class TableWriter:
     """Folds the events of one table into its lake tables, within one cut."""
 
     def __init__(self, spark: SparkSession, location: Location, committer: Committer, commit: CutCommit) -> None:

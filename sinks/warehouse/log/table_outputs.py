@@ -31,7 +31,7 @@ def counts(rows: pa.Table) -> dict[int, int]:
     return {pair["values"]: pair["counts"] for pair in counted.to_pylist()}
 
 
-def has_strangers(rows: pa.Table, table: LakeTable) -> bool:
+def has_unknown_schemas(rows: pa.Table, table: LakeTable) -> bool:
     """Whether some record is of no form that it was parsed with."""
     return bool((pc.max(rows[UNFIT]).as_py() or 0) > len(table.columns))
 

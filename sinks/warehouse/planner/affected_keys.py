@@ -59,7 +59,7 @@ def of_partitions(block: Block, name: str) -> bool:
 
 
 @dataclass(slots=True)
-class Changes:
+class AffectedKeys:
     """Builds the SQL for one set of changed relations; parts that only unchanged ones could touch are left out."""
 
     changed: Collection[str]
@@ -101,42 +101,43 @@ class Changes:
             return f"{self.around(node.left, wanted)} union all select {renamed} from ({other})"
         if all(traced(node, name) for name in wanted):
             read = refs(node.outputs[name] for name in wanted)
-            return f"select {sql_pieces.outputs(node.outputs, wanted)} from ({self.around_source(node.source, read)})"
+            source = self.candidates_in_source(node.source, read)
+            return f"select {sql_pieces.outputs(node.outputs, wanted)} from ({source})"
         new = f"select {_listed(wanted)} from ({rows_of(node, Side.NEW, None)})"
         return sql_pieces.union([new, *self.touched(node, wanted)])
 
-    def touched_source(self, source: From, wanted: Refs) -> list[str]:
+    def affected_in_source(self, source: From, wanted: Refs) -> list[str]:
         """`touched` of what FROM and WHERE make."""
         key = (id(source), wanted)
         if key not in self._memo:
-            self._memo[key] = self._touched_source(source, wanted)
+            self._memo[key] = self._affected_in_source(source, wanted)
         return self._memo[key]
 
-    def around_source(self, source: From, wanted: Refs) -> str:
+    def candidates_in_source(self, source: From, wanted: Refs) -> str:
         """`around` of what FROM and WHERE make."""
         if isinstance(source, Leaf):
             columns = [name for _, name in sql_pieces.ordered(wanted)]
             inner = self.around(source.node, columns)
             return f"select {sql_pieces.renamed(source.alias, wanted)} from ({inner})"
         if isinstance(source, Depends):
-            return self.around_source(source.left, wanted)
+            return self.candidates_in_source(source.left, wanted)
         if isinstance(source, Inner):
             owner = next((member for member in source.members if _of(wanted, member)), source.members[0])
             rest = [member for member in source.members if member is not owner]
             conditions = _cheap(source.conditions, source.members)
-            piece = self.around_source(owner, self._read(owner, wanted, conditions))
+            piece = self.candidates_in_source(owner, self._read(owner, wanted, conditions))
             return self._joined(owner, piece, rest, conditions, wanted)
         left, right = _of(wanted, source.left), _of(wanted, source.right)
         if not right and not source.full:
-            return self.around_source(source.left, left)
-        piece = self.around_source(source.left, self._read(source.left, wanted, source.conditions))
+            return self.candidates_in_source(source.left, left)
+        piece = self.candidates_in_source(source.left, self._read(source.left, wanted, source.conditions))
         both = self._joined(source.left, piece, [source.right], source.conditions, wanted)
-        branches = [both, _without(self.around_source(source.left, left), wanted, aliases(source.right))]
+        branches = [both, _without(self.candidates_in_source(source.left, left), wanted, aliases(source.right))]
         if source.full:
-            branches.append(_without(self.around_source(source.right, right), wanted, aliases(source.left)))
+            branches.append(_without(self.candidates_in_source(source.right, right), wanted, aliases(source.left)))
         return sql_pieces.union(branches)
 
-    def _touched_source(self, source: From, wanted: Refs) -> list[str]:
+    def _affected_in_source(self, source: From, wanted: Refs) -> list[str]:
         if isinstance(source, Leaf):
             columns = [name for _, name in sql_pieces.ordered(wanted)]
             found = self.touched(source.node, columns)
@@ -152,7 +153,7 @@ class Changes:
         left, right = _of(wanted, source.left), _of(wanted, source.right)
         if isinstance(source, Depends) or (not right and not source.full):
             looked_at = self._beside(source.right, [source.left], source.conditions, left)
-            return [*self.touched_source(source.left, left), *looked_at]
+            return [*self.affected_in_source(source.left, left), *looked_at]
         return self._outer(source, wanted)
 
     def _outer(self, source: Outer, wanted: Refs) -> list[str]:
@@ -164,16 +165,18 @@ class Changes:
         ]
         optional = [aliases(right), aliases(left)] if source.full else [aliases(right)]
         alone = [_without(pair, wanted, side) for side in optional for pair in pairs]
-        alone += [_without(one, wanted, aliases(right)) for one in self.touched_source(left, _of(wanted, left))]
+        alone += [_without(one, wanted, aliases(right)) for one in self.affected_in_source(left, _of(wanted, left))]
         if source.full:
-            alone += [_without(one, wanted, aliases(left)) for one in self.touched_source(right, _of(wanted, right))]
+            alone += [
+                _without(one, wanted, aliases(left)) for one in self.affected_in_source(right, _of(wanted, right))
+            ]
         return [*pairs, *alone]
 
     def _beside(self, member: From, others: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[str]:
         """What changed in `member`, beside what is around in the others that are on the way to the columns wanted."""
         flat, more = _spread(others, wanted | refs(conditions))
         held = _cheap([*conditions, *more], [member, *flat])
-        found = self.touched_source(member, self._read(member, wanted, held))
+        found = self.affected_in_source(member, self._read(member, wanted, held))
         return [self._joined(member, branch, flat, held, wanted) for branch in found]
 
     def _read(self, member: From, wanted: Refs, conditions: Iterable[exp.Expr]) -> Refs:
@@ -192,7 +195,7 @@ class Changes:
             seen |= aliases(member)
             now = [one for one in left if tables_of(one) <= seen]
             left = [one for one in left if not tables_of(one) <= seen]
-            piece = f"({self.around_source(member, self._read(member, wanted - equal.keys(), held))}) p{number}"
+            piece = f"({self.candidates_in_source(member, self._read(member, wanted - equal.keys(), held))}) p{number}"
             on = " and ".join(f"({sql_pieces.over_pieces(one)})" for one in now)
             text += f" join {piece} on {on}" if on else f" cross join {piece}"
         where = " and ".join(f"({sql_pieces.over_pieces(one)})" for one in left)
@@ -201,7 +204,7 @@ class Changes:
     def _outputs(self, block: Block, wanted: Sequence[str]) -> list[str]:
         read = refs(block.outputs[name] for name in wanted)
         chosen = sql_pieces.outputs(block.outputs, wanted)
-        return [f"select {chosen} from ({branch})" for branch in self.touched_source(block.source, read)]
+        return [f"select {chosen} from ({branch})" for branch in self.affected_in_source(block.source, read)]
 
     def _in_partitions(self, block: Block, wanted: Sequence[str]) -> list[str]:
         """Every row in a partition that a change fell into."""
@@ -216,11 +219,11 @@ class Changes:
             same = refs(window)
             marks = ", ".join(f"{sql_pieces.over_pieces(one)} as `p{index}`" for index, one in enumerate(window))
             on = " and ".join(f"w.`p{index}` <=> {sql_pieces.over_pieces(one)}" for index, one in enumerate(window))
-            rows = self.around_source(block.source, read | same)
+            rows = self.candidates_in_source(block.source, read | same)
             found += [
                 f"select {sql_pieces.outputs(block.outputs, wanted)} from ({rows}) p0 where exists "
                 f"(select 1 from (select {marks} from ({branch})) w where {on})"
-                for branch in self.touched_source(block.source, same)
+                for branch in self.affected_in_source(block.source, same)
             ]
         return found
 
@@ -233,7 +236,7 @@ class Changes:
         if not by:
             return self._unless_unchanged(block.source, "one value of all rows decides which rows there are")
         marks = ", ".join(f"{sql_pieces.over_pieces(one)} as `g{index}`" for index, one in enumerate(by))
-        branches = self.touched_source(block.source, refs(by))
+        branches = self.affected_in_source(block.source, refs(by))
         if not branches:
             return []
         keys = f"select distinct * from ({sql_pieces.union([f'select {marks} from ({one})' for one in branches])})"
@@ -241,7 +244,7 @@ class Changes:
         return [f"select {_listed(wanted)} from ({rows_of(block, side, restriction)})" for side in (Side.NEW, Side.OLD)]
 
     def _unless_unchanged(self, source: From, why: str) -> list[str]:
-        if self.touched_source(source, frozenset()):
+        if self.affected_in_source(source, frozenset()):
             raise Unplannable(why)
         return []
 

@@ -16,8 +16,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
-from sinks.warehouse.planner.faithful import check_faithful
 from sinks.warehouse.planner.relations import Relation, Unplannable
+from sinks.warehouse.planner.rewrite_check import check_faithful
 
 _TIME_WINDOW: Final = re.compile(r"\bgroup\s+by\s+window\b|\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
 """sqlglot 30 reads ``group by window(...)`` as the WINDOW clause."""

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner import sql_pieces
-from sinks.warehouse.planner.affected_keys import Changes
+from sinks.warehouse.planner.affected_keys import AffectedKeys
 from sinks.warehouse.planner.analyse import analyse
 from sinks.warehouse.planner.parse import normal_form
 from sinks.warehouse.planner.relations import Relation, Unplannable
@@ -66,7 +66,7 @@ class ViewPlan:
 
         Raises Unplannable as `obstacle` says. At least one relation must be an input.
         """
-        branches = Changes(changed).touched(self._query(), self.key)
+        branches = AffectedKeys(changed).touched(self._query(), self.key)
         if not branches:
             raise Unplannable("nothing that it reads changed")
         return f"select distinct * from ({sql_pieces.union(branches)})"
@@ -132,7 +132,7 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
     obstacles: dict[str, str] = {}
     for one in inputs:
         try:
-            Changes({one}).touched(node, key)
+            AffectedKeys({one}).touched(node, key)
         except Unplannable as found:
             obstacles[one] = str(found)
     reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""

@@ -44,7 +44,7 @@ def query(lake: Lake, manifest: Manifest, sql: str, *, limit: int | None = None)
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    from sinks.warehouse.lake.store_errors import is_of_storage, unreached
+    from sinks.warehouse.lake.store_errors import is_storage_error, store_unreachable
 
     found = _parsed(sql)
     builder = QueryBuilder()
@@ -56,8 +56,8 @@ def query(lake: Lake, manifest: Manifest, sql: str, *, limit: int | None = None)
         rows = pa.table(builder.execute(found.sql("postgres", comments=False)))
         return rows if limit is None else rows.slice(0, limit)
     except (DeltaError, pa.ArrowException, OSError) as error:
-        if is_of_storage(error):
-            raise unreached(str(lake.location), error) from error
+        if is_storage_error(error):
+            raise store_unreachable(str(lake.location), error) from error
         text = str(error)
         if "Object at location" in text or "(os error" in text:
             raise LakeDamaged(

@@ -139,7 +139,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewLook:
+class ViewSummary:
     """What `cdc views list` says of a view.
 
     Attributes:
@@ -158,18 +158,18 @@ class ViewLook:
     reason: str
 
 
-def views(lake: Lake, manifest: Manifest) -> list[ViewLook]:
+def views(lake: Lake, manifest: Manifest) -> list[ViewSummary]:
     """Every view of a cut, by name."""
-    return [view_look(lake, manifest, name) for name in sorted(manifest.views)]
+    return [view_summary(lake, manifest, name) for name in sorted(manifest.views)]
 
 
-def view_look(lake: Lake, manifest: Manifest, name: str) -> ViewLook:
+def view_summary(lake: Lake, manifest: Manifest, name: str) -> ViewSummary:
     """What a cut says of a view. Raises UsageError with what there is."""
     table, state = lake.view(name, manifest)
     # A view that stayed because nothing it reads changed is as of this cut all the same.
     cut = state.cut if state.reason else manifest.cut
     lsn, at_us = lake.lsn_of(cut, manifest)
-    return ViewLook(name, cut, lsn, at_us, row_count(pinned(lake.location, table, state.version)), state.reason)
+    return ViewSummary(name, cut, lsn, at_us, row_count(pinned(lake.location, table, state.version)), state.reason)
 
 
 def read(
@@ -216,13 +216,13 @@ def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    from sinks.warehouse.lake.store_errors import is_of_storage, unreached
+    from sinks.warehouse.lake.store_errors import is_storage_error, store_unreachable
 
     try:
         found = pa.table(QueryBuilder().register("t", table).execute(sql))
     except (DeltaError, pa.ArrowException, OSError) as error:
-        if is_of_storage(error):
-            raise unreached(table.table_uri, error) from error
+        if is_storage_error(error):
+            raise store_unreachable(table.table_uri, error) from error
         text = str(error)
         if "Object at location" in text or "(os error" in text:
             raise LakeDamaged(

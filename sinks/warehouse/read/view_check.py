@@ -10,7 +10,7 @@ from cdc.errors import LakeDamaged, UsageError
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.table_naming import quoted
-from sinks.warehouse.spark.spark_errors import sparked
+from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, View, bind
 from sinks.warehouse.views.estimates import estimated_columns
@@ -66,7 +66,7 @@ def check_views(
         of_inputs = (estimates.get(read, frozenset()) for read in view.views.values())
         estimates[name] = estimated_columns(view.sql, frozenset().union(*of_inputs))
     wanted = list(names) or sorted(manifest.views)
-    with sparked("check views"):
+    with translating_spark_errors("check views"):
         return [
             _checked(spark, lake, manifest, bound.get(name), name, estimates.get(name, frozenset())) for name in wanted
         ]

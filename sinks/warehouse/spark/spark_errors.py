@@ -27,7 +27,7 @@ _ELSEWHERE: Final = re.compile(
 
 
 @contextmanager
-def sparked(doing: str) -> Iterator[None]:
+def translating_spark_errors(doing: str) -> Iterator[None]:
     """Turn errors of Spark and its JVM into SinkGap or SparkFailed."""
     try:
         yield

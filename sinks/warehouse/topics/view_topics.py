@@ -33,13 +33,13 @@ from cdc.telemetry import log
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.topics.view_positions import Published, ViewCut, arrived, decoded, pins, states
-from sinks.warehouse.views.version_diff import Moved, Pin, Versions
+from sinks.warehouse.views.version_diff import Pin, ReplacedRows, Versions
 from sinks.warehouse.views.view_records import Envelope, check_key
 
 if TYPE_CHECKING:
     from cdc.config.settings import Kafka
     from cdc.kafka.cluster_facts import TopicFacts
-    from cdc.model.event import Record
+    from cdc.model.change_records import Record
     from cdc.publish.topic_rules import TopicWant
     from sinks.warehouse.lake.location import Location
     from sinks.warehouse.lake.manifest import Manifest
@@ -119,7 +119,7 @@ class ViewTopics:
         self._schemas_sent: set[bytes] = set()
 
     def publish(
-        self, manifest: Manifest, views: Sequence[View], moved: Mapping[str, Moved] | None = None
+        self, manifest: Manifest, views: Sequence[View], moved: Mapping[str, ReplacedRows] | None = None
     ) -> dict[str, str]:
         """Bring the topics to a manifest. Returns view -> why its topic is left behind, of those that are.
 
@@ -170,7 +170,7 @@ class ViewTopics:
             self._batch.published = dict(self._last.published)
         self._opened = True
 
-    def _publish_view(self, manifest: Manifest, view: View, moved: Moved | None) -> None:
+    def _publish_view(self, manifest: Manifest, view: View, moved: ReplacedRows | None) -> None:
         state = manifest.views.get(view.name)
         if state is None:
             return
@@ -209,7 +209,9 @@ class ViewTopics:
         names = [name for name in data.schema.names if name.lower() in wanted]
         check_key(view.name, data.to_table(columns=names), view.header.key)
 
-    def _send(self, manifest: Manifest, view: str, mark: Published, new: Pin, moved: Moved | None = None) -> Published:
+    def _send(
+        self, manifest: Manifest, view: str, mark: Published, new: Pin, moved: ReplacedRows | None = None
+    ) -> Published:
         """Take in what leads from the mark to a version. Raises ViewRefused with nothing of the view taken in."""
         old = Pin(mark.table, mark.version) if mark.table else None
         versions = Versions(self._location, self._name, view, mark.key, old, new)

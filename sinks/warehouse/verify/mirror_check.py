@@ -25,7 +25,7 @@ from sinks.warehouse.lake.manifest import Manifest
 from sinks.warehouse.log import span_batch
 from sinks.warehouse.log.cut_reader import read_schemas
 from sinks.warehouse.log.lake_columns import LakeTable, form_of
-from sinks.warehouse.spark.spark_errors import sparked
+from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.verify.expected_rows import expected_rows
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class _Comparing:
 
     def compare(self, table: str, mirror: str) -> MirrorReport:
         state = self._manifest.tables[mirror]
-        with sparked(f"verify {table}"):
+        with translating_spark_errors(f"verify {table}"):
             have = frame_of(self._wanted.spark, self._wanted.location, mirror, state.version)
             newest = self._form(table, state.schema_id)
             ranges = _ranges(newest.topic, self._manifest, self._reader)

@@ -38,7 +38,7 @@ INPUT_SWAPPED: Final = "a view it reads was swapped"
 _RESTING: Final = frozenset({REPLACED, ROLLED_BACK})
 
 
-class Wish(msgspec.Struct, frozen=True):
+class SwapRequest(msgspec.Struct, frozen=True):
     """What somebody asks for: that this generation serves."""
 
     view: str
@@ -80,18 +80,18 @@ class TextStore:
         data = self._disk.read(layout.sql_file(sha))
         return None if data is None else data.decode()
 
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: SwapRequest) -> None:
         """Ask for something; a later wish about the same view replaces it."""
-        self._disk.replace(layout.wish_file(wish.view), msgspec.json.encode(wish))
+        self._disk.replace(layout.swap_request_file(wish.view), msgspec.json.encode(wish))
 
     def wishes(self) -> dict[str, int]:
         """View -> generation that is to serve. What is not readable is no wish."""
         found: dict[str, int] = {}
         for name in self._disk.names():
-            if not layout.is_wish(name):
+            if not layout.is_swap_request(name):
                 continue
             try:
-                wish = msgspec.json.decode(self._disk.read(name) or b"", type=Wish)
+                wish = msgspec.json.decode(self._disk.read(name) or b"", type=SwapRequest)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
             found[wish.view] = wish.serve
@@ -99,7 +99,7 @@ class TextStore:
 
     def granted(self, view: str) -> None:
         """Forget a wish."""
-        self._disk.remove(layout.wish_file(view))
+        self._disk.remove(layout.swap_request_file(view))
 
 
 def decide(files: Sequence[View], previous: Mapping[str, ViewState], wishes: Mapping[str, int]) -> Decided:

@@ -22,10 +22,10 @@ from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.lake.plan_run import Run
-from sinks.warehouse.log.span import Account
+from sinks.warehouse.log.span import PartitionCount
 from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
-from sinks.warehouse.views.version_diff import AMONG_MAX, Moved, Pin
+from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
 from sinks.warehouse.views.view_records import check_changed_key, check_key, key_columns
 from sinks.warehouse.views.view_run import Computed, CutTables, Kept, PlanBook, Replaced, Summed, run_views
 
@@ -73,11 +73,11 @@ class ViewKeeper:
         """View -> why it is as of an older cut; "" when it is not."""
         self.computing = ""
         """The view that is being computed; empty when none is."""
-        self.moved: dict[str, Moved] = {}
+        self.moved: dict[str, ReplacedRows] = {}
         """Published view -> what the newest cut replaced of it, of those that it kept by keys."""
 
     def plans(
-        self, manifest: Manifest | None, accounts: Mapping[str, Account], views: Sequence[View] | None = None
+        self, manifest: Manifest | None, accounts: Mapping[str, PartitionCount], views: Sequence[View] | None = None
     ) -> dict[str, str]:
         """View -> the plan of the cut that ends at `accounts`; of the files' views unless others are computed."""
         views = self._views if views is None else views
@@ -189,7 +189,7 @@ class ViewKeeper:
             return
         table = layout.view(step.view.name, now.generation)
         old, new = Pin(table, before.version), Pin(table, now.version)
-        self.moved[step.view.name] = Moved(old, new, change.keys, change.rows)
+        self.moved[step.view.name] = ReplacedRows(old, new, change.keys, change.rows)
 
     def _check_key(self, step: Computed | Replaced | Summed, state: ViewState | None) -> None:
         """Is the key of a view one still? What is computed whole is asked when it is. Raises ViewRefused."""
@@ -237,7 +237,7 @@ def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ..
     return tuple(one for one in found if isinstance(one, BoundView))
 
 
-def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str, Account]) -> dict[str, _Read]:
+def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str, PartitionCount]) -> dict[str, _Read]:
     """View -> what it, and the views it reads, are computed from in the cut behind `manifest`; of a new table nothing.
 
     `accounts` are those of the cut's end.
@@ -257,7 +257,7 @@ def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str,
     return found
 
 
-def records_of(before: Mapping[str, Account], now: Mapping[str, Account]) -> dict[str, int]:
+def records_of(before: Mapping[str, PartitionCount], now: Mapping[str, PartitionCount]) -> dict[str, int]:
     """Lake table -> records that its topic got between two marks; the kinds of table of one topic have the same."""
     topics: dict[str, int] = {}
     for partition, (_, count) in now.items():

@@ -36,7 +36,7 @@ class Pin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ReplacedRows:
     """What a cut did to a view that it kept by keys: rows of other keys are the same in both versions.
 
     Held from the commit of the view until its topic has it; `AMONG_MAX` rows at most.
@@ -80,7 +80,7 @@ class Versions:
                 before.update((key, digest(row)) for key, row in form.rows(table))
         yield from _differences(before, self.form, self._now.parts(without=shared))
 
-    def among(self, moved: Moved) -> list[Difference] | None:
+    def among(self, moved: ReplacedRows) -> list[Difference] | None:
         """The same, from what a cut replaced, in an order of its own; None where that does not say it all.
 
         Raises as `differences`.

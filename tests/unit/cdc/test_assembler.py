@@ -6,10 +6,10 @@ from typing import Literal
 
 import pytest
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Insert, Message, Truncate, Tuple
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.scripted_capture import NotingTranscoder, Row, no_side_topics
@@ -27,7 +27,7 @@ class Feeder:
         self,
         start: StreamPosition,
         *,
-        caps: Caps = Caps(1000, 1 << 30),  # noqa: B008 - frozen
+        caps: BatchLimits = BatchLimits(1000, 1 << 30),  # noqa: B008 - frozen
         on_truncate: Literal["delete", "stop", "ignore"] = "stop",
     ) -> None:
         self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate=on_truncate, side=no_side_topics())
@@ -171,7 +171,7 @@ def test_relation_is_planned_once_and_again_when_its_shape_changes() -> None:
     [(2, 1 << 30, 5), (3, 1 << 30, 9), (1000, 600, 5), (1000, 1 << 30, 9)],
 )
 def test_batch_ends_at_the_first_commit_at_or_over_a_cap(rows: int, size: int, taken: int) -> None:
-    feeder = Feeder(_at(100), caps=Caps(rows, size))
+    feeder = Feeder(_at(100), caps=BatchLimits(rows, size))
 
     assert feeder.feed(*_transaction(100, 110, rows=2), *_transaction(120, 130, rows=1)) == taken
     assert not feeder.assembler.in_transaction
@@ -188,7 +188,7 @@ def test_batch_in_haste_ends_at_the_next_commit() -> None:
 
 
 def test_transaction_over_twice_the_cap_is_spread() -> None:
-    feeder = Feeder(_at(100), caps=Caps(2, 1 << 30))
+    feeder = Feeder(_at(100), caps=BatchLimits(2, 1 << 30))
 
     taken = feeder.feed(*_transaction(100, 110, rows=9))
 
@@ -198,7 +198,7 @@ def test_transaction_over_twice_the_cap_is_spread() -> None:
 
 
 def test_taken_counts_from_zero_again() -> None:
-    feeder = Feeder(_at(100), caps=Caps(1, 1 << 30))
+    feeder = Feeder(_at(100), caps=BatchLimits(1, 1 << 30))
     feeder.feed(*_transaction(100, 110))
 
     feeder.assembler.taken()
@@ -230,7 +230,7 @@ def test_ignored_truncate_is_counted_and_takes_an_ordinal() -> None:
 
 
 def test_truncate_is_not_passed_before_its_keys_are_removed() -> None:
-    feeder = Feeder(_at(100), on_truncate="delete", caps=Caps(2, 1 << 30))
+    feeder = Feeder(_at(100), on_truncate="delete", caps=BatchLimits(2, 1 << 30))
     parts: list[Message] = [server.begin(100), customer_table.relation(), _TRUNCATE, _INSERT, server.commit(100, 110)]
 
     taken = feeder.feed(*parts)

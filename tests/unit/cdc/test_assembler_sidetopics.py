@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cdc.capture.assembler import Assembler, Caps
+from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.capture.side_topics import SideTopics
 from cdc.encode.side_records import SideRecords
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Insert, LogicalMessage, Message
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.scripted_capture import NotingTranscoder
@@ -28,7 +28,7 @@ class Told:
         side = SideTopics(
             SideRecords("shop", "d"), transactions=self.transactions, messages=self.messages, row_bytes_max=1 << 20
         )
-        caps = Caps(1000, bytes_max)
+        caps = BatchLimits(1000, bytes_max)
         self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate="stop", side=side)
 
     def feed(self, *messages: Message) -> int:

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import pytest
 
-from cdc.audit.audit_report import Report
-from cdc.audit.auditor import Auditor, Limits
-from cdc.audit.follow import REMEMBER_S, Following, Source
+from cdc.audit.audit_follower import REMEMBER_S, AuditFollower, AuditSource
+from cdc.audit.audit_report import AuditReport
+from cdc.audit.auditor import AuditLimits, Auditor
 from cdc.audit.horizon import CompactionHorizon
-from cdc.audit.recomputed_counts import Kind
+from cdc.audit.recomputed_counts import DamageKind
 from cdc.config.settings import Audit
 from cdc.errors import BrokerRefused, BrokerUnreachable, InvariantError, LogDamaged, TailraceError
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.telemetry.audit_status import AuditStatus
 from cdc.telemetry.metrics import Metrics
 from tests.fixtures.capture.audit_log import Cleaned, LogWriter, do, harms
@@ -39,8 +39,10 @@ class Scene:
         self.status = AuditStatus(self.metrics)
         self.steps = list(steps)
         self.remembered: list[int] = []
-        source = Source(self._auditor, lambda one: one.begin(None), lambda one: self.remembered.append(one.cuts_offset))
-        self.following = Following("shop", settings, source, self.clock, self.status)
+        source = AuditSource(
+            self._auditor, lambda one: one.begin(None), lambda one: self.remembered.append(one.cuts_offset)
+        )
+        self.following = AuditFollower("shop", settings, source, self.clock, self.status)
 
     def more(self) -> None:
         self.writer.write("shop.public.b", 0, 3)
@@ -48,7 +50,7 @@ class Scene:
 
     def damage(self) -> None:
         self.more()
-        do(self.writer.log, harms(self.writer.log, Kind.LOST)[-1])
+        do(self.writer.log, harms(self.writer.log, DamageKind.LOST)[-1])
         self.more()
 
     def end(self) -> None:
@@ -58,7 +60,7 @@ class Scene:
         raise BrokerUnreachable("no answer")
 
     @contextmanager
-    def _auditor(self, limits: Limits, report: Report) -> Iterator[Auditor]:
+    def _auditor(self, limits: AuditLimits, report: AuditReport) -> Iterator[Auditor]:
         cleaned = Cleaned(self.writer.log)
         auditor = Auditor(cleaned, cleaned, "shop", self.clock, limits, report)
         step = auditor.step

@@ -18,8 +18,8 @@ from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.errors import DecodeError, InvariantError, RowRefused
-from cdc.model.event import Place, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import EventOrder, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.progress_record import AvroIds
 from cdc.wire.pgoutput import UNCHANGED, Insert, Update
 from tests.fixtures.capture import avro_reader
@@ -139,7 +139,7 @@ def test_place_in_the_transaction_is_in_the_envelope() -> None:
     transcoder = AvroTranscoder(registered(customer_table.schema()), buffer, customer_table.OPTIONS)
 
     for order in (1, 2):
-        stamp = placed(customer_table.STAMP, Place("700:4096", order + 3, order))
+        stamp = placed(customer_table.STAMP, EventOrder("700:4096", order + 3, order))
         transcoder.insert(server.frame(Insert(customer_table.OID, (b"7", b"Ann", None))), stamp, order)
 
     schema = schemas_of(customer_table.schema(), "shop").value
@@ -148,7 +148,7 @@ def test_place_in_the_transaction_is_in_the_envelope() -> None:
 
 
 def test_value_that_was_read_later_completes_the_record_and_is_named() -> None:
-    buffer, holes = TopicBuffer(customer_table.TOPIC, 1), Holes()
+    buffer, holes = TopicBuffer(customer_table.TOPIC, 1), IncompleteRecords()
     update = Update(customer_table.OID, "", None, (b"7", b"Ann", UNCHANGED))
     AvroTranscoder(registered(customer_table.schema()), buffer, customer_table.OPTIONS, holes).update(
         server.frame(update), customer_table.STAMP, 5

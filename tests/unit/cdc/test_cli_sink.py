@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.config.load import load
 from cdc.config.sink_kinds import lakes
 from cdc.errors import UsageError
@@ -55,11 +55,11 @@ def test_master_of_the_command_line_is_for_the_sink_that_is_run(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(app, "heartbeats", lambda *_, **__: nullcontext())  # they go to Kafka
     with pytest.raises(UsageError, match="enough"):
-        app.run_sink(config, "lake", Silent(), master=given)
+        app.run_sink(config, "lake", NoProgress(), master=given)
 
     assert started == [{"lake": wanted or given, "other": "local[*]"}]
 
 
 def test_sink_that_is_not_configured_is_named(config: Config) -> None:
     with pytest.raises(UsageError, match="lakes"):
-        app.run_sink(config, "lakes", Silent(), master="local[1]")
+        app.run_sink(config, "lakes", NoProgress(), master="local[1]")

@@ -13,7 +13,7 @@ from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.run import app
 from sinks.compose import Replay
-from sinks.state.pause_records import PAUSE_KEY, Control, heard, pause_of, pause_value, paused_key
+from sinks.state.pause_records import PAUSE_KEY, WorkerPause, pause_of, pause_value, paused_key, paused_members
 from tests.fixtures.servers.manual_clock import ManualClock
 from tests.fixtures.sinks.sink_rig import MemoryState
 
@@ -68,34 +68,34 @@ def test_replay_that_is_not_one_is_refused(start: str | None, name: str | None, 
 
 def test_pause_is_known_to_those_who_come_later_and_answered_by_name() -> None:
     state = MemoryState()
-    early = Control(state, ManualClock())
+    early = WorkerPause(state, ManualClock())
     assert early.look() is None
     state.put([(PAUSE_KEY, pause_value("p1"))])
-    assert early.look() == Control(MemoryCopy(state), ManualClock()).look() == "p1"
+    assert early.look() == WorkerPause(MemoryCopy(state), ManualClock()).look() == "p1"
 
-    early.say_paused("member-1")
-    assert heard(state.load().items(), "p1") == {"member-1"}
-    assert heard(state.load().items(), "p2") == set()
-    early.say_running()
-    assert heard(state.load().items(), "p1") == set()
+    early.report_paused("member-1")
+    assert paused_members(state.load().items(), "p1") == {"member-1"}
+    assert paused_members(state.load().items(), "p2") == set()
+    early.report_running()
+    assert paused_members(state.load().items(), "p1") == set()
 
 
 def test_worker_that_joined_anew_is_paused_under_its_new_name_only() -> None:
     state = MemoryState()
-    worker = Control(state, ManualClock())
+    worker = WorkerPause(state, ManualClock())
     state.put([(PAUSE_KEY, pause_value("p1"))])
     worker.look()
 
-    worker.say_paused("member-1")
-    worker.say_paused("member-2")
-    assert heard(state.load().items(), "p1") == {"member-2"}
-    worker.say_running()
-    assert heard(state.load().items(), "p1") == set()
+    worker.report_paused("member-1")
+    worker.report_paused("member-2")
+    assert paused_members(state.load().items(), "p1") == {"member-2"}
+    worker.report_running()
+    assert paused_members(state.load().items(), "p1") == set()
 
 
 def test_pause_for_a_time_is_over_by_itself_unless_it_is_renewed() -> None:
     state, clock = MemoryState(), ManualClock()
-    worker = Control(state, clock)
+    worker = WorkerPause(state, clock)
     until = int(clock.wall_s() * 1000) + 30_000
     state.put([(PAUSE_KEY, pause_value("p1", until))])
     assert worker.look() == "p1"
@@ -111,7 +111,7 @@ def test_pause_for_a_time_is_over_by_itself_unless_it_is_renewed() -> None:
 def test_what_others_keep_in_the_state_topic_is_none_of_ours() -> None:
     entries = [(b'{"topic":"t","partition":0,"key":"k"}', b"1"), (b"[1]", b"{}"), (paused_key("m"), b'{"pause":"p1"}')]
 
-    assert heard(entries, "p1") == {"m"}
+    assert paused_members(entries, "p1") == {"m"}
     assert [pause_of(value) for value in (None, b"", b"[]", b'{"pause":"x"}')] == [None, None, None, "x"]
 
 

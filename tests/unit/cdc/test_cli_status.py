@@ -16,9 +16,9 @@ from cdc.cli import status_text
 from cdc.cli.status_text import Moment, document, duration, exit_code, lines
 from cdc.config.load import parse
 from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
-from cdc.inspect.pipeline_state import LogView, SourceView, View, ask_daemon
+from cdc.inspect.pipeline_state import LogView, PipelineView, SourceView, ask_daemon
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.progress_record import Identity, Progress
 from cdc.model.run_state import State
 from cdc.model.table_facts import DdlFinding
@@ -92,12 +92,12 @@ def text(found: dict[str, Any]) -> str:
     return captured.get()
 
 
-def judged(view: View, moment: Moment = MOMENT) -> dict[str, Any]:
+def judged(view: PipelineView, moment: Moment = MOMENT) -> dict[str, Any]:
     return document(CONFIG, view, moment)
 
 
 def test_a_running_daemon_is_shown_with_flow_lag_and_slot() -> None:
-    found = judged(View(running(), SOURCE, LOG))
+    found = judged(PipelineView(running(), SOURCE, LOG))
 
     assert exit_code(found) == 0
     assert found["position"] == "0/1000"
@@ -114,12 +114,14 @@ def test_signals_that_are_not_read_are_shown() -> None:
     listening = {"listening": True, "error": "", "done": 0, "refused": 0, "next_offset": None}
     broken = {**listening, "listening": False, "error": "no broker answers"}
 
-    assert "not read: no broker answers" in text(judged(View(running(signals=broken), SOURCE, LOG)))
-    assert "not read" not in text(judged(View(running(signals=listening), SOURCE, LOG)))
+    assert "not read: no broker answers" in text(judged(PipelineView(running(signals=broken), SOURCE, LOG)))
+    assert "not read" not in text(judged(PipelineView(running(signals=listening), SOURCE, LOG)))
 
 
 def test_a_daemon_that_is_down_is_shown_from_source_and_kafka() -> None:
-    found = judged(View(None, SOURCE, LOG, {"daemon": "no daemon answers on 127.0.0.1:8087: Connection refused"}))
+    found = judged(
+        PipelineView(None, SOURCE, LOG, {"daemon": "no daemon answers on 127.0.0.1:8087: Connection refused"})
+    )
 
     assert found["state"] == "DOWN"
     assert exit_code(found) == 0
@@ -138,8 +140,8 @@ def test_ddl_that_the_stream_did_not_tell_is_shown_until_it_is_accepted() -> Non
         for n in range(5)
     ]
     documents = [ddl_document(one) for one in found]
-    down = judged(View(None, SOURCE, replace(LOG, ddl=found), {"daemon": "down"}))
-    up = judged(View(running(ddl=documents, ddl_count=5), SOURCE, LOG))
+    down = judged(PipelineView(None, SOURCE, replace(LOG, ddl=found), {"daemon": "down"}))
+    up = judged(PipelineView(running(ddl=documents, ddl_count=5), SOURCE, LOG))
 
     assert down["ddl"] == up["ddl"] == documents
     assert exit_code(up) == 0
@@ -147,17 +149,19 @@ def test_ddl_that_the_stream_did_not_tell_is_shown_until_it_is_accepted() -> Non
     assert "public.t3" not in text(up)
     assert "and 2 more" in text(up)
     assert "cdc ddl accept" in text(up)
-    assert "cdc ddl" not in text(judged(View(running(), SOURCE, replace(LOG, ddl=found)))), "the daemon knows better"
+    assert "cdc ddl" not in text(judged(PipelineView(running(), SOURCE, replace(LOG, ddl=found)))), (
+        "the daemon knows better"
+    )
 
 
 def test_a_slot_read_by_somebody_while_no_daemon_answers_is_said() -> None:
     source = replace(SOURCE, slot=replace(SLOT, active_pid=4711))
 
-    assert "pid 4711 reads the slot" in text(judged(View(None, source, LOG, {"daemon": "nobody"})))
+    assert "pid 4711 reads the slot" in text(judged(PipelineView(None, source, LOG, {"daemon": "nobody"})))
 
 
 def test_a_side_that_is_unreachable_is_named_and_the_rest_is_shown() -> None:
-    found = judged(View(running(), None, None, {"source": "connection refused", "kafka": "no answer"}))
+    found = judged(PipelineView(running(), None, None, {"source": "connection refused", "kafka": "no answer"}))
 
     assert exit_code(found) == 0
     shown = text(found)
@@ -167,7 +171,7 @@ def test_a_side_that_is_unreachable_is_named_and_the_rest_is_shown() -> None:
 
 
 def test_nothing_reachable_is_exit_code_1() -> None:
-    found = judged(View(None, None, None, {"daemon": "a", "source": "b", "kafka": "c"}))
+    found = judged(PipelineView(None, None, None, {"daemon": "a", "source": "b", "kafka": "c"}))
 
     assert found["state"] == "UNKNOWN"
     assert exit_code(found) == 1
@@ -176,14 +180,14 @@ def test_nothing_reachable_is_exit_code_1() -> None:
 
 @pytest.mark.parametrize("state", [state for state in State if state.needs_operator])
 def test_a_state_that_needs_a_person_is_exit_code_3(state: State) -> None:
-    assert exit_code(judged(View(running(state), SOURCE, LOG))) == 3
+    assert exit_code(judged(PipelineView(running(state), SOURCE, LOG))) == 3
 
 
 def test_an_error_of_the_daemon_is_shown_with_what_to_do() -> None:
     status = Status("shop", ManualClock(), Metrics())
     status.enter(State.WAITING, "slot", SlotHeld("pid 9 reads the slot", hint="stop it", command="kill it"))
 
-    shown = text(judged(View(status.snapshot(), SOURCE, LOG)))
+    shown = text(judged(PipelineView(status.snapshot(), SOURCE, LOG)))
 
     assert "WAITING (slot)" in shown
     assert "pid 9 reads the slot" in shown
@@ -192,7 +196,7 @@ def test_an_error_of_the_daemon_is_shown_with_what_to_do() -> None:
 
 
 def test_how_long_the_slot_lasts_comes_from_the_rate_of_wal() -> None:
-    found = judged(View(None, SOURCE, LOG, {"daemon": "x"}), Moment(0.0, wal_rate=float(1 << 20)))
+    found = judged(PipelineView(None, SOURCE, LOG, {"daemon": "x"}), Moment(0.0, wal_rate=float(1 << 20)))
 
     assert found["slot"]["lost_in_seconds"] == 1024
     assert "lost in 17 min if capture stood still (1.0 MiB/s of WAL)" in text(found)
@@ -201,7 +205,7 @@ def test_how_long_the_slot_lasts_comes_from_the_rate_of_wal() -> None:
 def test_without_a_limit_the_slot_is_never_lost() -> None:
     source = replace(SOURCE, slot=replace(SLOT, safe_wal_size=None))
 
-    found = judged(View(None, source, LOG, {"daemon": "x"}), Moment(0.0, wal_rate=1e9))
+    found = judged(PipelineView(None, source, LOG, {"daemon": "x"}), Moment(0.0, wal_rate=1e9))
 
     assert found["slot"]["lost_in_seconds"] is None
     assert "without limit" in text(found)
@@ -210,14 +214,14 @@ def test_without_a_limit_the_slot_is_never_lost() -> None:
 def test_names_with_control_characters_are_escaped() -> None:
     source = replace(SOURCE, identity=replace(SOURCE.identity, database="a\x1b[31m"))
 
-    assert "\x1b" not in text(judged(View(None, source, LOG, {"daemon": "x"})))
+    assert "\x1b" not in text(judged(PipelineView(None, source, LOG, {"daemon": "x"})))
 
 
 @pytest.mark.parametrize("daemon", [None, running()], ids=["down", "running"])
 def test_next_start_that_would_stop_is_shown_with_what_to_do_and_is_exit_code_3(daemon: dict[str, Any] | None) -> None:
     gap = SourceGap("replication slot 'cdc_shop' is gone", hint="repair it", command="cdc slot recreate --resnapshot")
 
-    found = judged(View(daemon, SOURCE, LOG, {}, Verdict("slot", gap)))
+    found = judged(PipelineView(daemon, SOURCE, LOG, {}, Verdict("slot", gap)))
 
     assert found["outlook"] == {
         "state": "GAP",
@@ -243,7 +247,7 @@ def test_next_start_that_would_stop_is_shown_with_what_to_do_and_is_exit_code_3(
 def test_next_start_that_would_run_or_wait_needs_no_operator(
     daemon: dict[str, Any] | None, verdict: Verdict, shown: bool
 ) -> None:
-    found = judged(View(daemon, SOURCE, LOG, {}, verdict))
+    found = judged(PipelineView(daemon, SOURCE, LOG, {}, verdict))
 
     assert exit_code(found) == 0
     assert ("next start" in text(found)) == shown
@@ -252,14 +256,14 @@ def test_next_start_that_would_run_or_wait_needs_no_operator(
 def test_before_the_first_start_nothing_is_wrong() -> None:
     nothing = replace(SOURCE, slot=SlotFacts(name="cdc_shop", exists=False), publication=None)
 
-    found = judged(View(None, nothing, LogView(None, None, None), {"daemon": "x"}))
+    found = judged(PipelineView(None, nothing, LogView(None, None, None), {"daemon": "x"}))
 
     assert exit_code(found) == 0
     assert "nothing captured yet" in text(found)
 
 
 def test_a_document_can_be_json() -> None:
-    assert json.loads(json.dumps(judged(View(running(), SOURCE, LOG))))["kafka"]["end_lsn"] == "0/1000"
+    assert json.loads(json.dumps(judged(PipelineView(running(), SOURCE, LOG))))["kafka"]["end_lsn"] == "0/1000"
 
 
 def test_the_daemon_is_asked_over_http() -> None:

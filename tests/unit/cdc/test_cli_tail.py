@@ -14,9 +14,9 @@ from cdc.cli import event_text
 from cdc.cli.tail_command import choose, parse_key, parse_ops, parse_start
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now
 from cdc.errors import TopicMismatch, UsageError
-from cdc.inspect.log_reading import HELD_RECORDS_MAX, Event, Merger, Selection, Table, event_of, follow
+from cdc.inspect.log_reading import HELD_RECORDS_MAX, Event, EventMerger, Selection, Table, follow, parse_event
 from cdc.lsn import Lsn
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 from cdc.model.key_match import key_matches
 from cdc.progress.restore import LogRecord
 from tests.fixtures.capture.memory_log import MemoryLog
@@ -68,7 +68,7 @@ def tombstone(*, partition: int = 0, offset: int = 1) -> LogRecord:
 
 def shown(found: LogRecord, *, width: int = 0, with_offset: bool = False, today: str = "2023-11-14") -> str:
     shape = event_text.layout(TABLES[:1], width=width, with_offset=with_offset)
-    return click.unstyle(event_text.line(event_of(found, (0, 0, 0)), shape, today))
+    return click.unstyle(event_text.line(parse_event(found, (0, 0, 0)), shape, today))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_an_offset_outside_of_the_log_is_refused_with_its_range() -> None:
 
 def test_a_tombstone_goes_with_its_delete() -> None:
     def kept(selection: Selection) -> list[bool]:
-        events = Merger()
+        events = EventMerger()
         events.add([record("d", before={"id": 1}, commit_lsn=100), tombstone()])
         return [selection.wants(event) for event in events.flush()]
 
@@ -193,7 +193,7 @@ def test_a_tombstone_goes_with_its_delete() -> None:
 
 
 def test_a_tombstone_whose_delete_was_not_read_is_kept_only_without_conditions() -> None:
-    event = event_of(tombstone(), (0, 0, 0))
+    event = parse_event(tombstone(), (0, 0, 0))
 
     assert Selection(Beginning()).wants(event)
     assert not Selection(AtTime(0)).wants(event)
@@ -201,7 +201,7 @@ def test_a_tombstone_whose_delete_was_not_read_is_kept_only_without_conditions()
 
 
 def test_events_of_several_partitions_are_merged_by_position() -> None:
-    merger = Merger()
+    merger = EventMerger()
     merger.add(
         [record(partition=1, offset=4, commit_lsn=300), record(partition=0, offset=9, commit_lsn=200, ordinal=2)]
     )
@@ -213,14 +213,14 @@ def test_events_of_several_partitions_are_merged_by_position() -> None:
 
 
 def test_order_within_a_partition_holds_whatever_the_records_say() -> None:
-    merger = Merger()
+    merger = EventMerger()
     merger.add([record(offset=0, commit_lsn=300), record(offset=1, commit_lsn=100), tombstone(offset=2)])
 
     assert [event.record[2] for event in merger.flush()] == [0, 1, 2]
 
 
 def test_the_merger_holds_a_bounded_number_of_records() -> None:
-    merger = Merger()
+    merger = EventMerger()
     rows = [record(offset=offset, commit_lsn=offset) for offset in range(100)]
 
     ready: list[Event] = []
@@ -251,7 +251,7 @@ def test_following_hands_out_what_is_held_as_soon_as_nothing_comes_or_time_is_up
 
 def test_a_foreign_record_is_named_by_its_place() -> None:
     with pytest.raises(TopicMismatch, match=r"record 7 of shop.public.orders-2 is no event"):
-        event_of((TOPIC, 2, 7, 0, b"k", b"hello", None), (0, 0, 0))
+        parse_event((TOPIC, 2, 7, 0, b"k", b"hello", None), (0, 0, 0))
 
 
 def test_a_line_says_when_where_what_and_which_columns() -> None:
@@ -311,7 +311,7 @@ def test_topic_partition_and_offset_are_shown_on_request() -> None:
 def test_a_document_is_the_record_byte_for_byte() -> None:
     found = record(after={"id": 1}, headers=[("__debezium.oldkey", b'{"id":0}')])
 
-    text = event_text.document(event_of(found, (0, 0, 0)))
+    text = event_text.document(parse_event(found, (0, 0, 0)))
 
     assert text.endswith(b"\n")
     assert text.count(b"\n") == 1
@@ -323,7 +323,7 @@ def test_a_document_is_the_record_byte_for_byte() -> None:
 
 
 def test_a_tombstone_is_a_document_with_a_null_value_and_no_line() -> None:
-    event = event_of(tombstone(), (0, 0, 0))
+    event = parse_event(tombstone(), (0, 0, 0))
 
     assert json.loads(event_text.document(event))["value"] is None
     assert event_text.line(event, event_text.layout(TABLES, width=0, with_offset=False), "") == ""

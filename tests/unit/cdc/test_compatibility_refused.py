@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cdc.clock import SystemClock
-from cdc.config.debezium_names import MODES
+from cdc.config.debezium_options import MODES
 from cdc.config.load import parse
 from cdc.encode.builtin_types import ARRAYS, SCALARS
 from cdc.encode.values import EncodeOptions, resolve
@@ -18,8 +18,8 @@ from cdc.model.progress_record import SchemaRecord
 from cdc.verify.key_states import Sample
 from cdc.verify.source_tables import open_source
 from cdc.verify.topic_comparison import verify_source
-from sinks.state.schema_follower import SchemaBook
-from sinks.state.topic_format import check_values
+from sinks.state.schema_follower import SchemaFollower
+from sinks.state.topic_format import check_encodings
 from sinks.warehouse.log.lake_columns import form_of
 from tests.fixtures.lake.lake_events import ID, column, schema
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -92,20 +92,20 @@ def test_a_form_is_one_that_sinks_read_or_is_refused(options: EncodeOptions) -> 
     assert "debezium_point" in foreign
     for encoding in foreign:
         with pytest.raises(SinkUnfit):
-            check_values(_record(encoding))
+            check_encodings(_record(encoding))
 
 
 @pytest.mark.parametrize("encoding", ["debezium_timestamp_micros", "array<debezium_decimal(2)>"])
 def test_sinks_and_lake_refuse_a_topic_that_another_configuration_wrote(encoding: str) -> None:
     record = _record(encoding)
-    book = SchemaBook(_Log(record), "shop", ["public.*"], ManualClock())
+    book = SchemaFollower(_Log(record), "shop", ["public.*"], ManualClock())
     book.look()
     for ask in (book.tables, lambda: book.find(record.topic, record.schema_id), lambda: form_of(record, {})):
         with pytest.raises(SinkUnfit, match="sinks do not read its form of column 'at'") as refused:
             ask()
         assert refused.value.state == "MISCONFIGURED"
         assert "another `name` without encode.compatibility" in refused.value.hint
-    elsewhere = SchemaBook(_Log(record), "shop", ["other.*"], ManualClock())
+    elsewhere = SchemaFollower(_Log(record), "shop", ["other.*"], ManualClock())
     elsewhere.look()
     assert elsewhere.tables() == {}
 
@@ -113,7 +113,7 @@ def test_sinks_and_lake_refuse_a_topic_that_another_configuration_wrote(encoding
 def test_usual_forms_of_a_compatible_topic_are_read() -> None:
     record = schema(ID, column("day", "date", "epoch_days"))
 
-    check_values(record)
+    check_encodings(record)
     assert form_of(record, {}).columns[1].type == "date"
 
 

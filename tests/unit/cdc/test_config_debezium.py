@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from cdc.config.debezium_names import CHOICES, MODES
+from cdc.config.debezium_options import CHOICES, MODES
 from cdc.config.load import parse
 from cdc.config.settings import Encode
 from cdc.errors import ConfigError

@@ -27,7 +27,7 @@ from cdc.errors import (
     TopicMissing,
 )
 from cdc.run.daemon import Daemon
-from cdc.run.patience import MISSING_S
+from cdc.run.retry_policy import MISSING_S
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
 from tests.fixtures.servers.manual_clock import ManualClock

@@ -12,10 +12,10 @@ from cdc.capture.ddl_watch import DdlWatch
 from cdc.config.settings import Ddl
 from cdc.errors import BrokerUnreachable, SourceRefused
 from cdc.lsn import Lsn
+from cdc.model.change_records import StreamPosition
 from cdc.model.ddl_finding import OPEN_MAX, merged, widened
-from cdc.model.event import StreamPosition
 from cdc.model.table_facts import (
-    Accepted,
+    AcceptedFindings,
     CatalogScope,
     ColumnFacts,
     DdlFinding,
@@ -106,7 +106,7 @@ class Rig:
         self.catalog = ScriptedCatalog({"a": (), "b": ()})
         self.log = NotingLog()
         self.observer = NotingObserver()
-        self.accepted: dict[str, Accepted] | BrokerUnreachable = {}
+        self.accepted: dict[str, AcceptedFindings] | BrokerUnreachable = {}
         recorded = RecordedCatalog(None, {}, {})
         self.watch = DdlWatch(
             settings, recorded, self.log, self.clock, epoch=2, observer=self.observer, accepted=self._accepted
@@ -123,7 +123,7 @@ class Rig:
         self.watch.settle()
         self.watch.look(self.catalog)
 
-    def _accepted(self) -> Mapping[str, Accepted]:
+    def _accepted(self) -> Mapping[str, AcceptedFindings]:
         if isinstance(self.accepted, BrokerUnreachable):
             raise self.accepted
         return self.accepted
@@ -243,13 +243,16 @@ def test_acceptance_settles_what_was_noticed_up_to_its_lsn() -> None:
     rig.look()
     finding = rig.observer.unsettled[0]
 
-    rig.accepted = {"public.b": Accepted(epoch=2, lsn=finding.lsn - 1), "public.a": Accepted(epoch=9, lsn=1)}
+    rig.accepted = {
+        "public.b": AcceptedFindings(epoch=2, lsn=finding.lsn - 1),
+        "public.a": AcceptedFindings(epoch=9, lsn=1),
+    }
     rig.look()
     assert rig.observer.unsettled == [finding]
-    rig.accepted = {"public.b": Accepted(epoch=1, lsn=finding.lsn + 1000)}
+    rig.accepted = {"public.b": AcceptedFindings(epoch=1, lsn=finding.lsn + 1000)}
     rig.look()
     assert rig.observer.unsettled == [finding], "LSNs of another epoch say nothing"
-    rig.accepted = {"public.b": Accepted(epoch=2, lsn=finding.lsn)}
+    rig.accepted = {"public.b": AcceptedFindings(epoch=2, lsn=finding.lsn)}
     rig.look()
     rig.commit()
 
@@ -267,7 +270,7 @@ def test_what_was_noticed_later_stays_open() -> None:
     del rig.catalog.tables["b"]
     rig.look()
 
-    rig.accepted = {"public.b": Accepted(epoch=2, lsn=first.lsn)}
+    rig.accepted = {"public.b": AcceptedFindings(epoch=2, lsn=first.lsn)}
     rig.look()
 
     assert [one.kind for one in rig.observer.unsettled] == ["left"]
@@ -291,7 +294,7 @@ def test_table_that_is_gone_is_deleted_once_its_finding_is_accepted() -> None:
     rig.look()
     rig.commit()
     (finding,) = rig.observer.unsettled
-    rig.accepted = {"public.b": Accepted(epoch=2, lsn=finding.lsn)}
+    rig.accepted = {"public.b": AcceptedFindings(epoch=2, lsn=finding.lsn)}
 
     rig.look()
     rig.commit()

@@ -13,8 +13,8 @@ from cdc.encode.formats import transcoder_for
 from cdc.encode.relation_schema import TableSchema, table_schema
 from cdc.encode.row_records import RowRecords
 from cdc.encode.values import EncodeOptions
-from cdc.model.event import TopicBuffer, Truncation
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Update
 from tests.fixtures.capture import pgoutput as server
@@ -46,7 +46,7 @@ def _schema(form: str) -> TableSchema:
     return table_schema(relation, ("id",), {}, options)
 
 
-def _made(form: str, holes: Holes | None = None) -> tuple[RowRecords, TopicBuffer]:
+def _made(form: str, holes: IncompleteRecords | None = None) -> tuple[RowRecords, TopicBuffer]:
     buffer = TopicBuffer(customer_table.TOPIC, 1)
     return transcoder_for(_schema(form), buffer, customer_table.OPTIONS, holes), buffer
 
@@ -58,7 +58,7 @@ def _after(form: str, value: bytes | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", ["json", "flat"])
 def test_stream_snapshot_and_reselect_write_the_same_values(form: str) -> None:
-    holes = Holes()
+    holes = IncompleteRecords()
     transcoder, buffer = _made(form, holes)
 
     transcoder.insert(server.frame(Insert(customer_table.OID, ROW)), customer_table.STAMP, 1)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from cdc.config.debezium_names import MODES
+from cdc.config.debezium_options import MODES
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.model.type_facts import TypeFacts
 from tests.fixtures.capture.debezium_comparison import LOST, MISSING, same_value

@@ -17,8 +17,8 @@ from cdc.demo.verdict import Verdict, ending, findings, sums, tables
 from cdc.demo.watch import Facts
 from cdc.kafka.cluster_facts import LogRecord
 from cdc.lsn import Lsn
-from cdc.model.event import Headers
-from cdc.verify.verify_report import Differences, LogFaults, Report, TableReport
+from cdc.model.change_records import Headers
+from cdc.verify.verify_report import Differences, LogFaults, TableReport, VerifyReport
 
 FACTS = Facts(
     state="RUNNING",
@@ -114,7 +114,9 @@ def table(name: str, **fields: Any) -> TableReport:
 
 def verdict(*more: TableReport, bank: int = 5) -> Verdict:
     found = (*(table(name) for name in TOTALS), *more)
-    return Verdict(Report(end_lsn=Lsn(1), cut_count=3, partition_count=8, tables=found), dict.fromkeys(TOTALS, bank))
+    return Verdict(
+        VerifyReport(end_lsn=Lsn(1), cut_count=3, partition_count=8, tables=found), dict.fromkeys(TOTALS, bank)
+    )
 
 
 def test_a_clean_verdict_says_so() -> None:

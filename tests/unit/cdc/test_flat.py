@@ -11,9 +11,9 @@ from cdc.encode.envelope import placed
 from cdc.encode.flat_transcoder import FlatTranscoder
 from cdc.encode.row_records import TranscodeOptions
 from cdc.errors import RowRefused, TopicMismatch
-from cdc.inspect.log_reading import event_of
-from cdc.model.event import Place, Record, Stamp, TopicBuffer, Truncation
-from cdc.model.incomplete_record import Holes
+from cdc.inspect.log_reading import parse_event
+from cdc.model.change_records import EventOrder, Record, Stamp, TopicBuffer, Truncation
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Update
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.servers import customer_table
@@ -42,7 +42,7 @@ def test_insert_is_the_row_and_its_place_stands_in_headers() -> None:
 
 
 def test_place_in_the_transaction_is_a_header_of_its_own() -> None:
-    stamp = placed(customer_table.STAMP, Place("700:4096", 3, 2))
+    stamp = placed(customer_table.STAMP, EventOrder("700:4096", 3, 2))
 
     ((_, _, headers),) = _inserted(stamp)
 
@@ -91,7 +91,7 @@ def test_truncate_is_a_tombstone_for_each_key() -> None:
 
 
 def test_row_that_lacked_values_is_completed_and_says_so() -> None:
-    buffer, holes = TopicBuffer(customer_table.TOPIC, 1), Holes()
+    buffer, holes = TopicBuffer(customer_table.TOPIC, 1), IncompleteRecords()
     moved = Update(customer_table.OID, "K", (b"7", None, None), (b"8", b"Ann", UNCHANGED))
     FlatTranscoder(SCHEMA, buffer, customer_table.OPTIONS, holes).update(server.frame(moved), customer_table.STAMP, 5)
     assert dict(buffer.partitions[0][-1][2] or [])["__unchanged"] == b'["note"]'
@@ -137,8 +137,8 @@ def test_row_over_the_limit_is_refused() -> None:
 def test_rows_read_back_are_events_and_a_tombstone_is_a_delete() -> None:
     (record,) = _inserted(customer_table.STAMP)
 
-    event = event_of(("shop.public.Order-20lines", 0, 1, 0, *record), (0, 0, 0))
-    gone = event_of(
+    event = parse_event(("shop.public.Order-20lines", 0, 1, 0, *record), (0, 0, 0))
+    gone = parse_event(
         ("shop.public.customers", 0, 2, 0, record[0], None, [("__op", b"d"), *(record[2] or [])[1:]]), (0, 0, 0)
     )
 
@@ -152,7 +152,7 @@ def test_rows_read_back_are_events_and_a_tombstone_is_a_delete() -> None:
 
 def test_row_with_headers_that_are_not_ours_is_refused_by_its_place() -> None:
     with pytest.raises(TopicMismatch, match=r"record 3 of shop\.public\.t-1"):
-        event_of(("shop.public.t", 1, 3, 0, b"{}", b"{}", [("__op", b"c"), ("__epoch", b"one")]), (0, 0, 0))
+        parse_event(("shop.public.t", 1, 3, 0, b"{}", b"{}", [("__op", b"c"), ("__epoch", b"one")]), (0, 0, 0))
 
 
 def _inserted(stamp: Stamp) -> list[Record]:

@@ -9,7 +9,7 @@ import pytest
 from cdc.capture.heartbeats import Heartbeats
 from cdc.errors import ConfigError
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition, TopicBuffer
 from tests.fixtures.capture.scripted_capture import NotingObserver
 from tests.fixtures.capture.source_builders import config
 from tests.fixtures.servers.manual_clock import ManualClock

@@ -17,10 +17,10 @@ from cdc.errors import (
     TopicMismatch,
     TopicMissing,
 )
-from cdc.kafka import error_mapping
+from cdc.kafka import client_errors
+from cdc.kafka.client_errors import attempt, construct, guarded, of, translate
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.error_mapping import attempt, construct, guarded, of, translate
-from cdc.run.patience import Patience
+from cdc.run.retry_policy import RetryPolicy
 from tests.fixtures.servers.manual_clock import ManualClock
 
 
@@ -115,20 +115,20 @@ _RETRIABLE = """
 def test_what_kafka_calls_retriable_never_needs_an_operator_at_once(name: str) -> None:
     error = translate(_error(name), doing="read")
 
-    assert error.retry == "timed" or Patience(ManualClock()).allows(error)
+    assert error.retry == "timed" or RetryPolicy(ManualClock()).allows(error)
 
 
 def test_every_name_in_the_tables_is_one_of_the_client() -> None:
     tables = (
         *(
-            error_mapping.FENCED,
-            error_mapping.MISSING,
-            error_mapping.MISNAMED,
-            error_mapping.TOO_LARGE,
-            error_mapping.TRUNCATED,
-            error_mapping.UNREACHABLE,
+            client_errors.FENCED,
+            client_errors.MISSING,
+            client_errors.MISNAMED,
+            client_errors.TOO_LARGE,
+            client_errors.TRUNCATED,
+            client_errors.UNREACHABLE,
         ),
-        *(error_mapping.ASTRAY, error_mapping.MISUSED, error_mapping.REFUSED.keys()),
+        *(client_errors.ASTRAY, client_errors.MISUSED, client_errors.REFUSED.keys()),
     )
 
     assert {name for table in tables for name in table} <= set(NAMES)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.java import Java, choose_java, find_java, parse_release
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
@@ -68,14 +68,14 @@ def test_an_archive_is_used_when_there_is_one_and_else_written() -> None:
 def test_a_named_java_is_taken_as_it_is(tmp_path: Path) -> None:
     program = fake_java(tmp_path, "17.0.1")
 
-    assert find_java(Machine(tmp_path, java=str(program), path=""), Silent()) == Java(program, "17.0.1")
+    assert find_java(Machine(tmp_path, java=str(program), path=""), NoProgress()) == Java(program, "17.0.1")
 
 
 def test_a_named_java_that_is_too_old_is_an_error_that_says_so(tmp_path: Path) -> None:
     program = fake_java(tmp_path, "11.0.1")
 
     with pytest.raises(LocalError, match="JAVA="):
-        find_java(Machine(tmp_path, java=str(program), path=""), Silent())
+        find_java(Machine(tmp_path, java=str(program), path=""), NoProgress())
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cdc.artifacts.machine import Account, Machine, cache_folder
+from cdc.artifacts.machine import Machine, ServerUser, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STRANGER = Account("stranger", 54321, 54321)
+STRANGER = ServerUser("stranger", 54321, 54321)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 import cdc.local
 from cdc.artifacts.cache_folder import make_tree
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
@@ -72,7 +72,7 @@ def test_an_older_major_is_refused_where_its_archive_does_not_run(
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
 
     with pytest.raises(LocalError, match="Linux on x86_64 only") as caught:
-        PgPrograms("16", Machine(tmp_path)).install(Silent())
+        PgPrograms("16", Machine(tmp_path)).install(NoProgress())
 
     assert caught.value.command == "cdc local up --pg-version 18"
 
@@ -117,7 +117,7 @@ def test_data_of_another_major_can_be_described_but_not_started(data: str, asked
 
     assert server.describe().condition == "absent"
     with pytest.raises(LocalError, match=f"is of PostgreSQL {data}, not {asked or 18}"):
-        server.prepare(Silent())
+        server.prepare(NoProgress())
 
 
 def with_data(home: Path, major: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from cdc.artifacts.cache_folder import copy_file, copy_trees, locked, write_file
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-from cdc.local.archives import Archives
+from cdc.local.class_archives import ClassArchives
 from cdc.local.server_logs import read_lines
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_found_under_what_it_is_good_for(tmp_path: Path) -> None:
-    archives = Archives(Machine(tmp_path), "kafka")
+    archives = ClassArchives(Machine(tmp_path), "kafka")
     (tmp_path / "written").write_bytes(b"classes")
 
     archives.keep("a", tmp_path / "written")
@@ -87,7 +87,7 @@ def test_an_archive_is_found_under_what_it_is_good_for(tmp_path: Path) -> None:
 
 
 def test_a_damaged_archive_is_removed(tmp_path: Path) -> None:
-    archives = Archives(Machine(tmp_path), "kafka")
+    archives = ClassArchives(Machine(tmp_path), "kafka")
     (tmp_path / "written").write_bytes(b"classes")
     archives.keep("a", tmp_path / "written")
     found = archives.find("a")
@@ -100,7 +100,7 @@ def test_a_damaged_archive_is_removed(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_was_not_written_is_no_error(tmp_path: Path) -> None:
-    archives = Archives(Machine(tmp_path), "kafka")
+    archives = ClassArchives(Machine(tmp_path), "kafka")
     (tmp_path / "empty").touch()
 
     archives.keep("a", tmp_path / "missing")
@@ -110,7 +110,7 @@ def test_an_archive_that_was_not_written_is_no_error(tmp_path: Path) -> None:
 
 
 def test_old_archives_do_not_pile_up(tmp_path: Path) -> None:
-    archives = Archives(Machine(tmp_path), "kafka")
+    archives = ClassArchives(Machine(tmp_path), "kafka")
 
     for number in range(10):
         (tmp_path / "written").write_bytes(b"%d" % number)

@@ -12,14 +12,14 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.wal_reading import OpenTransaction, WalReading
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.exposition import report_broken_threads
-from cdc.telemetry.lake_status import SinkStatus
-from cdc.telemetry.metrics import Metrics, SinkMetrics
-from cdc.telemetry.runner_metrics import AppliedMetrics
-from cdc.telemetry.runner_status import AppliedStatus
+from cdc.telemetry.lake_status import LakeStatus
+from cdc.telemetry.metrics import LakeMetrics, Metrics
+from cdc.telemetry.runner_metrics import RunnerMetrics
+from cdc.telemetry.runner_status import RunnerStatus
 from cdc.web.http_server import Rendered, Reported, WebServer
 from tests.fixtures.servers.http_probe import ask, metric
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -35,14 +35,14 @@ def _capture() -> tuple[Status, Metrics]:
 
 def _lake() -> tuple[Reported, Rendered]:
     daemon, shared = _capture()
-    metrics = SinkMetrics(shared, "lake")
-    return SinkStatus(daemon, metrics, _CLOCK), metrics
+    metrics = LakeMetrics(shared, "lake")
+    return LakeStatus(daemon, metrics, _CLOCK), metrics
 
 
 def _cache() -> tuple[Reported, Rendered]:
     daemon, shared = _capture()
-    metrics = AppliedMetrics(shared, "cache")
-    return AppliedStatus(daemon, metrics, _CLOCK), metrics
+    metrics = RunnerMetrics(shared, "cache")
+    return RunnerStatus(daemon, metrics, _CLOCK), metrics
 
 
 def scraped(status: Reported, metrics: Rendered) -> str:

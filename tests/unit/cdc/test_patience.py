@@ -15,7 +15,7 @@ from cdc.errors import (
     TopicMismatch,
     TopicMissing,
 )
-from cdc.run.patience import ANOTHER_S, FENCED_AGAIN_S, MISSING_S, REFUSED_S, Patience
+from cdc.run.retry_policy import FENCED_REPEAT_S, INCIDENT_GAP_S, MISSING_S, REFUSED_S, RetryPolicy
 from tests.fixtures.servers.manual_clock import ManualClock
 
 
@@ -24,7 +24,7 @@ class Process:
 
     def __init__(self, *, retries_fenced: bool = False) -> None:
         self.clock = ManualClock()
-        self.patience = Patience(self.clock, retries_fenced=retries_fenced)
+        self.patience = RetryPolicy(self.clock, retries_fenced=retries_fenced)
 
     def retries_for_s(self, error: TailraceError) -> float:
         """How long an error that occurs every second is retried."""
@@ -56,7 +56,7 @@ def test_missing_topic_long_after_the_last_one_is_another_incident() -> None:
     process = Process()
 
     assert process.patience.allows(TopicMissing("x"))
-    process.clock.now_s += ANOTHER_S + 1
+    process.clock.now_s += INCIDENT_GAP_S + 1
 
     assert process.retries_for_s(TopicMissing("x")) == MISSING_S
 
@@ -82,6 +82,6 @@ def test_sink_is_fenced_for_good_only_when_a_rival_fences_it_again() -> None:
 
     assert sink.patience.allows(ProducerFenced("x"))
     assert not sink.patience.allows(ProducerFenced("x"))
-    sink.clock.now_s += FENCED_AGAIN_S + 1
+    sink.clock.now_s += FENCED_REPEAT_S + 1
     assert sink.patience.allows(ProducerFenced("x"))
     assert not capture.patience.allows(ProducerFenced("x"))

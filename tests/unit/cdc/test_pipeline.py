@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from cdc.capture.assembler import Caps
+from cdc.capture.assembler import BatchLimits
 from cdc.errors import DecodeError, OutcomeUnknown, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.wire.pgoutput import Truncate
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.pipeline_rig import INSERT, Rig, opening, transaction
@@ -82,7 +82,8 @@ def test_position_verified_at_the_commit_goes_into_progress() -> None:
 
 def test_batch_ends_at_the_cap_even_if_more_is_readable() -> None:
     rig = Rig(
-        [*transaction(100, 110, rows=2), *transaction(110, 120, rows=2), *transaction(120, 130)], caps=Caps(2, 1 << 30)
+        [*transaction(100, 110, rows=2), *transaction(110, 120, rows=2), *transaction(120, 130)],
+        caps=BatchLimits(2, 1 << 30),
     )
 
     rig.step()
@@ -232,7 +233,7 @@ def test_stop_inside_a_transaction_publishes_no_part_of_it() -> None:
 
 def test_worn_producer_is_replaced_after_its_last_commit_is_confirmed() -> None:
     rig = Rig(transaction(100, 110), [])
-    rig.publisher.worn = "the commit was retried"
+    rig.publisher.retire_reason = "the commit was retried"
 
     with pytest.raises(OutcomeUnknown, match="the commit was retried"):
         rig.step(2)
@@ -264,7 +265,7 @@ def test_large_rows_are_handed_over_in_slices_of_bytes() -> None:
 
 
 def test_transaction_over_twice_the_cap_is_spread_with_its_position() -> None:
-    rig = Rig([*transaction(100, 110, rows=9)], [], caps=Caps(2, 1 << 30))
+    rig = Rig([*transaction(100, 110, rows=9)], [], caps=BatchLimits(2, 1 << 30))
 
     rig.step(2)
 
@@ -328,7 +329,7 @@ def test_broken_stream_commits_nothing_more() -> None:
 
 
 def test_truncate_deletes_what_the_log_has_and_nothing_is_open_while_it_is_read() -> None:
-    rig = Rig(on_truncate="delete", caps=Caps(2, 1 << 30))
+    rig = Rig(on_truncate="delete", caps=BatchLimits(2, 1 << 30))
     rig.live_keys.keys = {0: [b"a", b"b"], 1: [b"c"]}
     rig.will_read(*opening(100), _TRUNCATE, INSERT, server.commit(100, 110))
     rig.will_read()

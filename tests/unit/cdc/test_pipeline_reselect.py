@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from cdc.capture.assembler import Caps
+from cdc.capture.assembler import BatchLimits
 from cdc.errors import SourceUnreachable
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.pipeline_rig import INSERT, Rig, opening, transaction
 
@@ -96,7 +96,7 @@ def test_batch_after_one_that_lacked_something_is_not_sliced_and_the_next_is() -
 
 
 def test_transaction_over_twice_the_cap_is_completed_part_by_part() -> None:
-    rig = Rig([*transaction(100, 110, rows=9)], [], caps=Caps(2, 1 << 30))
+    rig = Rig([*transaction(100, 110, rows=9)], [], caps=BatchLimits(2, 1 << 30))
     rig.reselect.pending = True
 
     rig.step(2)
@@ -106,7 +106,7 @@ def test_transaction_over_twice_the_cap_is_completed_part_by_part() -> None:
 
 
 def test_stop_while_it_waits_publishes_nothing_and_acknowledges_nothing() -> None:
-    rig = Rig([*transaction(100, 110, rows=2), *transaction(110, 120, rows=2)], caps=Caps(2, 1 << 30))
+    rig = Rig([*transaction(100, 110, rows=2), *transaction(110, 120, rows=2)], caps=BatchLimits(2, 1 << 30))
     rig.reselect.pending = True
     rig.reselect.answers = [False, False]
     stop = threading.Event()
@@ -119,7 +119,7 @@ def test_stop_while_it_waits_publishes_nothing_and_acknowledges_nothing() -> Non
 
 
 def test_stop_publishes_what_turns_out_to_be_readable_at_the_last_look() -> None:
-    rig = Rig([*transaction(100, 110, rows=2), *transaction(110, 120, rows=2)], caps=Caps(2, 1 << 30))
+    rig = Rig([*transaction(100, 110, rows=2), *transaction(110, 120, rows=2)], caps=BatchLimits(2, 1 << 30))
     rig.reselect.pending = True
     rig.reselect.answers = [False, True]
     stop = threading.Event()

@@ -9,7 +9,7 @@ import pytest
 
 from cdc.errors import SourceUnreachable
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
+from cdc.model.change_records import TopicBuffer
 from cdc.wire.pgoutput import Insert, LogicalMessage, Truncate
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.pipeline_rig import INSERT, Rig, transaction
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cdc.capture.assembler import Assembler
-    from cdc.model.event import Stamp
+    from cdc.model.change_records import Stamp
     from cdc.model.relation import Relation
 
 OUTBOX = customer_table.relation(99, name="outbox")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.capture.assembler import Caps
+from cdc.capture.assembler import BatchLimits
 from cdc.errors import OutcomeUnknown
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.pipeline_rig import Rig, opening, transaction
@@ -55,7 +55,7 @@ def test_silence_waits_for_the_commit_under_way() -> None:
 
 def test_full_batch_waits_for_the_commit_under_way() -> None:
     """What is read ahead is bounded by one batch."""
-    rig = Rig(transaction(100, 110, rows=2), transaction(110, 120, rows=2), caps=Caps(2, 1 << 30))
+    rig = Rig(transaction(100, 110, rows=2), transaction(110, 120, rows=2), caps=BatchLimits(2, 1 << 30))
     rig.publisher.slow = True
 
     rig.step(2)

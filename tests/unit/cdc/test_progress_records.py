@@ -13,7 +13,7 @@ from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaKey
 from cdc.model.signal_record import SignalAnswer, bounded
 from cdc.model.table_facts import (
-    Accepted,
+    AcceptedFindings,
     CatalogScope,
     ColumnFacts,
     DdlFinding,
@@ -70,16 +70,16 @@ _FACTS = TableFacts(
     (LeafFacts(9, "public", "t", 9, True),),
 )
 _TABLE = TableRecord(facts=_FACTS, findings=(_FINDING,))
-_ACCEPTED = Accepted(epoch=1, lsn=7)
+_ACCEPTED = AcceptedFindings(epoch=1, lsn=7)
 
-Readable = Progress | Identity | Cut | CatalogScope | TableRecord | Accepted
+Readable = Progress | Identity | Cut | CatalogScope | TableRecord | AcceptedFindings
 _READERS: dict[type, Callable[[bytes], Readable]] = {
     Progress: lambda data: decode(data, Progress, "shop.__progress"),
     Identity: lambda data: decode(data, Identity, "shop.__progress"),
     Cut: lambda data: decode(data, Cut, "shop.__progress"),
     CatalogScope: lambda data: decode(data, CatalogScope, "shop.__progress"),
     TableRecord: lambda data: decode(data, TableRecord, "shop.__progress"),
-    Accepted: lambda data: decode(data, Accepted, "shop.__progress"),
+    AcceptedFindings: lambda data: decode(data, AcceptedFindings, "shop.__progress"),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.errors import OutcomeUnknown, ProducerFenced
 from cdc.lsn import Lsn
-from cdc.model.event import Record, StreamPosition, TopicBuffer
+from cdc.model.change_records import Record, StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord
 from cdc.model.table_facts import CatalogScope, TableRecord
 from cdc.progress.record_format import catalog_key, decode, identity_key, progress_key, sentinel_key, table_key
@@ -257,7 +257,7 @@ def test_notes_of_the_catalog_are_written_with_the_next_position_and_once() -> N
 def test_sentinel_is_a_transaction_of_its_own() -> None:
     publishing = Publishing()
 
-    publishing.publisher.plant(b"nonce")
+    publishing.publisher.write_sentinel(b"nonce")
 
     assert publishing.log.last_records(_PROGRESS)[sentinel_key("shop")][1] == b"nonce"
     assert publishing.producer.calls == ["init", "begin", f"produce {_PROGRESS}-0 1", "flush", "commit"]
@@ -287,11 +287,11 @@ def test_closing_without_a_commit_publishes_nothing() -> None:
 
 def test_odd_producer_is_reported_as_worn() -> None:
     publishing = Publishing()
-    assert publishing.publisher.worn is None
+    assert publishing.publisher.retire_reason is None
 
     publishing.producer.suspicious = "the last commit was retried"
 
-    assert publishing.publisher.worn == "the last commit was retried"
+    assert publishing.publisher.retire_reason == "the last commit was retried"
 
 
 def test_is_open_says_whether_something_is_uncommitted() -> None:

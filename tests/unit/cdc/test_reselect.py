@@ -10,14 +10,14 @@ from functools import partial
 import pytest
 
 from cdc.errors import SourceGap, SourceUnreachable, TailraceError
-from cdc.model.incomplete_record import Found, Hole, Holes
+from cdc.model.incomplete_record import IncompleteRecord, IncompleteRecords, ReadValues
 from cdc.model.relation import Relation
-from cdc.replication.key_read import Answer, Ask, NotYet
+from cdc.replication.key_read import ReadDeferred, ReadRequest, ReadResult
 from cdc.replication.reselect import Reselector
 from tests.fixtures.servers import customer_table
 from tests.fixtures.servers.manual_clock import ManualClock
 
-UNSEEN = NotYet(SourceUnreachable("transaction 7 is not visible yet"))
+UNSEEN = ReadDeferred(SourceUnreachable("transaction 7 is not visible yet"))
 NAME, NOTE = 1, 2
 
 
@@ -25,9 +25,9 @@ NAME, NOTE = 1, 2
 class Site:
     """A reselector whose tables are a script. It is the observer, too."""
 
-    answers: list[list[Answer] | Exception] = field(default_factory=list)
-    asked: list[tuple[list[Ask], frozenset[int]]] = field(default_factory=list)
-    found: dict[str, Found] = field(default_factory=dict)
+    answers: list[list[ReadResult] | Exception] = field(default_factory=list)
+    asked: list[tuple[list[ReadRequest], frozenset[int]]] = field(default_factory=list)
+    found: dict[str, ReadValues] = field(default_factory=dict)
     counts: list[tuple[int, int, int]] = field(default_factory=list)
     told: list[TailraceError | None] = field(default_factory=list)
     owed: list[tuple[str, ...]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Site:
     unhealthy: TailraceError | None = None
 
     def __post_init__(self) -> None:
-        self.holes = Holes()
+        self.holes = IncompleteRecords()
         self.reselector = Reselector(
             self._read, self.holes, self.clock, self.stop, observer=self, healthy=self._healthy, owe=self._owe
         )
@@ -46,16 +46,18 @@ class Site:
     def hole(self, relation: Relation, key: str, *missing: int, xid: int = 7) -> None:
         """Note one; what it is filled with is found under its key."""
         record_key = f'{{"id":{key}}}'.encode()
-        self.holes.add(Hole(relation, (0,), (key,), record_key, missing, xid, partial(self.found.__setitem__, key)))
+        self.holes.add(
+            IncompleteRecord(relation, (0,), (key,), record_key, missing, xid, partial(self.found.__setitem__, key))
+        )
 
-    def _read(self, asks: Sequence[Ask], xids: frozenset[int]) -> list[Answer]:
+    def _read(self, asks: Sequence[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
         self.asked.append((list(asks), xids))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def _owe(self, holes: Sequence[Hole]) -> bool:
+    def _owe(self, holes: Sequence[IncompleteRecord]) -> bool:
         if self.may_owe:
             self.owed += [hole.key for hole in holes]
         return self.may_owe
@@ -76,7 +78,7 @@ class Site:
 
 def test_one_query_a_table_asks_for_each_key_once_and_all_columns() -> None:
     one, two = customer_table.relation(), customer_table.relation(2, name="other")
-    site = Site([[Answer((NAME, NOTE), {0: (b"Ann", None), 1: (b"Bob", b"b")}), Answer()]])
+    site = Site([[ReadResult((NAME, NOTE), {0: (b"Ann", None), 1: (b"Bob", b"b")}), ReadResult()]])
     site.hole(one, "1", NOTE, xid=7)
     site.hole(two, "1", NOTE, xid=8)
     site.hole(one, "2", NAME, NOTE, xid=7)
@@ -97,7 +99,7 @@ def test_one_query_a_table_asks_for_each_key_once_and_all_columns() -> None:
 
 
 def test_row_that_is_gone_is_left_as_it_is() -> None:
-    site = Site([[Answer((NOTE,), {})]])
+    site = Site([[ReadResult((NOTE,), {})]])
     site.hole(customer_table.relation(), "1", NOTE)
 
     assert site.reselector.fill()
@@ -107,7 +109,7 @@ def test_row_that_is_gone_is_left_as_it_is() -> None:
 
 
 def test_it_looks_again_until_the_transaction_is_visible() -> None:
-    site = Site([UNSEEN, UNSEEN, [Answer((NOTE,), {0: (b"x",)})]])
+    site = Site([UNSEEN, UNSEEN, [ReadResult((NOTE,), {0: (b"x",)})]])
     site.hole(customer_table.relation(), "1", NOTE)
 
     assert site.reselector.fill()
@@ -119,7 +121,7 @@ def test_it_looks_again_until_the_transaction_is_visible() -> None:
 
 
 def test_long_wait_is_told_once_with_its_cause_and_when_it_is_over() -> None:
-    site = Site([*[UNSEEN] * 40, [Answer()]])
+    site = Site([*[UNSEEN] * 40, [ReadResult()]])
     site.hole(customer_table.relation(), "1", NOTE)
 
     assert site.reselector.fill()
@@ -148,8 +150,8 @@ def test_slot_that_is_lost_meanwhile_ends_the_wait() -> None:
 
 
 def test_rows_of_a_transaction_that_stays_invisible_are_owed_and_the_others_filled() -> None:
-    unseen = NotYet(SourceUnreachable("transaction 8 is not visible yet"), [8])
-    site = Site([*[unseen] * 9, [Answer((NOTE,), {0: (b"x",)})]], may_owe=True)
+    unseen = ReadDeferred(SourceUnreachable("transaction 8 is not visible yet"), [8])
+    site = Site([*[unseen] * 9, [ReadResult((NOTE,), {0: (b"x",)})]], may_owe=True)
     site.hole(customer_table.relation(), "1", NOTE, xid=8)
     site.hole(customer_table.relation(), "2", NOTE, xid=9)
 
@@ -164,10 +166,10 @@ def test_rows_of_a_transaction_that_stays_invisible_are_owed_and_the_others_fill
 
 
 def test_batch_after_one_that_owes_hardly_waits_until_one_is_whole_again() -> None:
-    unseen = NotYet(SourceUnreachable("transaction 8 is not visible yet"), [8])
+    unseen = ReadDeferred(SourceUnreachable("transaction 8 is not visible yet"), [8])
     site = Site([unseen] * 40, may_owe=True)
     took_s = []
-    for answers in ([unseen] * 40, [unseen] * 40, [[Answer()]], [unseen] * 40):
+    for answers in ([unseen] * 40, [unseen] * 40, [[ReadResult()]], [unseen] * 40):
         site.answers[:] = answers
         site.hole(customer_table.relation(), "1", NOTE, xid=8)
         began_s = site.clock.now_s

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.audit.expected_counts import Check, Index
-from cdc.audit.recomputed_counts import Kind
-from cdc.cutindex.lookup import place_before
+from cdc.audit.expected_counts import Check, ExpectedCounts
+from cdc.audit.recomputed_counts import DamageKind
+from cdc.cutindex.lookup import cut_before
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.progress.record_format import decode
@@ -119,8 +119,8 @@ def test_ledger_forgets_that_an_account_rests_when_it_is_opened() -> None:
     assert ledger.changed(full=True)[f"{AWAY}-0"][:2] == (4, 3)
 
 
-@pytest.mark.parametrize("kind", [Kind.ALTERED, Kind.FOREIGN, Kind.LOST, Kind.TORN])
-def test_damage_of_the_first_records_behind_the_return_is_found_and_named(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [DamageKind.ALTERED, DamageKind.FOREIGN, DamageKind.LOST, DamageKind.TORN])
+def test_damage_of_the_first_records_behind_the_return_is_found_and_named(kind: DamageKind) -> None:
     writer = left()
     writer.write(AWAY, 0, 3)
     writer.commit()
@@ -150,7 +150,7 @@ def test_check_is_of_one_account_in_an_index_of_this_version_and_of_two_in_an_ol
         writer = left(older=older)
         writer.write(AWAY, 0, 3)
         writer.commit()
-        index = Index(from_beginning=True)
+        index = ExpectedCounts(from_beginning=True)
         found = [one for offset, cut in cuts(writer) for one in index.take(offset, cut)]
 
         last = found[-1]
@@ -176,7 +176,7 @@ def test_reading_from_an_lsn_does_not_begin_a_topic_that_rests_anew() -> None:
     writer.write(HERE, 0, 1)
     writer.commit()
 
-    place = place_before(writer.log, "shop", Lsn(writer.end_lsn))
+    place = cut_before(writer.log, "shop", Lsn(writer.end_lsn))
 
     assert place is not None
     assert place.offsets[AWAY, 0] == 2

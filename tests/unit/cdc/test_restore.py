@@ -6,7 +6,7 @@ import pytest
 
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.progress_record import Cut, Progress
 from cdc.progress.record_format import encode, identity_key, progress_key, sentinel_key
 from cdc.progress.restore import restore

@@ -28,7 +28,7 @@ class Planter:
         self._committed = committed
         self._other = other
 
-    def plant(self, nonce: bytes) -> None:
+    def write_sentinel(self, nonce: bytes) -> None:
         """As the publisher does."""
         self._log.put(sentinel_key("shop"), nonce, committed=self._committed)
         if self._other:

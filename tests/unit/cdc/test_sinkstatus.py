@@ -13,8 +13,8 @@ from cdc.errors import LakeUnready
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
-from cdc.telemetry.lake_status import PublishedCut, SinkStatus
-from cdc.telemetry.metrics import Metrics, SinkMetrics
+from cdc.telemetry.lake_status import LakeStatus, PublishedCut
+from cdc.telemetry.metrics import LakeMetrics, Metrics
 from sinks.warehouse.lake.manifest import Manifest, ViewState
 from sinks.warehouse.lake_observer import published_cut
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -30,8 +30,8 @@ class Watched:
     def __init__(self) -> None:
         self.clock, shared = ManualClock(), Metrics()
         self.daemon = Status("shop.lake", self.clock, shared, catching_up_s=_CATCHING_UP_S)
-        self.metrics = SinkMetrics(shared)
-        self.status = SinkStatus(self.daemon, self.metrics, self.clock)
+        self.metrics = LakeMetrics(shared)
+        self.status = LakeStatus(self.daemon, self.metrics, self.clock)
         self._shared = shared
 
     def cut(self, number: int, lsn: int, **behind: str) -> PublishedCut:

@@ -9,7 +9,7 @@ import structlog
 
 from cdc.errors import SlotHeld
 from cdc.lsn import Lsn
-from cdc.model.event import BatchStats, StreamPosition
+from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.run_state import State
 from cdc.model.table_facts import DdlFinding
 from cdc.telemetry.capture_status import SlotReading, Status
@@ -63,7 +63,7 @@ def test_snapshots_are_told_as_they_are_now_until_their_session_ends() -> None:
     watched = Watched()
     found = [{"state": "reading", "chunks_waiting": 2}, {"state": "stopped", "chunks_waiting": 0}]
 
-    end = watched.status.snapshots_are(lambda: found)
+    end = watched.status.report_snapshots(lambda: found)
     watched.status.snapshot_joined(7)
 
     assert watched.status.snapshot()["snapshots"] == found

@@ -20,17 +20,17 @@ from cdc.run.supervisor import (
     HEALTHY_S,
     OPERATOR_FIRST_S,
     REPAIR_S,
+    REPORT_STALE_S,
     RESTART_FIRST_S,
     RESTART_MAX_S,
-    SILENT_S,
+    AfterExit,
     Child,
     Keeper,
     SinkProcess,
     SinkView,
     Supervisor,
-    Verdict,
+    after_exit,
     sink_command,
-    verdict,
 )
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
@@ -127,17 +127,17 @@ def ran(machine: Machine) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
-        (0, Verdict.DONE),
-        (1, Verdict.AGAIN),
-        (2, Verdict.PERSON),
-        (3, Verdict.PERSON),
-        (-9, Verdict.AGAIN),
-        (-15, Verdict.AGAIN),
-        (137, Verdict.AGAIN),
+        (0, AfterExit.DONE),
+        (1, AfterExit.AGAIN),
+        (2, AfterExit.PERSON),
+        (3, AfterExit.PERSON),
+        (-9, AfterExit.AGAIN),
+        (-15, AfterExit.AGAIN),
+        (137, AfterExit.AGAIN),
     ],
 )
-def test_exit_code_alone_says_what_becomes_of_a_sink(code: int, wanted: Verdict) -> None:
-    assert verdict(code) is wanted
+def test_exit_code_alone_says_what_becomes_of_a_sink(code: int, wanted: AfterExit) -> None:
+    assert after_exit(code) is wanted
 
 
 @pytest.mark.parametrize("code", [1, -9, -11])
@@ -230,7 +230,7 @@ _AT_MS = int(ManualClock().wall_s() * 1000)
         (None, 0.0, "STARTING"),
         (SinkReport(at_ms=_AT_MS, state="RUNNING"), 0.0, "RUNNING"),
         (SinkReport(at_ms=_AT_MS, state="WAITING", reason="store"), 0.0, "WAITING"),
-        (SinkReport(at_ms=_AT_MS, state="RUNNING"), SILENT_S + 1, "UNKNOWN"),
+        (SinkReport(at_ms=_AT_MS, state="RUNNING"), REPORT_STALE_S + 1, "UNKNOWN"),
         (SinkReport(at_ms=_AT_MS, state="RUNNING", turn_age_s=STUCK_S + 1), 0.0, "STUCK"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from cdc.lsn import Lsn
 from cdc.model.failover import NO_FAILOVER, FailoverFacts, StandbySlot, failover_problems
-from cdc.model.timeline import Switch, left_at, parse_history
+from cdc.model.timeline import TimelineSwitch, left_at, parse_history
 from cdc.startup.promotion import divergence
 
 # Of a server: promoted twice, the second time on request; comments and empty lines are allowed there.
@@ -14,7 +14,7 @@ HISTORY = "1\t0/1B242B0\tno recovery target specified\n\n2\t1/5000000\tbefore 20
 
 
 def test_history_of_a_server_is_read() -> None:
-    assert parse_history(HISTORY) == [Switch(1, Lsn(0x1B242B0)), Switch(2, Lsn(0x1_0500_0000))]
+    assert parse_history(HISTORY) == [TimelineSwitch(1, Lsn(0x1B242B0)), TimelineSwitch(2, Lsn(0x1_0500_0000))]
 
 
 def test_several_promotions_are_judged_by_the_first_branch() -> None:

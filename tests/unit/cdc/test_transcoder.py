@@ -10,7 +10,7 @@ import pytest
 from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.relation_schema import TableSchema
 from cdc.errors import DecodeError
-from cdc.model.event import Record, TopicBuffer
+from cdc.model.change_records import Record, TopicBuffer
 from cdc.model.relation import ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Message, Update
 from tests.fixtures.capture import pgoutput as server

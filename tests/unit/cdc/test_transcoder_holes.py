@@ -11,8 +11,8 @@ from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import TranscodeOptions
 from cdc.errors import RowRefused
-from cdc.model.event import Record, TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import Record, TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.relation import ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Message, Update
 from tests.fixtures.capture import pgoutput as server
@@ -27,7 +27,7 @@ class Site:
 
     def __init__(self, schema: TableSchema | None = None, options: TranscodeOptions = customer_table.OPTIONS) -> None:
         self.buffer = TopicBuffer(customer_table.TOPIC, 3)
-        self.holes = Holes()
+        self.holes = IncompleteRecords()
         self.transcoder = Transcoder(schema or customer_table.schema(), self.buffer, options, self.holes)
 
     def update(self, message: Message, ordinal: int = 5) -> int:

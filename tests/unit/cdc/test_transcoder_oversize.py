@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cdc.encode.json_transcoder import Transcoder
 from cdc.encode.row_records import TranscodeOptions
 from cdc.errors import RowRefused
-from cdc.model.event import Record, TopicBuffer
+from cdc.model.change_records import Record, TopicBuffer
 from cdc.model.relation import ReplicaIdentity
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Message, Update
 from tests.fixtures.capture import pgoutput as server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import TopicMismatch
-from cdc.model.event import Headers
+from cdc.model.change_records import Headers
 from cdc.progress.restore import LogRecord
 from cdc.verify.key_states import states_after
 from cdc.verify.log_events import FLAT, JSON, Format

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from cdc.model.event import Record
+from cdc.model.change_records import Record
 from cdc.verify.partition_check import PartitionCheck
-from cdc.verify.verified_cut import Account
+from cdc.verify.verified_cut import PartitionCount
 from tests.fixtures.capture.murmur2 import java_partition
 from tests.fixtures.capture.rolling_hash import rolled
 
@@ -136,12 +136,12 @@ def test_more_records_than_counted_are_a_fault_whatever_compaction_does() -> Non
 def test_counts_that_began_later_than_the_log_are_not_held_against_it() -> None:
     check = judged([(A, event("c", 1, 1), None)])
 
-    assert check.settle(Account(1, 0, 0), since_start=False, may_be_compacted=False) == "unknown"
+    assert check.settle(PartitionCount(1, 0, 0), since_start=False, may_be_compacted=False) == "unknown"
     assert check.faults.named() == {}
 
 
-def account_of(records: list[Record]) -> Account:
+def account_of(records: list[Record]) -> PartitionCount:
     rolling = 0
     for key, value, _ in records:
         rolling = rolled(rolling, key, value)
-    return Account(len(records), len(records), rolling)
+    return PartitionCount(len(records), len(records), rolling)

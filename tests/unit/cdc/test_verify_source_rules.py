@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.verify.key_states import Known
-from cdc.verify.key_verdict import Kind
+from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.row_json import Row
 from cdc.verify.source_check import Unclear, _Horizon, as_of, differs, normal_key
 from cdc.verify.source_rows import Moment
 from sinks.contract import Change
 
-SNAPSHOT = Snapshot(100, frozenset({90}))  # sees everything below 100 but 90
+SNAPSHOT = PgSnapshot(100, frozenset({90}))  # sees everything below 100 but 90
 
 
 def known(offset: int, xid: int | None, row: bytes | None = b'{"id":1,"v":1}', **more: tuple[str, ...]) -> Known:
@@ -56,19 +56,21 @@ def test_a_row_is_held_against_what_the_log_said_to_its_snapshot(
     [
         (None, None, None),
         (None, known(1, 5, None), None),
-        (None, known(1, 5), Kind.EXTRA),
-        ({"id": 1}, None, Kind.MISSING),
-        ({"id": 1}, known(1, 5, None), Kind.MISSING),
+        (None, known(1, 5), DifferenceKind.EXTRA),
+        ({"id": 1}, None, DifferenceKind.MISSING),
+        ({"id": 1}, known(1, 5, None), DifferenceKind.MISSING),
         ({"id": 1, "v": 1}, known(1, 5), None),
-        ({"id": 1, "v": 2}, known(1, 5), Kind.DIFFERENT),
+        ({"id": 1, "v": 2}, known(1, 5), DifferenceKind.DIFFERENT),
         ({"id": 1, "v": 1, "added": None}, known(1, 5), None),
-        ({"id": 1, "v": 1, "added": 7}, known(1, 5), Kind.DIFFERENT),
+        ({"id": 1, "v": 1, "added": 7}, known(1, 5), DifferenceKind.DIFFERENT),
         ({"id": 1}, known(1, 5), None),  # a column was dropped since
         ({"id": 1, "v": 2}, known(1, 5, kept=("v",)), None),
         ({"id": 1, "v": 2}, known(1, 5, b'{"id":1}', absent=("v",)), None),
     ],
 )
-def test_rows_and_events_that_differ_are_named(row: Row | None, state: Known | None, wanted: Kind | None) -> None:
+def test_rows_and_events_that_differ_are_named(
+    row: Row | None, state: Known | None, wanted: DifferenceKind | None
+) -> None:
     assert differs(row, state) is wanted
 
 
@@ -77,7 +79,7 @@ def test_keys_are_the_same_in_any_order_of_their_columns() -> None:
 
 
 def moment(snapshot: str, next_xid: int) -> Moment:
-    return Moment(Snapshot.parse(snapshot), Lsn(0), {}, next_xid)
+    return Moment(PgSnapshot.parse(snapshot), Lsn(0), {}, next_xid)
 
 
 def test_event_without_a_transaction_is_visible_when_all_that_ran_with_it_has_ended() -> None:

@@ -9,8 +9,8 @@ import pytest
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.verify.row_json import canonical, row_of
-from cdc.verify.verified_cut import Account, CutIndex
-from cdc.verify.verify_report import EXAMPLES_MAX, Differences, LogFaults, Report, TableReport
+from cdc.verify.verified_cut import CutIndex, PartitionCount
+from cdc.verify.verify_report import EXAMPLES_MAX, Differences, LogFaults, TableReport, VerifyReport
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_a_cut_index_ends_at_the_last_complete_source_transaction() -> None:
         index.take(one)
 
     assert (index.end_lsn, index.count) == (20, 4)
-    assert index.topic("shop.public.a") == {0: Account(5, 5, 5)}
-    assert index.topic("shop.public.b") == {0: Account(0, 0, 0)}
+    assert index.topic("shop.public.a") == {0: PartitionCount(5, 5, 5)}
+    assert index.topic("shop.public.b") == {0: PartitionCount(0, 0, 0)}
 
     index.take(cut(30, a=(12, 10)))
 
     assert index.end_lsn == 30
-    assert index.topic("shop.public.a") == {0: Account(12, 10, 12)}
-    assert index.topic("shop.public.b") == {0: Account(3, 3, 3)}
+    assert index.topic("shop.public.a") == {0: PartitionCount(12, 10, 12)}
+    assert index.topic("shop.public.b") == {0: PartitionCount(3, 3, 3)}
 
 
 def test_a_cut_index_without_its_beginning_starts_at_a_full_map() -> None:
@@ -83,7 +83,7 @@ def test_a_cut_index_without_its_beginning_starts_at_a_full_map() -> None:
     index.take(Cut(epoch=1, end_lsn=20, full=True, since_lsn=7, changed={"shop.public.a-0": (6, 2, "f")}))
 
     assert (index.end_lsn, index.since_lsn) == (Lsn(20), Lsn(7))
-    assert index.topic("shop.public.a") == {0: Account(6, 2, 15)}
+    assert index.topic("shop.public.a") == {0: PartitionCount(6, 2, 15)}
 
 
 def test_a_report_is_ok_only_when_everything_was_compared_and_agrees() -> None:
@@ -108,5 +108,5 @@ def test_only_a_few_keys_are_remembered() -> None:
     assert len(differences.examples["missing"]) == EXAMPLES_MAX
 
 
-def report(*tables: TableReport) -> Report:
-    return Report(end_lsn=Lsn(1), cut_count=1, partition_count=1, tables=tables)
+def report(*tables: TableReport) -> VerifyReport:
+    return VerifyReport(end_lsn=Lsn(1), cut_count=1, partition_count=1, tables=tables)

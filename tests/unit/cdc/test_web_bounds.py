@@ -23,7 +23,7 @@ from cdc.web import http_server
 from cdc.web.bounded_requests import HEAD_BYTES_MAX
 from cdc.web.http_server import CONNECTIONS_MAX, WebServer
 from cdc.web.wait_endpoint import WaitRoute
-from sinks.operate.lsn_wait import Reach, Sight
+from sinks.operate.lsn_wait import AppliedCut, SinkProbe
 from tests.fixtures.servers.manual_clock import ManualClock
 from tests.fixtures.servers.waiting import until
 
@@ -33,7 +33,7 @@ _KEY = '{"id":"4711"}'
 
 def _served(token: str) -> WebServer:
     metrics = Metrics("shop")
-    sight = Sight(lambda: Reach(1, Lsn(0x100)), blocked_keys=lambda: [("public.t", _KEY)])
+    sight = SinkProbe(lambda: AppliedCut(1, Lsn(0x100)), blocked_keys=lambda: [("public.t", _KEY)])
     waits = WaitRoute({"cache": sight}, SystemClock())
     return WebServer("127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics, waits=waits, token=token)
 

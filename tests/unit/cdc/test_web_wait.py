@@ -22,13 +22,13 @@ from cdc.web.wait_endpoint import TIMEOUT_MAX_S, WAITING_MAX, WaitRoute
 from sinks.operate.lsn_wait import (
     LOOK_EVERY_S,
     SETTLE_EVERY_S,
-    Reach,
-    SharedLook,
-    SharedSettle,
-    Sight,
-    await_reach,
-    wanted_key,
-    wanted_lsn,
+    AppliedCut,
+    SharedCutSource,
+    SharedRefresh,
+    SinkProbe,
+    await_lsn,
+    parse_wait_key,
+    parse_wait_lsn,
 )
 from tests.fixtures.servers.http_probe import ask
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -43,12 +43,12 @@ class Lake:
         self.looks = 0
         self._step = step
 
-    def __call__(self) -> Reach | None:
+    def __call__(self) -> AppliedCut | None:
         self.looks += 1
         if self.at is None:
             return None
         self.at += self._step
-        return Reach(self.looks, Lsn(self.at))
+        return AppliedCut(self.looks, Lsn(self.at))
 
 
 def asked(lake: Lake, query: str, sink: str = "lake") -> tuple[int, dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_sink_without_a_cut_has_reached_nothing() -> None:
 
 def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_it() -> None:
     """As `cdc wait` does: on an idle server nothing would ever end there."""
-    assert wanted_lsn("0/2018") == Lsn(0x2000)
+    assert parse_wait_lsn("0/2018") == Lsn(0x2000)
     assert asked(Lake(0x2000), "lsn=0/2018&timeout_s=0")[0] == 200
 
 
@@ -122,7 +122,7 @@ def test_sink_that_is_not_there_is_answered_with_those_there_are() -> None:
 
 
 def test_lake_that_cannot_be_read_is_unavailable_and_says_why() -> None:
-    def damaged() -> Reach | None:
+    def damaged() -> AppliedCut | None:
         raise LakeDamaged("current.json is corrupt")
 
     found = WaitRoute({"lake": damaged}, ManualClock()).answer("lake", "lsn=0/1")
@@ -132,7 +132,7 @@ def test_lake_that_cannot_be_read_is_unavailable_and_says_why() -> None:
 
 def test_many_who_wait_look_at_the_lake_no_more_often_than_one() -> None:
     lake, clock = Lake(0x100), ManualClock()
-    shared = SharedLook(lake, clock)
+    shared = SharedCutSource(lake, clock)
 
     for _ in range(100):
         shared()
@@ -146,14 +146,14 @@ def test_waiting_never_sleeps_longer_than_is_left() -> None:
     clock = ManualClock()
     began_s = clock.now_s
 
-    await_reach(Lake(1), Lsn(2), LOOK_EVERY_S * 1.5, clock, threading.Event())
+    await_lsn(Lake(1), Lsn(2), LOOK_EVERY_S * 1.5, clock, threading.Event())
 
     assert clock.now_s - began_s == pytest.approx(LOOK_EVERY_S * 1.5)
 
 
 def test_readers_see_what_is_reached_before_the_answer_and_only_then_are_they_made_to() -> None:
     lake, settled = Lake(0x100), []
-    route = WaitRoute({"search": Sight(lake, settle=lambda: settled.append(lake.looks))}, ManualClock())
+    route = WaitRoute({"search": SinkProbe(lake, settle=lambda: settled.append(lake.looks))}, ManualClock())
 
     behind = route.answer("search", "lsn=0/101&timeout_s=0")
     assert (behind.code, settled) == (504, [])
@@ -170,7 +170,7 @@ def test_key_that_is_blocked_is_an_error_of_its_own_once_the_sink_is_there() -> 
         return key == b'{"id":7}' and table in {None, "public.t"}
 
     some = [("public.t", '{"id":7}')]
-    sight = Sight(Lake(0x100), blocked=blocked, blocked_keys=lambda: some)
+    sight = SinkProbe(Lake(0x100), blocked=blocked, blocked_keys=lambda: some)
     route = WaitRoute({"search": sight}, ManualClock())
     answers = [
         route.answer("search", f"lsn=0/{lsn}&timeout_s=0{key}").code.value
@@ -203,7 +203,7 @@ def test_unknown_query_parameter_is_refused_by_its_name(query: str, said: str) -
 def test_request_is_answered_at_its_deadline_while_the_check_hangs_and_threads_stay_bounded() -> None:
     free = threading.Event()
 
-    def hung() -> Reach | None:
+    def hung() -> AppliedCut | None:
         free.wait(60)
         return None
 
@@ -224,7 +224,7 @@ def test_request_is_answered_at_its_deadline_while_the_check_hangs_and_threads_s
 
 
 def test_unexpected_error_of_a_check_is_an_answer_and_gives_the_place_back() -> None:
-    def broken() -> Reach | None:
+    def broken() -> AppliedCut | None:
         raise KeyError("public.t")
 
     route = WaitRoute({"cache": broken}, SystemClock())
@@ -241,7 +241,7 @@ def test_store_is_refreshed_at_most_ten_times_a_second_however_many_ask() -> Non
         if count[0] == 2:
             raise LakeDamaged("away")
 
-    route = WaitRoute({"search": Sight(Lake(0x100), settle=settle)}, clock)
+    route = WaitRoute({"search": SinkProbe(Lake(0x100), settle=settle)}, clock)
     began_s = clock.now_s
     codes = [route.answer("search", "lsn=0/100").code.value for _ in range(50)]
 
@@ -257,13 +257,13 @@ def test_key_that_is_no_object_is_refused(key: str) -> None:
 
 
 def test_key_is_taken_as_topics_have_it_whatever_blanks_it_came_with() -> None:
-    assert wanted_key(' { "id" : 18446744073709551616 , "t" : "a b\\u00e9" } ') == (
+    assert parse_wait_key(' { "id" : 18446744073709551616 , "t" : "a b\\u00e9" } ') == (
         b'{"id":18446744073709551616,"t":"a b\xc3\xa9"}'
     )
 
 
 def test_broker_that_is_away_is_unavailable_and_says_so() -> None:
-    def away() -> Reach | None:
+    def away() -> AppliedCut | None:
         raise BrokerUnreachable("no broker answers")
 
     found = WaitRoute({"cache": away}, ManualClock()).answer("cache", "lsn=0/1")
@@ -290,7 +290,7 @@ def test_one_settling_does_for_all_who_had_asked_before_it_began() -> None:
         began.set()
         free.wait(10)
 
-    shared = SharedSettle(settle, clock)
+    shared = SharedRefresh(settle, clock)
     threads = [threading.Thread(target=shared) for _ in range(5)]
     threads[0].start()
     began.wait(10)
@@ -390,13 +390,13 @@ def test_more_than_can_wait_are_sent_away_at_once() -> None:
 def test_waiter_keeps_its_deadline_while_the_check_hangs() -> None:
     free = threading.Event()
 
-    def hung() -> Reach | None:
+    def hung() -> AppliedCut | None:
         free.wait(60)
         return None
 
     config = parse('name = "shop"\nsource = {dsn = "dbname=shop"}\nkafka = {bootstrap = "k:9092"}\n', {})
     with Waiter(config) as waiter:
-        waiter._sights["cache"] = Sight(hung)
+        waiter._sights["cache"] = SinkProbe(hung)
         with pytest.raises(SinkBehind, match="has not ended"):
             waiter.wait("cache", "0/1", timeout_s=0)
     free.set()

@@ -10,7 +10,7 @@ import pytest
 from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from cdc.wire.pgoutput import Begin, Delete, Insert, Update
 from outbox.copied_rows import CopiedOutbox
 from outbox.event import Event, to_message
@@ -178,7 +178,7 @@ def test_updates_and_deletes_are_no_events() -> None:
 
 
 def test_rows_that_were_copied_are_left_out_of_the_stream_by_transaction() -> None:
-    routing = Routing(copies={OID: CopiedOutbox(Snapshot.parse("700:705:702"), Lsn(500))})
+    routing = Routing(copies={OID: CopiedOutbox(PgSnapshot.parse("700:705:702"), Lsn(500))})
     routing.row({"payload": b"1"}, xid=701)
     routing.row({"payload": b"2"}, xid=702)
     routing.row({"payload": b"3"}, xid=705)

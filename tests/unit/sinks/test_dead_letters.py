@@ -11,19 +11,19 @@ import pytest
 
 from cdc.errors import BrokerUnreachable, SinkUnfit
 from cdc.progress.restore import LogRecord
-from sinks.contract import Change, Outcome, Parked, Verdict
+from sinks.contract import Change, Outcome, ParkedKey, Verdict
 from sinks.deadletters.blocked_keys import (
     Block,
     BlockedKeys,
-    Wish,
+    KeyRequest,
     blocked_key,
     encode_block,
-    encode_wish,
+    encode_request,
     parse_key,
-    wish_key,
+    request_key,
 )
 from sinks.deadletters.dead_letter_queue import GONE, LOOK_S
-from sinks.deadletters.dead_letter_record import BEHIND, letter_of
+from sinks.deadletters.dead_letter_record import BEHIND, parse_dead_letter
 from tests.fixtures.servers.manual_clock import ManualClock
 from tests.fixtures.sinks.dead_letter_topics import Broker, Killed, dead_letters
 from tests.fixtures.sinks.memory_target import MemoryTarget
@@ -60,7 +60,9 @@ def log() -> list[LogRecord]:
 
 
 def wish(broker: Broker, key: bytes, action: str = "retry") -> None:
-    broker.state.append((wish_key(PLACE, key), encode_wish(Wish("skip" if action == "skip" else "retry", "w"))))
+    broker.state.append(
+        (request_key(PLACE, key), encode_request(KeyRequest("skip" if action == "skip" else "retry", "w")))
+    )
 
 
 def test_a_key_stays_behind_its_refused_record_and_others_flow() -> None:
@@ -70,7 +72,7 @@ def test_a_key_stays_behind_its_refused_record_and_others_flow() -> None:
     worker.read(log())
 
     assert {key: row["v"] for key, row in live(target.held(PLACE[0])).items() if row} == {K1: "a", b'{"id":2}': "f"}
-    letters = [letter_of(record) for record in broker.letters]
+    letters = [parse_dead_letter(record) for record in broker.letters]
     assert [(letter.record[2], letter.error) for letter in letters] == [
         (2, "mapper_parsing_exception"),
         (4, BEHIND),
@@ -164,7 +166,7 @@ def test_a_block_names_letters_that_are_there_whenever_the_worker_dies() -> None
         with contextlib.suppress(Killed):
             worker.park(PLACE, K1, records, REFUSED)
         if broker.state:
-            assert [letter_of(one).record for one in broker.letters[-len(records) :]] == records
+            assert [parse_dead_letter(one).record for one in broker.letters[-len(records) :]] == records
 
 
 def test_what_is_parked_already_is_not_parked_again() -> None:
@@ -214,7 +216,7 @@ def test_keys_of_partitions_that_are_not_assigned_are_forgotten() -> None:
 
     worker.letters.assigned([("shop.public.t", 1)])
     assert not worker.letters.blocks(PLACE, K1)
-    worker.letters.settled(Parked(PLACE, K1, ()), DONE)
+    worker.letters.settled(ParkedKey(PLACE, K1, ()), DONE)
     assert blocked_key(PLACE, K1) in broker.kept()
 
     worker.letters.assigned([PLACE])
@@ -273,7 +275,7 @@ def test_a_wish_for_a_key_that_is_not_blocked_is_dropped() -> None:
 @pytest.mark.parametrize("key", [K1, "é☃".encode(), b"\xff\x00", b""])
 def test_keys_of_the_state_are_read_back(key: bytes) -> None:
     assert parse_key(blocked_key(PLACE, key)) == ("blocked", (PLACE, key))
-    assert parse_key(wish_key(PLACE, key)) == ("retry", (PLACE, key))
+    assert parse_key(request_key(PLACE, key)) == ("retry", (PLACE, key))
 
 
 def test_a_block_that_cannot_be_read_stops_the_worker() -> None:
@@ -309,4 +311,4 @@ def test_a_broker_that_does_not_take_a_letter_stops_the_partition_before_its_rec
     assert not worker.letters.blocks(PLACE, K1)
     broker.down = False
     worker.read(log())
-    assert [letter_of(one).record[2] for one in broker.letters] == [2, 4, 5]
+    assert [parse_dead_letter(one).record[2] for one in broker.letters] == [2, 4, 5]

@@ -10,7 +10,7 @@ from msgspec import structs
 from cdc.config.settings import Warehouse
 from cdc.errors import SinkUnfit
 from cdc.model.topic_names import data_topic
-from sinks.warehouse.log.span import START, Mark, Span
+from sinks.warehouse.log.span import START, CutPosition, Span
 from sinks.warehouse.log.table_choice import choose, reading
 from tests.fixtures.lake.lake_events import ID, schema
 
@@ -18,8 +18,8 @@ ORDERS = schema(ID)
 LAKE = Warehouse(path="lake")
 
 
-def mark(*topics: str, count: int = 3) -> Mark:
-    return Mark(1, 100, 92, 5, {(topic, 0): (count + 1, count) for topic in topics}, {}, 0)
+def mark(*topics: str, count: int = 3) -> CutPosition:
+    return CutPosition(1, 100, 92, 5, {(topic, 0): (count + 1, count) for topic in topics}, {}, 0)
 
 
 def test_events_are_those_topics_that_no_table_has() -> None:

@@ -12,7 +12,7 @@ from cdc.config.load import parse
 from cdc.errors import ConfigError, UsageError
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.object_disk import ObjectDisk, sorted_options
-from sinks.warehouse.lake.store_errors import unreached
+from sinks.warehouse.lake.store_errors import store_unreachable
 from sinks.warehouse.spark.storage_options import hadoop_options
 
 BASE = """
@@ -178,9 +178,10 @@ def test_answer_of_a_store_is_not_repeated_but_for_its_code() -> None:
     )
 
     assert (
-        unreached("s3://b", OSError(answer)).message == "the object store refuses us at s3://b: SignatureDoesNotMatch"
+        store_unreachable("s3://b", OSError(answer)).message
+        == "the object store refuses us at s3://b: SignatureDoesNotMatch"
     )
-    other = unreached("s3://b", OSError(answer.replace("403 Forbidden", "500 Oops"))).message
+    other = store_unreachable("s3://b", OSError(answer.replace("403 Forbidden", "500 Oops"))).message
     assert other.endswith(
         "cannot be used: Generic S3 error: Error performing GET https://b.example/lake in 5ms - 500 Oops:"
     )

@@ -14,7 +14,7 @@ from cdc.errors import LakeOverloaded, SparkFailed
 from sinks.warehouse.cut_plan import FAILURES_MAX, CutSize, begun_again, bytes_max, failed, left_behind, out_of_memory
 from sinks.warehouse.lake.manifest import ManifestStore
 from sinks.warehouse.log.cut_pieces import Chunk, divide, parts_of, rest_of, topics_of, whole
-from sinks.warehouse.log.span import START, Mark, Span
+from sinks.warehouse.log.span import START, CutPosition, Span
 from sinks.warehouse.log.table_choice import Choice
 from tests.fixtures.lake.lake_files import pending
 
@@ -41,7 +41,7 @@ def span_of(lists: list[list[tuple[int, int]]]) -> tuple[Span, list[Chunk]]:
             begin, end = end, end + records
             chunks.append(Chunk(begin / total, partition, end, records, size))
         accounts[partition] = (end, total)
-    return Span(START, Mark(1, 9, 9, 1, accounts, {}, 0), 1), chunks
+    return Span(START, CutPosition(1, 9, 9, 1, accounts, {}, 0), 1), chunks
 
 
 @given(LISTS, st.integers(1, 2_000))

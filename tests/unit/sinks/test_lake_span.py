@@ -7,8 +7,8 @@ import pytest
 from cdc.errors import SinkGap, SinkStale
 from cdc.model.progress_record import Cut, SchemaKey
 from cdc.progress.record_format import encode
-from sinks.warehouse.log.cut_reader import read_marks, read_schemas
-from sinks.warehouse.log.span import START, Mark, joined, next_span
+from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
+from sinks.warehouse.log.span import START, CutPosition, joined, next_span
 from tests.fixtures.capture.memory_log import MemoryLog
 from tests.fixtures.lake.lake_events import ID, column, cut, schema
 
@@ -17,8 +17,8 @@ ZERO = {A: (0, 0), B: (0, 0), SCHEMAS: (0, 0)}
 MANY = 1_000_000
 
 
-def _mark(end: int = 100, accounts: dict[tuple[str, int], tuple[int, int]] | None = None) -> Mark:
-    return Mark(1, end, end - 8, 10, accounts or {("shop.public.a", 0): (5, 4)}, {"public.a": "complete"}, 0)
+def _mark(end: int = 100, accounts: dict[tuple[str, int], tuple[int, int]] | None = None) -> CutPosition:
+    return CutPosition(1, end, end - 8, 10, accounts or {("shop.public.a", 0): (5, 4)}, {"public.a": "complete"}, 0)
 
 
 def _numbered(*cuts: Cut, at: int = 10) -> list[tuple[int, Cut]]:
@@ -180,23 +180,23 @@ class Index:
     def end_offsets(self, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
         return {at: (self.low, high) for at, (_, high) in self.log.end_offsets(topics).items()}
 
-    def marks(self, start: Mark, limit: int = 100) -> list[tuple[int, int]]:
+    def marks(self, start: CutPosition, limit: int = 100) -> list[tuple[int, int]]:
         self.read = self.log.read
-        return [(offset, one.end_lsn) for offset, one in read_marks(self, "shop", start, limit)]  # type: ignore[arg-type]
+        return [(offset, one.end_lsn) for offset, one in read_cut_index(self, "shop", start, limit)]  # type: ignore[arg-type]
 
 
 def test_marks_are_read_from_where_the_last_span_ended() -> None:
     index = Index(cut(10, ZERO, full=True), cut(20), cut(30))
 
     assert index.marks(START) == [(0, 10), (2, 20), (4, 30)]
-    assert index.marks(Mark(1, 20, 12, 3, {}, {}, 0)) == [(4, 30)]
+    assert index.marks(CutPosition(1, 20, 12, 3, {}, {}, 0)) == [(4, 30)]
 
 
 def test_lost_part_of_the_index_is_bridged_by_the_next_full_map() -> None:
     index = Index(cut(10, ZERO, full=True), cut(20), cut(30), cut(40, ZERO, full=True), cut(50), low=4)
 
     assert index.marks(START) == [(6, 40), (8, 50)]
-    assert index.marks(Mark(1, 10, 2, 1, {}, {}, 0)) == [(6, 40), (8, 50)]
+    assert index.marks(CutPosition(1, 10, 2, 1, {}, {}, 0)) == [(6, 40), (8, 50)]
 
 
 @pytest.mark.parametrize("old", [0, 1, 2, 5])
@@ -218,7 +218,7 @@ def test_lost_part_without_a_full_map_waits_for_one() -> None:
 
 def test_index_that_ends_before_the_lake_was_made_again() -> None:
     with pytest.raises(SinkStale, match="ends at offset 2"):
-        Index(cut(10, ZERO, full=True)).marks(Mark(1, 10, 2, 9, {}, {}, 0))
+        Index(cut(10, ZERO, full=True)).marks(CutPosition(1, 10, 2, 9, {}, {}, 0))
 
 
 def test_schemas_come_in_the_order_of_their_first_record() -> None:

@@ -7,11 +7,11 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from cdc.errors import LakeUnready, SinkError, SinkGap, SparkFailed
-from sinks.warehouse.spark.spark_errors import sparked
+from sinks.warehouse.spark.spark_errors import translating_spark_errors
 
 
 def raised(error: Exception) -> SinkError:
-    with pytest.raises(SinkError) as caught, sparked("apply a cut"):
+    with pytest.raises(SinkError) as caught, translating_spark_errors("apply a cut"):
         raise error
     return caught.value
 

@@ -14,7 +14,7 @@ from cdc.encode.avro_transcoder import AvroTranscoder
 from cdc.encode.flat_transcoder import FlatTranscoder
 from cdc.errors import RegistryRefused, SourceRefused
 from cdc.lsn import Lsn
-from cdc.model.incomplete_record import Holes
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.progress_record import AvroIds, AvroSchemas, KeyColumn, KeyForm, TopicForm, key_width
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from cdc.model.type_facts import TypeFacts
@@ -54,7 +54,14 @@ class Planning:
         self.asked: list[list[int]] = []
         self.topics: list[tuple[str, bool]] = []
         self.planner = TablePlanner(
-            parse(config, {}), "shop_db", self, self._open, epoch=2, forms=recorded or {}, holes=Holes(), registry=self
+            parse(config, {}),
+            "shop_db",
+            self,
+            self._open,
+            epoch=2,
+            forms=recorded or {},
+            holes=IncompleteRecords(),
+            registry=self,
         )
 
     def register(self, topic: str, schemas: AvroSchemas, table: str) -> AvroIds:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.contract import Verdict
-from sinks.search.bulk_answers import Trouble, parse_bulk
+from sinks.search.bulk_answers import IndexFailure, parse_bulk
 
 
 def answer(*items: tuple[str, int, str | None, str]) -> str:
@@ -32,19 +32,19 @@ def answer(*items: tuple[str, int, str | None, str]) -> str:
         ("index", 503, "unavailable_shards_exception", Verdict.LATER),
         ("index", 500, "anything", Verdict.LATER),
         ("index", 400, "mapper_parsing_exception", Verdict.REFUSED),
-        ("index", 403, "cluster_block_exception", Trouble.BLOCKED),
-        ("index", 403, "security_exception", Trouble.FORBIDDEN),
-        ("index", 404, "index_not_found_exception", Trouble.GONE),
-        ("delete", 404, "index_not_found_exception", Trouble.GONE),
-        ("index", 400, "index_closed_exception", Trouble.CLOSED),
+        ("index", 403, "cluster_block_exception", IndexFailure.BLOCKED),
+        ("index", 403, "security_exception", IndexFailure.FORBIDDEN),
+        ("index", 404, "index_not_found_exception", IndexFailure.GONE),
+        ("delete", 404, "index_not_found_exception", IndexFailure.GONE),
+        ("index", 400, "index_closed_exception", IndexFailure.CLOSED),
     ],
 )
 def test_each_document_has_the_verdict_of_its_own_answer(
-    action: str, status: int, kind: str | None, verdict: Verdict | Trouble
+    action: str, status: int, kind: str | None, verdict: Verdict | IndexFailure
 ) -> None:
     (found,) = parse_bulk(answer((action, status, kind, "")), 1) or []
 
-    assert (found if isinstance(found, Trouble) else found.verdict) == verdict
+    assert (found if isinstance(found, IndexFailure) else found.verdict) == verdict
 
 
 def test_a_refusal_names_the_column_and_no_value() -> None:
@@ -52,7 +52,7 @@ def test_a_refusal_names_the_column_and_no_value() -> None:
 
     (found,) = parse_bulk(answer(("index", 400, "mapper_parsing_exception", reason)), 1) or []
 
-    assert not isinstance(found, Trouble)
+    assert not isinstance(found, IndexFailure)
     assert found.reason == "column price"
 
 

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from cdc.errors import SinkBusy
-from sinks.state.claim_records import Claiming
+from sinks.state.claim_records import ClaimHolder
 from sinks.state.lease import LEASE_S
 from sinks.state.state_topic import Entry
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -47,8 +47,8 @@ class Log:
         return []
 
 
-def claiming(log: Log, clock: ManualClock) -> Claiming:
-    return Claiming(log, "search", clock, name=lambda: str(next(_NUMBERS)))
+def claiming(log: Log, clock: ManualClock) -> ClaimHolder:
+    return ClaimHolder(log, "search", clock, name=lambda: str(next(_NUMBERS)))
 
 
 def test_second_one_is_refused_and_told_who_is_at_it_since_when() -> None:
@@ -132,14 +132,14 @@ def test_claim_of_one_that_was_killed_is_outlasted_and_one_that_is_renewed_is_no
     log.meanwhile = lambda: renewed_later(log, first)
 
     with pytest.raises(SinkBusy):
-        claiming(log, clock).take_or_outlast("rollback", "two")
+        claiming(log, clock).take_or_wait("rollback", "two")
     assert clock.now_s <= 1000 + 3 + 2, "it is refused as soon as the owner is seen to live"
 
-    claiming(log, clock).take_or_outlast("rollback", "three")
+    claiming(log, clock).take_or_wait("rollback", "three")
     assert clock.now_s >= 1000 + 3 + LEASE_S, "no sooner than the claim ended"
 
 
-def renewed_later(log: Log, first: Claiming) -> None:
+def renewed_later(log: Log, first: ClaimHolder) -> None:
     log.meanwhile = first.renew
 
 

@@ -9,7 +9,7 @@ import structlog
 from cdc.clock import SystemClock
 from cdc.errors import BrokerUnreachable
 from cdc.model.sink_report import SinkReport
-from sinks.state.report_sender import Outlet
+from sinks.state.report_sender import ReportSender
 
 _DEADLINE_S = 10.0
 
@@ -22,7 +22,7 @@ class Sink:
         self.sent: list[SinkReport] = []
         self.fails = fails
         self.came = threading.Condition()
-        self.outlet = Outlet(self._report, self._send, SystemClock(), every_s=3600.0, name="test")
+        self.outlet = ReportSender(self._report, self._send, SystemClock(), every_s=3600.0, name="test")
 
     def until_sent(self, count: int) -> None:
         with self.came:

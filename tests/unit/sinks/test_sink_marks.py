@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import SinkGap, SinkStale
-from cdc.kafka.group_member import Begin, Committed
+from cdc.kafka.group_member import CommittedOffset, PartitionStart
 from sinks.contract import Topic
 from sinks.runner.frontier import Frontier
 from sinks.runner.partition_progress import Partition, lag_of, uncommitted
-from sinks.state.offset_metadata import Mark, Why, Window, left_s, mark_of, metadata, start_offset, window_of
+from sinks.state.offset_metadata import Mark, SinkNames, Window, left_s, mark_of, metadata, start_offset, window_of
 
 DAY_S = 86_400.0
 NOW_S = 1_700_000_000.0
 PLACE = ("shop.public.t", 3)
 WINDOW = Window(8 * DAY_S, None)
-WHY = Why("cache", "shop.sink.cache")
+WHY = SinkNames("cache", "shop.sink.cache")
 
 
 def start(offset: int | None, *, text: str = "", low: int = 0, high: int = 100, first: int | None = None) -> int:
-    committed = None if offset is None else Committed(offset, text)
-    return start_offset(PLACE, Begin(committed, low, high), "id-1", WINDOW, NOW_S, WHY, first)
+    committed = None if offset is None else CommittedOffset(offset, text)
+    return start_offset(PLACE, PartitionStart(committed, low, high), "id-1", WINDOW, NOW_S, WHY, first)
 
 
 def test_new_group_begins_at_the_beginning_or_where_it_is_told() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cdc.errors import BrokerUnreachable
-from cdc.kafka.cluster_facts import Dealt, Owner, TopicFacts
-from sinks.runner.orphaned_partitions import AGAIN_S, LOOK_EVERY_S, Unowned, chosen
+from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment, TopicFacts
+from sinks.runner.orphaned_partitions import AGAIN_S, LOOK_EVERY_S, OrphanDetector, chosen
 from tests.fixtures.servers.manual_clock import ManualClock
 
 
-def owner(member: str, *partitions: int, instance: str = "i") -> Owner:
-    return Owner(member, instance, frozenset(("t", one) for one in partitions))
+def owner(member: str, *partitions: int, instance: str = "i") -> AssignedMember:
+    return AssignedMember(member, instance, frozenset(("t", one) for one in partitions))
 
 
-def dealt(*owners: Owner, stable: bool = True) -> Dealt:
-    return Dealt(stable, frozenset(owners))
+def dealt(*owners: AssignedMember, stable: bool = True) -> GroupAssignment:
+    return GroupAssignment(stable, frozenset(owners))
 
 
 HALF = dealt(owner("a", 1), owner("b"))
@@ -25,13 +25,13 @@ WHOLE = dealt(owner("a", 1), owner("b", 0))
 class Group:
     """A group of which the coordinator says one thing after the other, about a topic of two partitions."""
 
-    def __init__(self, *answers: Dealt | None) -> None:
+    def __init__(self, *answers: GroupAssignment | None) -> None:
         self.answers = list(answers)
         self.described = 0
         self.away = 0
         self.clock = ManualClock()
 
-    def look(self) -> Dealt | None:
+    def look(self) -> GroupAssignment | None:
         return self.answers.pop(0)
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts | None]:
@@ -43,7 +43,7 @@ class Group:
 
     def seen_by(self, member: str, topics: Sequence[str] = ("t",)) -> list[list[tuple[str, int]]]:
         """What this worker is told, one answer after the other."""
-        unowned = Unowned(self, self.describe, self.clock)
+        unowned = OrphanDetector(self, self.describe, self.clock)
         seen = []
         while self.answers:
             seen.append(unowned.look(member, topics))
@@ -76,7 +76,7 @@ def test_no_answer_is_neither_one_nor_the_other() -> None:
 
 def test_after_somebody_was_chosen_nobody_is_for_a_while() -> None:
     group = Group(HALF, HALF, HALF, HALF)
-    unowned = Unowned(group, group.describe, group.clock)
+    unowned = OrphanDetector(group, group.describe, group.clock)
     for wanted in ([], [("t", 0)]):
         assert unowned.look("b", ["t"]) == wanted
         group.clock.now_s += LOOK_EVERY_S
@@ -89,7 +89,7 @@ def test_after_somebody_was_chosen_nobody_is_for_a_while() -> None:
 
 def test_coordinator_is_asked_at_most_every_few_seconds_and_topics_only_when_something_changed() -> None:
     group = Group(WHOLE, WHOLE, WHOLE)
-    unowned = Unowned(group, group.describe, group.clock)
+    unowned = OrphanDetector(group, group.describe, group.clock)
     assert unowned.look("a", ["t"]) == unowned.look("a", ["t"]) == []
     assert len(group.answers) == 2
     assert group.seen_by("a") == [[], []]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sinks.warehouse
-from cdc.artifacts.download_progress import Silent
+from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.java import Java
 from cdc.artifacts.lock_file import parse_lock
 from cdc.artifacts.machine import Machine
@@ -95,7 +95,7 @@ def test_without_pyspark_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyspark", None)
 
     with pytest.raises(LakeUnready, match="pyspark is not installed") as raised:
-        open_session(SparkOptions(scratch=tmp_path), machine=Machine(tmp_path), progress=Silent())
+        open_session(SparkOptions(scratch=tmp_path), machine=Machine(tmp_path), progress=NoProgress())
 
     assert raised.value.command == "pip install 'tailrace[warehouse]'"
 

@@ -14,8 +14,8 @@ from cdc.lsn import Lsn
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
 from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
 from cdc.progress.restore import LogRecord, Partition
-from sinks.operate.applied_lsn import Reached, SinkReach, least
-from sinks.state.schema_follower import SchemaBook
+from sinks.operate.applied_lsn import AppliedCutFinder, Reached, least
+from sinks.state.schema_follower import SchemaFollower
 from sinks.warehouse.topics.view_positions import BEHIND, COMPLETE, ViewCut
 from tests.fixtures.servers.manual_clock import ManualClock
 
@@ -73,8 +73,8 @@ def _cut(end_lsn: int, state: str, ordinal: int = 0) -> bytes:
     return msgspec.json.encode(cut)
 
 
-def _reach(log: _Log, patterns: Sequence[str]) -> SinkReach:
-    return SinkReach("shop", patterns, lambda: log, lambda: log, lake="lake")
+def _reach(log: _Log, patterns: Sequence[str]) -> AppliedCutFinder:
+    return AppliedCutFinder("shop", patterns, lambda: log, lambda: log, lake="lake")
 
 
 def test_cut_at_which_the_view_is_left_behind_is_not_reached() -> None:
@@ -103,7 +103,7 @@ def test_of_several_indices_the_one_furthest_behind_counts_and_one_that_is_not_t
 def test_schemas_of_views_are_known_from_the_lakes_first_cut_on() -> None:
     log = _Log()
     log.topics["shop.__schema"] = []
-    book = SchemaBook(log, "shop", ["views.*"], ManualClock(), lakes=["lake"])
+    book = SchemaFollower(log, "shop", ["views.*"], ManualClock(), lakes=["lake"])
     book.look()
     assert book.tables() == {}
 

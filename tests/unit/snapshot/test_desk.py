@@ -11,11 +11,11 @@ from cdc.encode.relation_schema import TableSchema, table_schema
 from cdc.encode.row_records import RowRecords
 from cdc.encode.values import EncodeOptions
 from cdc.lsn import Lsn
-from cdc.model.event import TopicBuffer
-from cdc.model.incomplete_record import Holes
+from cdc.model.change_records import TopicBuffer
+from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.progress_record import AvroIds
 from cdc.wire.pgoutput import UNCHANGED, Insert, Update
-from snapshot.handover import Desk
+from snapshot.handover import HandOver
 from snapshot.merger import Merger
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.servers import customer_table
@@ -32,11 +32,11 @@ COMPLETE = Update(customer_table.OID, "", None, (b"7", b"Ann", b"note"))
 class Site:
     """A desk during a snapshot of one table, and the transcoder whose records it watches."""
 
-    def __init__(self, form: str, *, holes: Holes | None = None) -> None:
+    def __init__(self, form: str, *, holes: IncompleteRecords | None = None) -> None:
         merger = Merger()
         merger.begin(TABLE, customer_table.OID, Lsn(1))
         self.merger = merger
-        self.desk = Desk(merger, lambda *_: None, epoch=1)
+        self.desk = HandOver(merger, lambda *_: None, epoch=1)
         self.buffer = TopicBuffer(customer_table.TOPIC, 3)
         self.transcoder: RowRecords = transcoder_for(_schema(form), self.buffer, customer_table.OPTIONS, holes)
         self.desk.watch(TABLE, self.buffer)
@@ -86,7 +86,7 @@ def test_repair_is_remembered_across_the_batches_of_one_transaction(form: str) -
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_record_whose_values_are_read_before_it_is_published_needs_no_repair(form: str) -> None:
-    assert Site(form, holes=Holes()).update(INCOMPLETE).partial() == set()
+    assert Site(form, holes=IncompleteRecords()).update(INCOMPLETE).partial() == set()
 
 
 def test_value_that_looks_like_the_mark_of_an_incomplete_record_is_a_value() -> None:

@@ -6,14 +6,14 @@ import threading
 
 from cdc.model.relation import Relation, ReplicaIdentity
 from snapshot.chunk import Form
-from snapshot.handover import Desk
+from snapshot.handover import HandOver
 from snapshot.merger import Merger
-from snapshot.obstacle import Hindrances
-from snapshot.snapshot_progress import Pressure, TableProgress, document
+from snapshot.obstacle import Obstacles
+from snapshot.snapshot_progress import TableProgress, WaitReasons, document
 
 
 def test_what_does_not_pass_is_told_once_and_shown_until_it_has_passed() -> None:
-    found = Hindrances(tell_s=10)
+    found = Obstacles(tell_s=10)
 
     assert [found.met("t", why, at_s) for why, at_s in (("a", 0.0), ("b", 9.0), ("c", 10.0), ("d", 11.0))] == [
         False,
@@ -27,7 +27,7 @@ def test_what_does_not_pass_is_told_once_and_shown_until_it_has_passed() -> None
 
 
 def test_what_passes_by_itself_is_not_told() -> None:
-    found = Hindrances(tell_s=10)
+    found = Obstacles(tell_s=10)
 
     found.met("t", "a lock", 0.0)
     assert not found.passed("t")
@@ -36,7 +36,7 @@ def test_what_passes_by_itself_is_not_told() -> None:
 
 
 def test_status_says_what_a_table_waits_for_and_only_that_table() -> None:
-    pressure = Pressure(hindrances={"public.t": "canceling statement due to statement timeout (SQLSTATE 57014)"})
+    pressure = WaitReasons(hindrances={"public.t": "canceling statement due to statement timeout (SQLSTATE 57014)"})
 
     shown = {name: document(_reading(name), (0.0, 0.0), pressure)["waits_for"] for name in ("public.t", "public.u")}
 
@@ -44,7 +44,7 @@ def test_status_says_what_a_table_waits_for_and_only_that_table() -> None:
 
 
 def test_reader_that_is_stopped_while_it_waits_for_the_capture_thread_ends_quietly() -> None:
-    desk = Desk(Merger(), lambda *_: None, epoch=1)
+    desk = HandOver(Merger(), lambda *_: None, epoch=1)
     (stop := threading.Event()).set()
 
     assert desk.key_of(Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ())), stop) is None

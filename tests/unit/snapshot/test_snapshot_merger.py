@@ -5,22 +5,22 @@ from __future__ import annotations
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.signal_record import SignalsRecord
-from cdc.model.snapshot_record import OwedKey, SnapshotRecord
-from cdc.model.visibility import Snapshot
+from cdc.model.snapshot_record import IncompleteKey, SnapshotRecord
+from cdc.model.visibility import PgSnapshot
 from cdc.progress.record_format import decode, encode
 from snapshot.chunk import Form, Leaf
 from snapshot.condition import parse
-from snapshot.log_contract import Place
+from snapshot.log_writer import LogWriter
 from snapshot.merger import OWED_BYTES_MAX, OWED_MAX, Merger
-from snapshot.table_state import Wanted
-from snapshot.window import Touch
+from snapshot.table_state import RowSelection
+from snapshot.window import TransactionKeys
 
 T = "public.t"
 FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
 LEAF = Leaf(1, "public", "t", 1, 10, 10 * 8192)
 COMPLETE = SnapshotRecord(table=T, relation=1, state="complete", ended_lsn=50)
 WHERE = "id = 1"
-OWED = OwedKey(b"\0\0\0\0\xff\x04", {"id": "2"})
+OWED = IncompleteKey(b"\0\0\0\0\xff\x04", {"id": "2"})
 
 
 def _resumed(record: SnapshotRecord) -> Merger:
@@ -38,7 +38,7 @@ def _planned(merger: Merger) -> Merger:
 def test_order_and_its_signal_are_in_the_same_notes() -> None:
     merger = _resumed(COMPLETE)
 
-    merger.order(T, 1, Lsn(100), Wanted(WHERE))
+    merger.order(T, 1, Lsn(100), RowSelection(WHERE))
     merger.acted(SignalsRecord(topic_id="x", next_offset=8))
     notes = merger.notes()
 
@@ -46,21 +46,21 @@ def test_order_and_its_signal_are_in_the_same_notes() -> None:
     assert notes.signals is not None
     assert notes.signals.next_offset == 8
     merger.noted(notes, lambda _: {})
-    assert not merger.noting
+    assert not merger.notes_pending
 
 
 def test_order_that_was_only_begun_asks_again_who_is_open_after_a_restart() -> None:
     merger = _resumed(COMPLETE)
-    merger.order(T, 1, Lsn(100), Wanted(WHERE))
+    merger.order(T, 1, Lsn(100), RowSelection(WHERE))
 
     after = _resumed(merger.notes().records[T])
 
-    assert (after.begun(), after.to_plan(), after.condition(T)) == ({T: 2}, [], parse(WHERE))
+    assert (after.begun(), after.tables_to_plan(), after.condition(T)) == ({T: 2}, [], parse(WHERE))
 
 
 def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
     merger = _resumed(COMPLETE)
-    merger.order(T, 1, Lsn(100), Wanted())
+    merger.order(T, 1, Lsn(100), RowSelection())
     _planned(merger)
     merger.pause(T, paused=True)
     assert merger.next() is None
@@ -75,7 +75,7 @@ def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
 
 def test_table_that_is_stopped_while_somebody_looks_who_is_open_stays_stopped() -> None:
     merger = Merger()
-    merger.order(T, 1, Lsn(100), Wanted())
+    merger.order(T, 1, Lsn(100), RowSelection())
 
     begun = merger.begun()
     merger.stop(T)
@@ -87,30 +87,30 @@ def test_table_that_is_stopped_while_somebody_looks_who_is_open_stays_stopped() 
 
 def test_ids_from_before_a_table_was_begun_anew_do_not_count_for_it() -> None:
     merger = Merger()
-    merger.order(T, 1, Lsn(100), Wanted())
+    merger.order(T, 1, Lsn(100), RowSelection())
 
     begun = merger.begun()
     merger.stop(T)
-    merger.order(T, 1, Lsn(100), Wanted())
+    merger.order(T, 1, Lsn(100), RowSelection())
     merger.suspect(begun, [7])
 
     assert merger.begun() == {T: 2}
-    assert merger.to_plan() == []
+    assert merger.tables_to_plan() == []
 
 
 def test_longest_and_deepest_condition_is_read_again_after_a_restart() -> None:
     merger = _resumed(COMPLETE)
     where = "not " * 49 + "id in (" + ",".join(["1"] * 30_000) + ")"
 
-    merger.order(T, 1, Lsn(100), Wanted(where))
+    merger.order(T, 1, Lsn(100), RowSelection(where))
 
     assert _resumed(merger.notes().records[T]).condition(T) == parse(where)
 
 
 def test_stop_gives_chunks_up_and_the_state_from_before_back() -> None:
     again, first = _resumed(COMPLETE), Merger(chunk_bytes=8192)
-    again.order(T, 1, Lsn(100), Wanted(WHERE))
-    first.order(T, 1, Lsn(100), Wanted())
+    again.order(T, 1, Lsn(100), RowSelection(WHERE))
+    first.order(T, 1, Lsn(100), RowSelection())
     for merger in (again, first):
         spec = _planned(merger).next()
         assert spec is not None
@@ -128,8 +128,8 @@ def test_stop_gives_chunks_up_and_the_state_from_before_back() -> None:
 
 def test_chunks_carry_the_condition_and_rows_by_key_read_no_blocks() -> None:
     where, keyed = _resumed(COMPLETE), _resumed(COMPLETE)
-    where.order(T, 1, Lsn(100), Wanted(WHERE))
-    keyed.order(T, 1, Lsn(100), Wanted(keys=(b'{"id":2}', b'{"id":1}')))
+    where.order(T, 1, Lsn(100), RowSelection(WHERE))
+    keyed.order(T, 1, Lsn(100), RowSelection(keys=(b'{"id":2}', b'{"id":1}')))
 
     chunk, by_key = _planned(where).next(), _planned(keyed).next()
 
@@ -142,9 +142,9 @@ def test_chunks_carry_the_condition_and_rows_by_key_read_no_blocks() -> None:
 
 def test_row_of_a_table_that_nobody_read_is_not_owed() -> None:
     complete, never, stopped = _resumed(COMPLETE), Merger(), Merger()
-    stopped.order(T, 1, Lsn(100), Wanted())
+    stopped.order(T, 1, Lsn(100), RowSelection())
     stopped.stop(T)
-    complete.order("public.u", 2, Lsn(100), Wanted())
+    complete.order("public.u", 2, Lsn(100), RowSelection())
     complete.stop("public.u")
 
     assert not never.owe({(T, 1): [OWED]}, Lsn(100))
@@ -156,12 +156,12 @@ def test_row_of_a_table_that_nobody_read_is_not_owed() -> None:
 
 def test_no_more_is_owed_than_a_record_may_hold() -> None:
     merger = _resumed(COMPLETE)
-    keys = [OwedKey(b"%d" % number, {}) for number in range(OWED_MAX)]
+    keys = [IncompleteKey(b"%d" % number, {}) for number in range(OWED_MAX)]
 
     assert merger.owe({(T, 1): keys}, Lsn(100))
     assert merger.owe({(T, 1): keys[:10]}, Lsn(100)), "these are owed already"
     assert not merger.owe({(T, 1): [OWED]}, Lsn(100))
-    assert not _resumed(COMPLETE).owe({(T, 1): [OwedKey(b"x" * (OWED_BYTES_MAX + 1), {})]}, Lsn(100))
+    assert not _resumed(COMPLETE).owe({(T, 1): [IncompleteKey(b"x" * (OWED_BYTES_MAX + 1), {})]}, Lsn(100))
 
 
 def test_owed_row_has_a_key_of_any_bytes_and_is_found_by_its_columns_after_a_restart() -> None:
@@ -183,36 +183,36 @@ def test_owed_row_is_not_read_before_everything_that_touched_it_was_seen() -> No
     assert merger.owe({(T, 1): [OWED]}, Lsn(100))
     _planned(merger)
 
-    merger.streamed(Touch(7, {T: [OWED.key]}))
+    merger.streamed(TransactionKeys(7, {T: [OWED.key]}))
     assert merger.next() is None, "a chunk would have to drop it"
-    merger.seen(Snapshot(8, frozenset()))
+    merger.seen(PgSnapshot(8, frozenset()))
 
     assert merger.next() is not None
 
 
 def test_snapshot_of_some_rows_leaves_it_open_which_ddl_the_table_was_read_behind() -> None:
     merger = _resumed(COMPLETE)
-    merger.order(T, 1, Lsn(100), Wanted(keys=(b'{"id":1}',)))
+    merger.order(T, 1, Lsn(100), RowSelection(keys=(b'{"id":1}',)))
     assert merger.selective(T)
     spec = _planned(merger).next()
     assert spec is not None
     chunk = merger.open(spec)
-    merger.taken(chunk, Snapshot(8, frozenset()), Lsn(110), None, FORM)
+    merger.taken(chunk, PgSnapshot(8, frozenset()), Lsn(110), None, FORM)
     merger.arrived(chunk, ["row"], 1)
-    merger.join(Lsn(120), Place(lambda *_: (1, 1), lambda *_: {b'{"id":1}'}, lambda *_: 0), rows_max=10)
+    merger.join(Lsn(120), LogWriter(lambda *_: (1, 1), lambda *_: {b'{"id":1}'}, lambda *_: 0), rows_max=10)
     merger.plan(T, FORM, [LEAF], Lsn(130))
 
     assert (merger.states[T], merger.ended(T), merger.selective(T)) == ("complete", 50, False)
 
 
 def test_key_that_was_asked_for_and_is_not_there_is_looked_for_in_the_topic_also_after_a_restart() -> None:
-    nowhere = Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
+    nowhere = LogWriter(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
     merger = _resumed(COMPLETE)
-    merger.order(T, 1, Lsn(100), Wanted(keys=(b'{"id":1}',)))
+    merger.order(T, 1, Lsn(100), RowSelection(keys=(b'{"id":1}',)))
     spec = _planned(merger).next()
     assert spec is not None
     chunk = merger.open(spec)
-    merger.taken(chunk, Snapshot(8, frozenset()), Lsn(110), None, FORM)
+    merger.taken(chunk, PgSnapshot(8, frozenset()), Lsn(110), None, FORM)
     merger.arrived(chunk, [], 0)
     merger.join(Lsn(120), nowhere, rows_max=10)
 
@@ -231,7 +231,7 @@ def test_key_that_was_asked_for_and_is_not_there_is_looked_for_in_the_topic_also
 
 def test_rows_by_key_that_are_too_many_bytes_are_read_in_smaller_chunks_down_to_one() -> None:
     merger = _resumed(COMPLETE)
-    assert merger.owe({(T, 1): [OwedKey(b"%d" % number, {}) for number in range(5)]}, Lsn(100))
+    assert merger.owe({(T, 1): [IncompleteKey(b"%d" % number, {}) for number in range(5)]}, Lsn(100))
     _planned(merger)
 
     sizes = []

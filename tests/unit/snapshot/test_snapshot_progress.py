@@ -8,7 +8,7 @@ import pytest
 
 from cdc.model.relation import Column, Relation, ReplicaIdentity
 from snapshot.key_filter import key_condition
-from snapshot.snapshot_progress import Pressure, Rates, TableProgress, document, done_count
+from snapshot.snapshot_progress import Rates, TableProgress, WaitReasons, document, done_count
 from snapshot.throttle import Throttle
 
 READING = TableProgress("public.t", "planned", False, 1, False, 0, 0, 0, 100, 0, 0, 0, frozenset())
@@ -26,7 +26,7 @@ def test_rates_and_what_is_left_follow_from_the_last_ten_seconds() -> None:
         now = replace(READING, row_count=100 * second, blocks_done=2 * second)
         rates.look(float(second), [now])
 
-    found = document(now, rates.of(20.0, now), Pressure())
+    found = document(now, rates.of(20.0, now), WaitReasons())
 
     assert (found["rows_per_second"], found["eta_seconds"]) == (100.0, 30.0)
 
@@ -41,21 +41,21 @@ def test_another_snapshot_of_the_table_does_not_inherit_a_rate() -> None:
 @pytest.mark.parametrize(
     ("one", "pressure", "why"),
     [
-        (replace(READING, state="begun"), Pressure(), ["a look at the transactions that are open"]),
+        (replace(READING, state="begun"), WaitReasons(), ["a look at the transactions that are open"]),
         (
             replace(READING, state="suspected", waits_for=frozenset({7, 8})),
-            Pressure(blockers={7: "pid 4711 (psql)"}),
+            WaitReasons(blockers={7: "pid 4711 (psql)"}),
             ["pid 4711 (psql)", "1 transactions that are not visible yet"],
         ),
-        (READING, Pressure(behind=True, throttled=True), ["the stream, which", "snapshot.rows_per_s_max"]),
-        (replace(READING, chunks_waiting=3), Pressure(), ["the stream to pass the moment 3 chunks"]),
-        (replace(READING, sweeping=True), Pressure(), ["its topic, which is read for keys"]),
-        (replace(READING, sweeping=True, searched=True), Pressure(), []),
-        (replace(READING, paused=True, chunks_waiting=3), Pressure(behind=True), []),
-        (replace(READING, state="stopped"), Pressure(behind=True), []),
+        (READING, WaitReasons(behind=True, throttled=True), ["the stream, which", "snapshot.rows_per_s_max"]),
+        (replace(READING, chunks_waiting=3), WaitReasons(), ["the stream to pass the moment 3 chunks"]),
+        (replace(READING, sweeping=True), WaitReasons(), ["its topic, which is read for keys"]),
+        (replace(READING, sweeping=True, searched=True), WaitReasons(), []),
+        (replace(READING, paused=True, chunks_waiting=3), WaitReasons(behind=True), []),
+        (replace(READING, state="stopped"), WaitReasons(behind=True), []),
     ],
 )
-def test_what_is_waited_for_is_named(one: TableProgress, pressure: Pressure, why: list[str]) -> None:
+def test_what_is_waited_for_is_named(one: TableProgress, pressure: WaitReasons, why: list[str]) -> None:
     found = document(one, (0.0, 0.0), pressure)["waits_for"]
 
     assert len(found) == len(why)

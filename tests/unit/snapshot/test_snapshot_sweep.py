@@ -5,18 +5,18 @@ from __future__ import annotations
 from cdc.lsn import Lsn
 from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.snapshot_record import SnapshotRecord
-from cdc.model.visibility import Snapshot
+from cdc.model.visibility import PgSnapshot
 from snapshot.chunk import Form, Leaf
-from snapshot.log_contract import Place
+from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
 from snapshot.sweep import Sweep
-from snapshot.table_state import Wanted
-from snapshot.window import Touch
+from snapshot.table_state import RowSelection
+from snapshot.window import TransactionKeys
 
 T = "public.t"
 FORM = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
 LEAF = Leaf(1, "public", "t", 1, 1, 8192)
-NOWHERE = Place(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
+NOWHERE = LogWriter(lambda *_: (0, 0), lambda *_: set(), lambda *_: 0)
 END = {("t", 0): 7}
 
 
@@ -80,11 +80,13 @@ def test_sweep_begins_when_the_last_row_to_be_read_was_streamed_instead() -> Non
     merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", begun=True, sweep=(3,))}, [])
     merger.suspect(merger.begun(), [])
     merger.plan(T, FORM, [LEAF], Lsn(100))
-    merger.streamed(Touch(5, {T: [b"1"]}, {T: [b"1"]}))  # without all its values, so the row must be read in the end
+    merger.streamed(
+        TransactionKeys(5, {T: [b"1"]}, {T: [b"1"]})
+    )  # without all its values, so the row must be read in the end
     blocks = merger.next()
     assert blocks is not None
     chunk = merger.open(blocks)
-    merger.taken(chunk, Snapshot(9, frozenset()), Lsn(100), LEAF.filenode, FORM)
+    merger.taken(chunk, PgSnapshot(9, frozenset()), Lsn(100), LEAF.filenode, FORM)
     merger.arrived(chunk, [], 0)
     merger.join(Lsn(100), NOWHERE, rows_max=10)
     keys = merger.next()
@@ -92,11 +94,11 @@ def test_sweep_begins_when_the_last_row_to_be_read_was_streamed_instead() -> Non
     assert keys.keys == (b"1",)
     chunk = merger.open(keys)
 
-    merger.streamed(Touch(6, {T: [b"1"]}))
+    merger.streamed(TransactionKeys(6, {T: [b"1"]}))
     merger.give_back(chunk)
 
     assert merger.notes().sweeps == {T: 1}
-    assert merger.noting
+    assert merger.notes_pending
 
 
 def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
@@ -107,7 +109,7 @@ def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
     stopped = merger.notes().records[T]
     after = Merger()
     after.resume({T: stopped}, [])
-    after.order(T, 1, Lsn(200), Wanted())
+    after.order(T, 1, Lsn(200), RowSelection())
 
     assert (stopped.hold, stopped.sweep, stopped.told) == ("stopped", (3,), "snapshotting")
     assert after.notes().records[T].sweep == (3,)
@@ -131,7 +133,7 @@ def test_nothing_of_a_table_that_replaced_another_is_read_before_the_stream_has_
     assert merger.waits(Lsn(99))
 
     merger.due(Lsn(100))
-    assert merger.noting, "a commit follows"
+    assert merger.notes_pending, "a commit follows"
     merger.mark(Lsn(100), lambda _: END)
     assert merger.begun() == {T: 1}
     assert merger.notes().records[T].sweep == (7,)
@@ -188,4 +190,4 @@ def test_table_that_is_gone_does_not_keep_others_from_being_read() -> None:
 
     assert following is not None
     assert following.table == "public.u"
-    assert merger.to_plan() == [T]
+    assert merger.tables_to_plan() == [T]

@@ -22,7 +22,7 @@ _KEPT_MAX: Final = 4
 _SUFFIX: Final = ".jsa"
 
 
-class Archives:
+class ClassArchives:
     """The archives of one kind of server. `stem` says what one is good for: a file name without dots."""
 
     def __init__(self, machine: Machine, server: str) -> None:

@@ -57,7 +57,7 @@ class StreamPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EventOrder:
     """Which event of its source transaction an event is: `transaction` names that, numbers count from 1."""
 
     transaction: str
@@ -84,7 +84,7 @@ class Stamp:
     xid: int | None
     epoch: int
     commit_us: int
-    place: Place | None = None
+    place: EventOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ MISSING_S: Final = 30.0
 REFUSED_S: Final = 15.0
 """For credentials and rights, in a process that has already worked with them: they are loaded as topics are."""
 
-FENCED_AGAIN_S: Final = 300.0
+FENCED_REPEAT_S: Final = 300.0
 """A sink that is fenced twice within this time has a rival; once may be a broker restart in mid-transaction."""
 
-ANOTHER_S: Final = 120.0
+INCIDENT_GAP_S: Final = 120.0
 """Without the error for this long, the next one begins another incident."""
 
 
-class Patience:
+class RetryPolicy:
     """Of one process. `retries_fenced`: for sinks, whose work can be repeated; capture tells the cases apart itself."""
 
     def __init__(self, clock: Clock, *, retries_fenced: bool = False) -> None:
@@ -66,11 +66,11 @@ class Patience:
 
     def _first_s(self, kind: type[TailraceError], now_s: float) -> float:
         incident = self._incident
-        if incident is None or incident[0] is not kind or now_s - incident[2] > ANOTHER_S:
+        if incident is None or incident[0] is not kind or now_s - incident[2] > INCIDENT_GAP_S:
             return now_s
         return incident[1]
 
     def _allows_fenced(self) -> bool:
         now_s = self._clock.monotonic_s()
         before_s, self._fenced_s = self._fenced_s, now_s
-        return before_s is None or now_s - before_s > FENCED_AGAIN_S
+        return before_s is None or now_s - before_s > FENCED_REPEAT_S

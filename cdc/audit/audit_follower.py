@@ -1,6 +1,6 @@
 """The audit that runs beside capture: a thread with a reader of its own that follows the cuts.
 
-A finding ends capture from the capture thread, at the next commit (`cdc.contracts.Aside`); the audit itself never
+A finding ends capture from the capture thread, at the next commit (`cdc.contracts.SideWriter`); the audit itself never
 disturbs it: what it cannot do now it tells, and tries again.
 """
 
@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from cdc.audit.audit_report import Report, damaged
-from cdc.audit.auditor import Auditor, Limits
+from cdc.audit.audit_report import AuditReport, damaged
+from cdc.audit.auditor import AuditLimits, Auditor
 from cdc.clock import Clock
 from cdc.config.settings import Audit
 from cdc.errors import InvariantError, TailraceError
 from cdc.lsn import Lsn
-from cdc.model.event import StreamPosition
+from cdc.model.change_records import StreamPosition
 
 TRY_AGAIN_S: Final = 10.0
 REMEMBER_S: Final = 60.0  # how much is read twice after a restart, at most
@@ -39,7 +39,7 @@ class AuditObserver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AuditSource:
     """What an audit is made of.
 
     Attributes:
@@ -48,22 +48,22 @@ class Source:
         remember: note how far it came.
     """
 
-    auditor: Callable[[Limits, Report], AbstractContextManager[Auditor]]
+    auditor: Callable[[AuditLimits, AuditReport], AbstractContextManager[Auditor]]
     begin: Callable[[Auditor], None]
     remember: Callable[[Auditor], None]
 
 
-class Following:
+class AuditFollower:
     """See the head of this file; an `Aside` of the pipeline."""
 
-    def __init__(self, name: str, settings: Audit, source: Source, clock: Clock, observer: AuditObserver) -> None:
+    def __init__(self, name: str, settings: Audit, source: AuditSource, clock: Clock, observer: AuditObserver) -> None:
         self._name = name
         self._settings = settings
         self._source = source
         self._clock = clock
         self._observer = observer
         self._stop = threading.Event()
-        self._report = Report()
+        self._report = AuditReport()
         self._found: TailraceError | None = None
         self._failing = False
         self._at: int | None = None
@@ -80,11 +80,11 @@ class Following:
         self._thread.join(_JOIN_S)
 
     def due(self) -> bool:
-        """See `cdc.contracts.Aside`."""
+        """See `cdc.contracts.SideWriter`."""
         return self._found is not None
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it writes nothing
-        """See `cdc.contracts.Aside`."""
+        """See `cdc.contracts.SideWriter`."""
         return False
 
     def written(self) -> None:
@@ -111,7 +111,7 @@ class Following:
             self._clock.wait(self._stop, TRY_AGAIN_S)
 
     def _follow(self) -> None:
-        limits = Limits(pace=self._pace, stop=self._stop)
+        limits = AuditLimits(pace=self._pace, stop=self._stop)
         with self._source.auditor(limits, self._report) as auditor:
             if self._at is None:
                 self._source.begin(auditor)
@@ -120,7 +120,7 @@ class Following:
             while not self._stop.is_set():
                 moved = auditor.step()
                 if not moved:
-                    auditor.look_behind(wait=False)
+                    auditor.check_tail(wait=False)
                 self._at = auditor.cuts_offset
                 self._tell()
                 if self._found is not None:

@@ -15,7 +15,7 @@ from cdc.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OptionMapping:
     """What one of Debezium's options means here.
 
     Attributes:
@@ -31,8 +31,8 @@ class Choice:
 
 _MILLISECONDS: Final = "a factor of 1,000 then depends on the precision the column has just now"
 
-CHOICES: Final[Mapping[str, Choice]] = {
-    "decimal.handling.mode": Choice(
+CHOICES: Final[Mapping[str, OptionMapping]] = {
+    "decimal.handling.mode": OptionMapping(
         "numeric",
         {"string": "string"},
         {
@@ -41,7 +41,7 @@ CHOICES: Final[Mapping[str, Choice]] = {
             "double": 'a double has 15 digits; numeric = "number" writes a number with all of them',
         },
     ),
-    "time.precision.mode": Choice(
+    "time.precision.mode": OptionMapping(
         "time",
         {"microseconds": "micros"},
         {
@@ -52,12 +52,12 @@ CHOICES: Final[Mapping[str, Choice]] = {
             "nanoseconds": 'they overflow 64 bits before 1678 and after 2262; there is time = "micros"',
         },
     ),
-    "binary.handling.mode": Choice(
+    "binary.handling.mode": OptionMapping(
         "bytea",
         {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url"},
         {"hex": 'it writes no \\x in front; bytea = "hex" does, as PostgreSQL does'},
     ),
-    "interval.handling.mode": Choice(
+    "interval.handling.mode": OptionMapping(
         "interval",
         {"string": "iso"},
         {
@@ -65,7 +65,7 @@ CHOICES: Final[Mapping[str, Choice]] = {
             'interval = "parts" has months, days and microseconds'
         },
     ),
-    "hstore.handling.mode": Choice(
+    "hstore.handling.mode": OptionMapping(
         "hstore",
         {"map": "json"},
         {"json": 'it writes a string that holds JSON; hstore = "json" is the object itself'},
@@ -179,7 +179,7 @@ def check_compatibility(config: Config, where: str) -> None:
         )
 
 
-def _ours(name: str, choice: Choice, value: object, where: str) -> str:
+def _ours(name: str, choice: OptionMapping, value: object, where: str) -> str:
     text = value.lower() if isinstance(value, str) else ""
     if text in choice.same:
         return choice.same[text]

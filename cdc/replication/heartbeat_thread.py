@@ -26,7 +26,7 @@ _HINT: Final = "names must be qualified (search_path is empty), and the role nee
 _ANSWER_S: Final = 15.0  # then the server is not there
 
 
-class Pulse:
+class HeartbeatThread:
     """A thread. `start` runs the statement once, so that what is wrong with it is known at once."""
 
     def __init__(
