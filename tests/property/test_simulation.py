@@ -64,8 +64,8 @@ _WANTED: Final = {
     "stopped as DIVERGED": 8,
 }
 
-# Calls of edges that nothing in these histories makes: 'request_reply' and 'wall_s' are of snapshots and sessions, types and
-# keys are asked for where a relation does not show them.
+# Calls of edges that nothing in these histories makes: 'request_reply' and 'wall_s' belong to snapshots and sessions;
+# types and keys are read where a relation does not show them.
 _NOT_CALLED: Final = {
     "ReplicationStream.request_reply",
     "Clock.wall_s",
