@@ -1,13 +1,13 @@
 """Nothing in the signals topic harms capture; `make signal-fuzz` writes 20,000 records while rows stream.
 
-Latency is measured from the commit of a row until a consumer has its record, before and during the signals. It is
+Latency is measured from the insert of a row until a consumer has its record, before and during the signals. It is
 printed and never asserted: the machine is shared.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from tests.fixtures.capture.signal_fuzz import fuzzed
 from tests.fixtures.capture.signal_records import answered, signal
@@ -131,40 +131,31 @@ def _flood(capture: CaptureSite) -> int:
 
 @contextmanager
 def _latencies(capture: CaptureSite) -> Iterator[list[float]]:
-    """Seconds from the commit of a row until its record was read, row after row."""
-    stop, committed, found = threading.Event(), dict[int, float](), list[float]()
+    """Seconds from an insert until a consumer has its record, row after row, measured by another process."""
+    command = [sys.executable, "-m", "tests.fixtures.capture.latency_probe"]
+    found = list[float]()
+    with subprocess.Popen(
+        [*command, capture.dsn, capture.bootstrap, capture.topic("t"), "t"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as probe:
+        assert probe.stdin
+        assert probe.stdout
+        lines = probe.stdout
 
-    def write() -> None:
-        with capture.connect() as session:
-            number = 10_000
-            while not stop.wait(0.02):
-                number += 1
-                session.execute("insert into t values (%s, 'row')", (number,))
-                committed[number] = time.monotonic()
+        def read() -> None:
+            for line in lines:
+                found.append(float(line))
 
-    def read() -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": capture.bootstrap, "group.id": f"{capture.name}.latency", "log_level": 3}
-        )
-        consumer.subscribe([capture.topic("t")])
-        while not stop.is_set():
-            message = consumer.poll(0.2)
-            if message is None or message.error() is not None:
-                continue
-            began_s = committed.pop(int(json.loads(message.key() or b"{}")["id"]), None)
-            if began_s is not None:
-                found.append(time.monotonic() - began_s)
-        consumer.close()
-
-    threads = [threading.Thread(target=write), threading.Thread(target=read)]
-    for thread in threads:
+        thread = threading.Thread(target=read)
         thread.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        try:
+            yield found
+        finally:
+            probe.stdin.close()
+            thread.join(30)
+    assert probe.returncode == 0
 
 
 def _milliseconds(found: list[float]) -> str:
