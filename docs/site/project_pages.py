@@ -1,4 +1,4 @@
-"""MkDocs hook: adds pages from the top folder to the site, and makes links to source files plain text.
+"""MkDocs hook: adds pages from the top folder, makes links to source files plain text, lets long names in tables wrap.
 
 Pages in docs/ link to files outside of it, which is right where people read the repository. On the site the pages of
 `PAGES` have an address, and other files have none.
@@ -23,6 +23,9 @@ PAGES: Final = {
     "README.md": "index.md",
 }
 _LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_CODE: Final = re.compile(r"(?<=<code>)[^<]{17,}(?=</code>)")
+_PART: Final = re.compile(r"(::|[_/.,])(?=[\w\[&])")
 _NAMED_FENCE: Final = re.compile(r"^( *```\w+) [\w ]+$", re.MULTILINE)
 """Fences that tests find by a second word, as in ``json envelope``; MkDocs takes none."""
 
@@ -48,6 +51,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         block if block.lstrip().startswith("```") else _LINK.sub(lambda found: _link(found, source, place), block)
         for block in blocks
     )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let the names in the cells of a table break behind their parts, as a path behind each folder."""
+    return _CELL.sub(lambda cell: _CODE.sub(lambda code: _PART.sub(r"\1<wbr>", code[0]), cell[0]), html)
 
 
 def _link(found: re.Match[str], source: Path, place: str) -> str:
