@@ -49,14 +49,16 @@ $(LANES):
 quick: static unit property ## without servers
 slow: integration faults ## capture on real servers
 
-static: setup site ## ruff, mypy, import rules, the documentation site
+static: setup ## ruff, mypy, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Without -q: with it MkDocs ends with exit code 0 in spite of broken links. The variable silences an advertisement.
-site: setup ## the documentation site in build/site, offline; a broken link is an error
+# Without -q: MkDocs would exit 0 in spite of broken links. The variable silences an advertisement.
+static: site
+
+site: setup ## build the documentation site in build/site, offline; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 unit: setup ## under 10 s, no network

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A JVM that lives for a minute: without its second compiler, start and first batch take half the time.
 SHORT_LIVED: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-# Plans of fifty small queries: optimisations for large queries take longer than these do (docs/internals/views.md).
+# Plans of fifty small queries: what Spark does to run large ones fast takes longer than they do (VIEWS.md, section 3).
 QUICK: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",

@@ -1,4 +1,4 @@
-"""Signals that come while the process is ending already (fault E1)."""
+"""Signals that come while the process is ending already (RELIABILITY E1)."""
 
 from __future__ import annotations
 
