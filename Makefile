@@ -159,6 +159,12 @@ $(READERS)/ready: tests/readers/requirements.txt
 debezium-values: setup ## what Debezium writes for every type, from its own connector, into tests/golden/debezium.json
 	$(BIN)/python -m tests.bench.debeziumvalues
 
+# Without -q: MkDocs would exit 0 in spite of broken links. The variable silences an advertisement.
+static: site
+
+site: setup ## build the documentation site in build/site, offline; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/site/mkdocs.yml
+
 SEEDS ?= 20000
 FIRST ?= 0
 

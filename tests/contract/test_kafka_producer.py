@@ -92,7 +92,7 @@ def test_the_offset_after_a_transaction_is_one_marker_behind_its_last_record(kaf
             producer.flush(WAIT_S)
             producer.commit(WAIT_S)
 
-        # Last + records + one marker for each earlier transaction that touched the partition (DESIGN section 4).
+        # Last + records + one marker for each earlier transaction in the partition (docs/internals/cut-index.md).
         assert last == {0: [2, 5, 7], 1: [0, 5], 2: []}
 
 

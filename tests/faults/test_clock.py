@@ -1,7 +1,7 @@
 """Wall clocks that are wrong, and that somebody sets: no effect on the log, its order or what is acknowledged.
 
 Only the daemon's clock is shifted. Those of PostgreSQL and Kafka are compared with no other: the server's times go into
-events as they are, and records have the broker's time, whatever ours is (RELIABILITY E5).
+events as they are, and records have the broker's time, whatever ours is (fault E5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""kill -9 at every step of a start and of a batch, one by one: the log is the history all the same (RELIABILITY E2).
+"""kill -9 at each step of a start and of a batch: the log still holds exactly the history (fault E2).
 
 The short form takes some of them, others in each run; `make faults-long` takes all.
 """

@@ -1,6 +1,6 @@
 """Where changes cannot be had any more, capture stops in state GAP and names the range; it never goes on silently.
 
-Faults A1, A4, A5 and A7 of RELIABILITY part 8.
+Faults A1, A4, A5 and A7 of docs/reference/faults.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.fixtures.servers.daemon import CaptureSite
     from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
 
-# RELIABILITY A7: within one poll interval, which is at most 10 s.
+# Fault A7: within one poll interval, which is at most 10 s.
 _NOTICED_S: Final = 10.0
 _TABLES: Final = ("create table t (id int primary key, v text)", "create table other (id int primary key)")
 

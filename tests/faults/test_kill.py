@@ -1,4 +1,4 @@
-"""kill -9 of the daemon at any moment: the log is the history all the same (RELIABILITY E2, P1-P7)."""
+"""kill -9 of the daemon at any moment: the log still holds exactly the history (fault E2, obligations P1 to P7)."""
 
 from __future__ import annotations
 

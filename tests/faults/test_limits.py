@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.servers.daemon import CaptureSite
 
-# RELIABILITY E3. A cgroup counts what is cached of files too, which the kernel takes back before it kills.
+# Fault E3. A cgroup also counts cached file pages, which the kernel frees before it kills.
 LIMIT_BYTES: Final = 150 << 20
 LARGE_ROWS: Final = int(os.environ.get("TAILRACE_LIMITED_ROWS", "150000"))
 # Enough for Python, for the source; all it needs are about thirty.

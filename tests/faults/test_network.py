@@ -1,6 +1,6 @@
 """The network between: silence, resets, crumbs; requests to Kafka that arrive late, or whose answer never does.
 
-Faults C2, C3 and C4 of RELIABILITY part 8, against the real broker.
+Faults C2, C3 and C4 of docs/reference/faults.md, against the real broker.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.fixtures.servers.running_servers import Servers
 
 AWAY_S: Final = float(os.environ.get("TAILRACE_AWAY_S", "8"))
-# Read-ahead, producer's queue and batch fill up once; from then on nothing may grow (RELIABILITY C1, L3).
+# Read-ahead, the producer's queue and the batch fill up once; from then on nothing may grow (fault C1).
 _FILLS_BYTES: Final = 96 << 20
 _FLAT_BYTES: Final = 20 << 20
 _FILLED_AFTER: Final = 0.3  # of the time

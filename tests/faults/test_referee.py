@@ -1,6 +1,6 @@
 """Negative controls: the referee of these tests fails on every kind of wrong log, and on daemons that are wrong.
 
-A test that cannot fail shows nothing (RELIABILITY part 9, validator 10).
+A test that cannot fail shows nothing (docs/internals/faults.md, "Mutants").
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = {"public.t": ["id"]}
 LARGE_ROWS: Final = int(os.environ.get("TAILRACE_LARGE_ROWS", "250000"))
-GROWTH_BYTES: Final = 64 << 20  # RELIABILITY B3; 250,000 rows are 110 MB of records
+GROWTH_BYTES: Final = 64 << 20  # fault B3; 250,000 rows are 110 MB of records
 
 
 def test_rolled_back_transactions_and_savepoints_are_never_seen(capture: CaptureSite) -> None:
@@ -143,7 +143,7 @@ def test_large_transaction_does_not_grow_the_daemon(capture: CaptureSite) -> Non
 def test_ten_thousand_subtransactions_with_rollbacks_are_exact_and_do_not_grow_the_daemon(
     capture: CaptureSite,
 ) -> None:
-    """RELIABILITY B3: one transaction; every other one of them is rolled back, one in a hundred holds one that is."""
+    """Fault B3: one transaction of ten thousand subtransactions; half are rolled back, some nest."""
     capture.sql("create table t (id int primary key, v text)")
     daemon = capture.running()
     capture.settled(daemon)

@@ -1,7 +1,7 @@
 """The referee: what the log must hold, from the list of transactions alone, checked at every commit of Kafka.
 
-Each check names its obligation (RELIABILITY part 7). P1 prefix, P2 no early ack, P3 no gap, P4 no duplicate, P5 order,
-P6 fencing, P8 same bytes, G8 cuts. P7, P11 and P12 are of the whole history: `tests.simulation.history`.
+Each check names its obligation (docs/internals/faults.md). P1 prefix, P2 no early ack, P3 no gap, P4 no duplicate,
+P5 order, P6 fencing, P8 same bytes, G8 cuts. P7, P11 and P12 are of the whole history: `tests.simulation.history`.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Crash(BaseException):
 
 
 class Violation(BaseException):
-    """An obligation of RELIABILITY part 7 does not hold. Not an Exception, so that nothing swallows it."""
+    """An obligation of docs/internals/faults.md does not hold. Not an Exception, so that no handler swallows it."""
 
     def __init__(self, obligation: str, what: str) -> None:
         super().__init__(obligation, what)

@@ -1,4 +1,4 @@
-"""The documents say what is: links lead somewhere, named tests exist, commands are taken, formats are those shown."""
+"""Checks the documents against the code: links, named tests, commands, configuration, and the formats they show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error tree keeps its own rules: documented, consistent, and one policy a class."""
+"""Checks the error tree: every class is documented, consistent, and has one retry policy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_class_says_what_it_means(kind: type[TailraceError]) -> None:
 
 
 def test_every_error_of_the_service_stands_in_the_one_tree() -> None:
-    """A subclass elsewhere would be a policy that the reference does not show."""
+    """The reference would not show a subclass that is defined elsewhere."""
     for module in pkgutil.walk_packages(cdc.__path__, "cdc."):
         if not module.name.startswith(("cdc.__main__", "cdc.demo")):
             importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""The page of faults has every row there is, and each says what shows it or why nothing does."""
+"""Checks that the page of faults is complete, and that each row names its test or says why there is none."""
 
 from __future__ import annotations
 

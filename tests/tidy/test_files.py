@@ -1,4 +1,4 @@
-"""STYLE as tests: sizes, names, docstrings, and what must never be in a file. Nothing here needs a server."""
+"""Sizes, names, docstrings, and what must not be in a file. Needs no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of Arrow become a frame in one place: `sinks.warehouse.spark.frames` says why."""
+"""Checks that only `sinks.warehouse.spark.frames` converts Arrow tables to Spark frames; it says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What texts name exists: every `cdc` command with its options, and every environment variable.
+"""Checks that every `cdc` command, option and environment variable that a text names exists.
 
 Texts are the documents, and the strings, docstrings and help texts of the code.
 """
@@ -24,7 +24,7 @@ from tests.tidy.tree import ROOT, files, python_files, shown, text_of
 _PRODUCT: Final = ("cdc", "sinks", "snapshot", "outbox", "migrations")
 _QUOTED: Final = re.compile(r"`cdc ([^`\n]+)`")
 _HOLE: Final = "\0"
-"""In place of what an f-string fills in."""
+"""Stands for a value that an f-string inserts."""
 _VARIABLE: Final = re.compile(r"\bTAILRACE_[A-Z0-9_<>]+")
 _FAMILIES: Final = re.compile(
     r"TAILRACE_((KAFKA|REGISTRY)_OPTION_|SINK_.+_(OPTION|STORAGE)_|SINK_$|KAFKA_OPTION_$|<SECTION>_<KEY>$)"
@@ -41,7 +41,7 @@ def _product() -> list[Path]:
 
 @cache
 def _strings(path: Path) -> tuple[str, ...]:
-    """Every string of a module, docstrings among them; an f-string as one."""
+    """Return every string of a module, including docstrings; an f-string is one string."""
     return tuple(_string(node) for node in _outermost(ast.parse(text_of(path))))
 
 
@@ -70,7 +70,7 @@ def _string(node: ast.AST) -> str:
 
 
 def _named() -> Iterator[tuple[str, str]]:
-    """(where, what stands behind `cdc`)."""
+    """Yield (file, the words after `cdc`)."""
     for path in _documents():
         for words in _QUOTED.findall(text_of(path)):
             yield shown(path), words
@@ -83,7 +83,7 @@ def _named() -> Iterator[tuple[str, str]]:
 
 
 def _problem(line: str) -> str:
-    """Why a command line is not one of ours; empty when it is."""
+    """Return why a command line is not one of ours; empty if it is."""
     words = [word for part in re.split(r"\s*(?:&&|\||;|#)\s*", line)[:1] for word in part.split()]
     if words[:1] == ["-c"]:
         words = words[2:]

@@ -1,4 +1,4 @@
-"""A checker shares no code with what it checks: what tests compare the product with imports none of it."""
+"""Checks that the oracles of tests import no code of the product that they check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference pages are those the code gives, and what they describe is real."""
+"""Checks that the reference pages match the code that they describe."""
 
 from __future__ import annotations
 
