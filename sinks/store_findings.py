@@ -1,4 +1,4 @@
-"""What is found of a store before its sink runs, for `cdc doctor`. Values only."""
+"""What `cdc doctor` finds about a store before its sink runs. Values only."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 
 class StoreFinding(NamedTuple):
-    """One thing that was looked at; no secrets, no rows.
+    """One result of a check; contains no secrets and no rows.
 
     Attributes:
-        level: ``error``: the sink would not start, or not go on.
+        level: ``error``: the sink would not start, or would stop.
         check: a stable snake_case name, for programs.
-        command: what mends it; may be empty.
+        command: fixes it; may be empty.
     """
 
     level: Literal["ok", "warning", "error"]

@@ -291,12 +291,12 @@ class _Check:
             return kind
         now_ms = int(self._sides.clock.wall_s() * 1000)
         excuses = {self._lossy.allowed_difference(change, held, now_ms) for change in accepted}
-        if AllowedDifference.FINE in excuses:
+        if AllowedDifference.ACCEPTED in excuses:
             return None
         if AllowedDifference.EXPIRED in excuses:
             self._latest.note(key, _EXPIRED)
             return None
-        if AllowedDifference.UNTOLD in excuses and not self._sides.repair:
+        if AllowedDifference.UNKNOWN in excuses and not self._sides.repair:
             self._latest.note(key, _UNTOLD)
             self._found.show("undecided", _shown(key))
             return None

@@ -1,16 +1,16 @@
-"""The loop of a sink of one key at a time: the log is read, each key applied in order, offsets committed behind it.
+"""Runs a sink that applies one key at a time: read records, apply each key in order, commit offsets.
 
-One thread, and `settings.parallel` more in which `Target.apply` waits for the store. A turn of the loop, in order:
+One thread runs the loop, and `settings.parallel` threads wait for the store in `Target.apply`. One turn of the loop:
 
-1. records are taken from the group; those of blocked keys are parked;
-2. answers of the store are collected: done, asked again after a pause, or parked;
-3. a store that did not answer is asked how far it is, and the log is read again from there if it lost something;
-4. free threads get the keys that are ready;
-5. positions are committed, at most every COMMIT_EVERY_S, to the lowest offset that is not finished;
-6. partitions of which too much is held are paused.
+1. poll records from the group; park those of blocked keys;
+2. collect the answers of the store: finish the keys, retry them after a pause, or park them;
+3. after an outage of the store, ask for its positions, and read again from there if it lost writes;
+4. pass ready keys to free threads;
+5. commit positions, at most every COMMIT_EVERY_S, up to the lowest offset that is not finished;
+6. pause partitions with too many held records.
 
-A position is committed only when everything below it is DONE, OVERTAKEN or parked, so being killed at any moment means
-that some of it is applied twice, which changes nothing. After any error that is raised the runner is dead.
+A position is committed only when everything below it is DONE, OVERTAKEN or parked. So a crash at any moment only means
+that some changes are applied twice, which has no effect. After `run` raises, the runner cannot be used again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from sinks.runner.request_pool import Answer, Pool
 from sinks.runner.runner_contracts import Away, Group, RunnerParts
 from sinks.state.offset_metadata import metadata, start_offset, topic_recreated, window_of
 
-COMMIT_EVERY_S: Final = 0.1  # a reader waits on it: p99 of commit to visible is to stay below 300 ms
-COMMIT_AGAIN_S: Final = 60.0  # says that the sink is awake, see `sinks.state.offset_metadata`
-LOOK_EVERY_S: Final = 1.0  # at what somebody asks of the sink: pause, retries of dead letters
-LEAVE_S: Final = 10.0  # for requests under way when a partition goes; below the shortest session timeout brokers take
-BROKER_S: Final = 60.0  # of commits that fail, until the group is joined anew
-SPAN_MAX: Final = 500_000  # records behind one that is not finished, finished ones among them: what a crash repeats
+COMMIT_EVERY_S: Final = 0.1  # readers wait for it: keeps the p99 from commit to visible below 300 ms
+COMMIT_AGAIN_S: Final = 60.0  # proves that the sink is awake, see `sinks.state.offset_metadata`
+LOOK_EVERY_S: Final = 1.0  # between checks for requests of operators: pause, retries of dead letters
+LEAVE_S: Final = 10.0  # for requests under way at a revocation; below the shortest session timeout brokers accept
+BROKER_S: Final = 60.0  # of failing commits, until the runner rejoins the group
+SPAN_MAX: Final = 500_000  # records after an unfinished one, including finished ones: a crash repeats them
 _SPAN_AGAIN: Final = SPAN_MAX * 3 // 4
 _BUSY_S: Final = 0.005
 _IDLE_S: Final = 0.1
@@ -47,9 +47,9 @@ _BEHIND: Final = Outcome(Verdict.REFUSED, "behind", "an earlier record of the ke
 
 
 class SinkRunner:
-    """Keeps a store in step with the log: `join` a group, `run` once, `close`. See `cdc.kafka.group_member`.
+    """Keeps a store in step with the topics: `join` a group, `run` once, `close`. See `cdc.kafka.group_member`.
 
-    Raises what needs a person (SinkStale, SinkGap, SinkUnfit, TopicMissing) and what starting over mends.
+    Raises errors that need an operator (SinkStale, SinkGap, SinkUnfit, TopicMissing) and errors that a restart fixes.
     """
 
     def __init__(self, parts: RunnerParts) -> None:
@@ -65,7 +65,7 @@ class SinkRunner:
         self._away: Away | None = None
         self._failures = 0
         self._pause: str | None = None
-        self._said: tuple[str, str] | None = None  # which pause, and as which member
+        self._said: tuple[str, str] | None = None  # the acknowledged pause, and as which member
         self._stopped: set[TopicPartition] = set()
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
@@ -73,12 +73,12 @@ class SinkRunner:
         self._has_assignment = self._dead = self._alarmed = False
 
     def join(self, group: Group) -> None:
-        """Take part in this group, whose membership this is."""
+        """Use this group; the runner handles its assignments."""
         self._group = group
         self._parts.closing.callback(group.close)
 
     def run(self, stop: threading.Event) -> None:
-        """Apply the log until `stop`; then what is under way is finished and committed."""
+        """Apply records until `stop`. `close` then finishes and commits what is under way."""
         try:
             while not stop.is_set():
                 self.step()
@@ -87,7 +87,7 @@ class SinkRunner:
             raise
 
     def close(self) -> None:
-        """Leave the group, with what is under way finished and committed; then let go of everything."""
+        """Finish and commit what is under way, leave the group, and close everything."""
         try:
             if self._group is not None:
                 self._group.close()
@@ -160,7 +160,7 @@ class SinkRunner:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """How far each partition of ours is applied."""
+        """The applied position of each assigned partition."""
         return {place: one.frontier.position for place, one in self._partitions.items()}
 
     def _joined(self) -> Group:
@@ -168,18 +168,18 @@ class SinkRunner:
         return self._group
 
     def _topics(self, names: Iterable[str]) -> dict[str, tuple[Topic, TopicFacts]]:
-        """What the broker and the schemas say of these topics. Raises TopicMissing for one that does not exist."""
+        """Return what the broker and the schemas say about these topics. Raises TopicMissing."""
         tables = self._parts.schemas.tables()
         found: dict[str, tuple[Topic, TopicFacts]] = {}
         for name, facts in self._parts.directory.describe(sorted(names)).items():
             if facts is None:
-                raise TopicMissing(f"topic {name!r} does not exist any more", hint="it was deleted", topic=name)
+                raise TopicMissing(f"topic {name!r} no longer exists", hint="it was deleted", topic=name)
             schema = tables[name]
             found[name] = Topic(name, facts.topic_id, facts.partition_count, schema.table, schema.key), facts
         return found
 
     def _look(self) -> None:
-        """What somebody wants, and what became of the topics, every now and then."""
+        """Check at intervals for requests of operators, recreated topics and new tables."""
         parts, now_s = self._parts, self._parts.clock.monotonic_s()
         if now_s - self._watched_s >= parts.watch_s or (not self._subscribed and now_s - self._watched_s >= 1.0):
             self._watched_s = now_s
@@ -211,11 +211,11 @@ class SinkRunner:
         left = unowned.look(group.member, self._subscribed) if unowned is not None else []
         if left:
             places = [f"{topic}-{partition}" for topic, partition in left]
-            log.get().warning("sink_partitions_unowned", partitions=places, doing="joining the group anew")
+            log.get().warning("sink_partitions_unowned", partitions=places, doing="rejoining the group")
             group.rejoin()
 
     def _take_retries(self) -> None:
-        """Dead letters that somebody wants tried again; those whose key is busy wait for it."""
+        """Queue the dead letters that an operator wants retried; those of a busy key wait for it."""
         letters = self._parts.letters
         waiting: list[ParkedKey] = []
         for parked in (*self._retries, *letters.retries()):
@@ -237,7 +237,7 @@ class SinkRunner:
             if one is None or record[2] < one.frontier.next_offset:
                 continue
             if key is None:
-                by_key([record])  # says what is wrong
+                by_key([record])  # raises TopicMismatch
                 continue
             if place not in begun:
                 begun.add(place)
@@ -276,7 +276,7 @@ class SinkRunner:
                 self._judge(answer)
 
     def _unanswered(self, lanes: Iterable[KeyQueue], error: SinkUnreachable) -> None:
-        """Nothing is known of these: the same again, once the store was asked how far it is."""
+        """Retry requests without an answer, after reading the positions of the store."""
         now_s = self._parts.clock.monotonic_s()
         for lane in lanes:
             self._lanes.again(lane, now_s, counts=False)
@@ -312,7 +312,7 @@ class SinkRunner:
             self._works()
 
     def _works(self) -> None:
-        """A write succeeded, or there is nothing to write."""
+        """A write succeeded, or nothing was left to write."""
         if self._away is None and self._pause is None and self._broker_away_s is None:
             self._parts.observer.goes_on()
 
@@ -326,7 +326,7 @@ class SinkRunner:
             self._park(lane.place, lane.key, records, outcome if parked is None else _BEHIND)
 
     def _mend(self) -> None:
-        """When the store is asked again: first how far it is, since what it acknowledged may be lost."""
+        """After an outage read the positions of the store first: it may have lost acknowledged writes."""
         away, now_s = self._away, self._parts.clock.monotonic_s()
         if away is None or self._pool.busy or now_s < away.at_s:
             return
@@ -365,7 +365,7 @@ class SinkRunner:
             self._pool.submit(lanes, changes)
 
     def _prepare(self, changes: Iterable[Change]) -> None:
-        """Have the store know every schema before a row of it comes."""
+        """Prepare every schema in the store before its first row."""
         for change in changes:
             name = (change.topic, change.schema_id)
             if change.row is not None and name not in self._prepared:
@@ -373,7 +373,7 @@ class SinkRunner:
                 self._prepared.add(name)
 
     def _commit(self, *, only: set[TopicPartition] | None = None) -> None:
-        """Make positions durable: in the store, if it wants to know, then in the group."""
+        """Make positions durable: first in the store, then in the group."""
         now_s = self._parts.clock.monotonic_s()
         if only is None and (now_s - self._commit_s < COMMIT_EVERY_S or self._said is not None):
             return
@@ -428,19 +428,19 @@ class SinkRunner:
                 "sink_retention_alarm",
                 behind_s=round(lag.seconds),
                 left_s=round(lag.left_s or 0),
-                hint="the sink is so far behind that Kafka will remove what it has not read",
+                hint="Kafka will remove records that the sink has not read yet: speed it up, or raise the retention",
             )
         self._alarmed = in_danger
 
     def _acknowledge(self) -> None:
-        """Say that we are paused when nothing is under way and everything is committed; or that we go on."""
+        """Report that this worker is paused, once nothing is under way and all is committed; or that it runs again."""
         control, observer = self._parts.control, self._parts.observer
         if self._pause is None and self._said is not None:
             control.report_running()
             self._said = None
             observer.goes_on()
         elif self._pause is not None and not self._pool.busy:
-            said = self._pause, self._joined().member  # who has joined anew has another name
+            said = self._pause, self._joined().member  # the member id changes when the worker rejoins
             if said == self._said:
                 return
             self._commit(only=set(self._partitions))
@@ -464,7 +464,7 @@ class SinkRunner:
         self._stopped = wanted
 
     def _wait_s(self) -> float:
-        """How long records may be waited for."""
+        """Return how long the poll may wait for records."""
         now_s = self._parts.clock.monotonic_s()
         if self._pool.busy:
             return _BUSY_S
@@ -476,7 +476,7 @@ class SinkRunner:
         return min(until_s, due_s) if due_s > 0 else until_s
 
     def _finish(self, going: set[TopicPartition]) -> None:
-        """Wait for requests of these partitions, a bounded time, and commit what they have reached."""
+        """Wait a bounded time for requests of these partitions, and commit their positions."""
         ends_s = self._parts.clock.monotonic_s() + LEAVE_S
         while self._lanes.flying(going) and self._parts.clock.monotonic_s() < ends_s:
             self._collect(self._pool.collect(_IDLE_S))

@@ -241,7 +241,7 @@ def test_topic_that_was_made_again_gets_a_new_index_and_no_way_back(
 
     opened(opensearch.url, sink_name, topics=[again]).close()
     assert len(documents(opensearch.url, alias(sink_name))) == 3
-    with pytest.raises(SinkStale, match="made again"):
+    with pytest.raises(SinkStale, match="recreated"):
         roll_back(shop, again, remembers_ms=DAY_MS)
 
 

@@ -96,7 +96,9 @@ def test_cache_behind_tls_is_opened_by_its_authority_a_client_certificate_and_a_
         assert "not trusted" in refused(server, url, {**mine, **login, "ssl_ca_certs": str(others.ca)})
         assert "does not answer" in refused(server, url, {**trust, **login}), "no certificate of our own"
         assert "password" in refused(server, url, {**trust, **mine, **login, "password": f"{PASSWORD}?"})
-        assert "does not let our user" in refused(server, url, {**trust, **mine, **login, "username": "reader"})
+        assert "does not permit the sink's user" in refused(
+            server, url, {**trust, **mine, **login, "username": "reader"}
+        )
 
 
 def test_sentinel_with_a_password_of_its_own_leads_to_a_primary_with_another(

@@ -135,7 +135,7 @@ def test_key_template_names_rows_and_two_tables_that_would_share_names_are_refus
 
     with client_of(valkey) as reader:
         assert reader.get("order:a%2Fb/12:v1") == b'{"x":1}'
-    with pytest.raises(ConfigError, match=r"rows of public\.\w+ and public\.\w+ could have one name"):
+    with pytest.raises(ConfigError, match=r"rows of public\.\w+ and public\.\w+ could have the same name"):
         target.open([orders, orders._replace(topic="shop.public.o2", table="public.o2")])
     target.close()
 
@@ -351,11 +351,11 @@ def test_cluster_is_refused_by_name(make_valkey: MakeValkey) -> None:
 
 def test_wrong_password_and_missing_rights_are_for_a_person_and_no_secret_is_told(make_valkey: MakeValkey) -> None:
     server = make_valkey(requirepass="correct-horse")
-    with pytest.raises(SinkUnfit, match="does not take our user name and password") as refused:
+    with pytest.raises(SinkUnfit, match="rejected the user name and password") as refused:
         opened(server, options={"password": Secret("battery-staple")})
     target = opened(server, options={"password": Secret("correct-horse")})
     target._store.command("test", "ACL", "SETUSER", "reader", "on", ">pw-of-reader", "~*", "+@read", "+info", "+ping")
-    with pytest.raises(SinkUnfit, match="does not let our user note what it holds") as limited:
+    with pytest.raises(SinkUnfit, match="does not permit the sink's user to record the tables") as limited:
         opened(server, options={"username": Secret("reader"), "password": Secret("pw-of-reader")})
     target.close()
 
@@ -416,7 +416,7 @@ def test_server_that_is_away_a_replica_or_not_redis_is_named(make_valkey: MakeVa
     book.put(1, {"id": 1})
     with client_of(server) as other:
         other.execute_command("REPLICAOF", "127.0.0.1", valkey.port)
-        with pytest.raises(SinkUnreachable, match="takes nothing now"):
+        with pytest.raises(SinkUnreachable, match="accepts no writes now"):
             target.apply(changes(book.records))
         with pytest.raises(SinkUnreachable, match="does not answer"):
             target.positions()

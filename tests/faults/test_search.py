@@ -80,7 +80,7 @@ def test_worker_that_stood_still_for_too_long_sends_nothing_any_more(
             return "too_large"
 
         proxy.choose = frozen  # type: ignore[method-assign]
-        with pytest.raises(SinkUnreachable, match="stood still"):
+        with pytest.raises(SinkUnreachable, match="was frozen"):
             target.apply(changes(book.records))
         target.close()
 

@@ -168,7 +168,7 @@ def test_replay_into_another_target_leaves_the_first_as_it_is(capture: CaptureSi
     assert stored(capture, again, "items") == {key: row for key, row in first.items() if row["v"] == "late"}
     assert first == table(capture, "items")
     assert running.told.records == applied
-    with pytest.raises(UsageError, match="is a sink of the configuration"):
+    with pytest.raises(UsageError, match="is already a sink in the configuration"):
         replayed(config, "s", Replay(AtLsn(early), "s"))
 
 

@@ -191,7 +191,7 @@ def test_a_partition_with_too_many_blocked_keys_stops() -> None:
         worker.park(PLACE, record[4] or b"", [record], REFUSED)
     worker.park(("other", 0), b"k", [("other", 0, *book.records[0][2:])], REFUSED)
 
-    with pytest.raises(SinkUnfit, match="2 keys of the partition are blocked") as stop:
+    with pytest.raises(SinkUnfit, match="2 keys of the partition are already blocked") as stop:
         worker.park(PLACE, b'{"id":3}', [book.records[3]], REFUSED)
 
     assert stop.value.command == "cdc dlq list s"
