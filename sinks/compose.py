@@ -15,7 +15,7 @@ from typing import Final, cast
 from msgspec import structs
 
 from cdc.clock import Clock
-from cdc.config.settings import Applied, Cache, Config, Search
+from cdc.config.settings import Applied, Cache, Config, Plugin, Search
 from cdc.config.sink_kinds import applied_of, view_lakes
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now, Start
 from cdc.cutindex.lookup import cut_before
@@ -42,7 +42,11 @@ from sinks.state.table_match import TableCheck
 WATCH_S: Final = 60.0
 """Between checks for recreated topics and for new tables."""
 
-_KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.start", Cache: "sinks.cache.start"}
+_KINDS: Final[Mapping[type[Applied], str]] = {
+    Search: "sinks.search.start",
+    Cache: "sinks.cache.start",
+    Plugin: "sinks.plugin.start",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class StoredKey(NamedTuple):
         key: as the topic has it; None when another program wrote the entry.
         name: the key's name in the store.
         version: the offset of the record that the store has.
-        content: values by column, equal to `Target.content` of the change except for its kept columns; None for the
+        content: values by column, equal to `Verifiable.content` of the change except for its kept columns; None for the
             version mark of a deleted key.
     """
 
@@ -109,7 +109,11 @@ Content: TypeAlias = Mapping[str, object]
 
 
 class Target(Protocol):
-    """A store. Several threads call `apply` at once, with disjoint keys; one thread calls everything else."""
+    """A store. Several threads call `apply` at once, with disjoint keys; one thread calls everything else.
+
+    A subclass inherits `prepare`, `keep` and `positions` for a store that accepts all schemas and never loses an
+    acknowledged write.
+    """
 
     def open(self, topics: Sequence[Topic]) -> None:
         """Find or create what holds these topics. Called again after each change of the assignment.
@@ -124,8 +128,8 @@ class Target(Protocol):
     def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Write the changes; return the outcomes in the same order.
 
-        A change that is DONE survives a crash of the store as far as the store promises; see `positions` for stores
-        that can lose acknowledged writes.
+        Readers see a change that is DONE, unless the store has a refresh of its own (`Verifiable.refresh`). It
+        survives a crash as far as the store promises; see `positions` for stores that can lose acknowledged writes.
 
         Raises SinkUnreachable when the fate of all changes is unknown: the runner passes the same changes again.
         SinkStale, SinkUnfit.
@@ -140,6 +144,30 @@ class Target(Protocol):
         The runner applies everything from there again, and reads a missing partition from its beginning. None: the
         store never loses an acknowledged write.
         """
+        return None
+
+    def close(self) -> None:
+        """End the connections. May be called twice."""
+
+
+class TargetFactory(Protocol):
+    """Makes the target of a sink: the object behind an entry point of the group ``tailrace.sinks``."""
+
+    def __call__(self, pipeline: str, sink: str, options: Mapping[str, str]) -> Target:
+        """Return the target, without connecting yet.
+
+        Args:
+            pipeline: `name` in the configuration.
+            sink: NAME of ``[sinks.NAME]``. Keep the data of each pipeline and sink apart in the store.
+            options: ``[sinks.NAME.options]`` as texts, secrets included: never log them.
+
+        Raises SinkUnfit for missing or invalid options.
+        """
+
+
+@runtime_checkable
+class Verifiable(Target, Protocol):
+    """A `Target` that `cdc verify` can compare with the topics, and repair."""
 
     def refresh(self, topics: Iterable[str]) -> None:
         """Return when readers see everything that was applied before this call."""
@@ -162,9 +190,6 @@ class Target(Protocol):
         For keys whose content or version the topic disproves (`cdc verify --repair`). The rows are as complete as the
         log is, so the store need not keep the columns in `kept`.
         """
-
-    def close(self) -> None:
-        """End the connections. May be called twice."""
 
 
 class AllowedDifference(Enum):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 
 class StoreFinding(NamedTuple):
@@ -18,3 +19,11 @@ class StoreFinding(NamedTuple):
     check: str
     message: str
     command: str = ""
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A `sinks.contract.Target` of another package that also implements this takes part in `cdc doctor`."""
+
+    def checkup(self) -> Iterable[StoreFinding]:
+        """Check the store without changing it. Raises SinkUnreachable, SinkUnfit."""

@@ -25,7 +25,17 @@ from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Known, Latest, Sample, of_keys
 from cdc.verify.key_verdict import DifferenceKind, judge
 from cdc.verify.partition_check import partition_of
-from sinks.contract import AllowedDifference, Change, Content, Lossy, StoredKey, Target, Topic, TopicPartition, Verdict
+from sinks.contract import (
+    AllowedDifference,
+    Change,
+    Content,
+    Lossy,
+    StoredKey,
+    Topic,
+    TopicPartition,
+    Verdict,
+    Verifiable,
+)
 
 LOOK_KEYS: Final = 500  # of one question to the store
 ROUND_KEYS: Final = 20_000  # suspects of one round; their keys, and what came after of them, are in memory
@@ -63,7 +73,7 @@ class SinkComparison:
     """
 
     reader: Reader
-    target: Target
+    target: Verifiable
     committed: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
     blocked: _Blocked
     content: Callable[[Change], Content | None]

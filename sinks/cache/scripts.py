@@ -205,4 +205,7 @@ for i = 2, #ARGV, 3 do
 end
 return 'D'
 """
-"""Stores positions; ``L``: the store has lost writes since the positions were read."""
+"""Stores positions; ``L``: the store has lost writes since the positions were read.
+
+It checks the run of the server again: a server can become a replica and a primary again without closing a connection.
+"""

@@ -104,7 +104,7 @@ class KafkaDeadLetters:
         self._looked_s: float | None = None
 
     def assigned(self, places: Iterable[TopicPartition]) -> None:
-        """See `sinks.contract.DeadLetters`."""
+        """See `sinks.contract.DeadLetters`. Reads the state topic, because memory may be older than another owner's."""
         self._places = frozenset(places)
         self._keys.assign(self._places)
         self._wishes.clear()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
-from cdc.config.sink_kinds import view_lakes
+from cdc.config.sink_kinds import kind_of, view_lakes
 from cdc.errors import BrokerError, TopicMismatch
 from cdc.kafka.group_offsets import GroupAdmin, GroupOffsets
 from cdc.kafka.log_reader import LogReader
@@ -200,8 +200,7 @@ def sink_documents(config: Config, clock: Clock, lake: Callable[[Warehouse], dic
             if isinstance(settings, Warehouse):
                 found.append({"name": name, "kind": "warehouse", **_worker(viewer, name), **lake(settings)})
                 continue
-            kind = str(type(settings).__struct_config__.tag)
-            found.append({"name": name, "kind": kind, **viewer.applied(name, settings).document()})
+            found.append({"name": name, "kind": kind_of(settings), **viewer.applied(name, settings).document()})
     finally:
         if viewer is not None:
             viewer.close()

@@ -29,7 +29,8 @@ class KeyQueue:
         flying: records in the request under way.
         parked: a dead letter to retry, before the waiting records.
         under_way: a request contains the key.
-        left: the partition was revoked during the request, so the response is ignored.
+        left: the partition was revoked during the request, so the response is ignored. The key stays known until then:
+            the partition may be assigned again at once, and the key must not be in two requests.
         attempts: consecutive requests without a final verdict.
         ready_at_s: a delayed key is not requested before.
     """

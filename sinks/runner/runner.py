@@ -106,7 +106,7 @@ class SinkRunner:
         self._look()
         self._take_in(group.poll(self._wait_s()))  # 1
         self._collect(self._pool.collect())  # 2
-        self._mend()  # 3
+        self._recover()  # 3
         self._launch()  # 4
         self._commit()  # 5
         self._acknowledge()
@@ -325,7 +325,7 @@ class SinkRunner:
         if records:
             self._park(lane.place, lane.key, records, outcome if parked is None else _BEHIND)
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         """After an outage read the positions of the store first: it may have lost acknowledged writes."""
         away, now_s = self._away, self._parts.clock.monotonic_s()
         if away is None or self._pool.busy or now_s < away.at_s:

@@ -1,7 +1,8 @@
 """Finds, creates, describes and swaps indices and their generations. I/O, on `Client`.
 
 Readers search an alias with one index behind it; the ``_meta`` of its mapping identifies the index. Workers write to
-the index by its own name, so that late writes to an old index never reach the new one.
+the index by its own name: through the alias, a worker of an earlier topic could write to the new index, whose offsets
+are lower than its own.
 """
 
 from __future__ import annotations

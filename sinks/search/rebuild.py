@@ -183,7 +183,10 @@ def _live(shop: RebuildContext, topic: Topic) -> Index | None:
 
 
 def _take_over(shop: RebuildContext, topic: Topic, live: Index | None, filling: _Filling) -> SwapResult:
-    """Run the five steps in the docstring of the module."""
+    """Run the five steps in the docstring of the module.
+
+    Writes are blocked before the end of the topic is read, so that everything the old index has lies below that end.
+    """
     indices, name = shop.indices, filling.index
     with shop.paused(), _closed(shop, live, filling):
         filling.finish()

@@ -64,7 +64,7 @@ def search_of(config: Config, sink: str) -> Search:
     if not isinstance(settings, Search):
         raise UsageError(
             f"sink {sink!r} is not of kind search",
-            hint="`cdc sink rebuild` also refills a cache; for a lake choose a new path",
+            hint="`cdc sink rebuild` also refills a cache; give a lake a new path, and other sinks a new name",
         )
     return settings
 

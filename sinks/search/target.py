@@ -97,7 +97,7 @@ class SearchTarget:
         for topic in topics:
             found = self._indices.live(topic)
             if found is None:
-                # Positions first: those of a deleted index must not be there when a new index is created.
+                # Positions first: after a crash in between, an empty index with old positions would count as complete.
                 self._book.forget(self._indices.name(topic, 1), topic.partition_count)
                 self._indices.create(topic, 1, live=True, settings=self._settings())
                 found = self._indices.live(topic)
@@ -359,6 +359,7 @@ class SearchTarget:
         changes: Sequence[Change],
         outcomes: Mapping[int, Outcome],
     ) -> None:
+        # OVERTAKEN too: a crash between the document and its matches would otherwise lose the matches.
         final = {Verdict.DONE, Verdict.OVERTAKEN}
         told: dict[str, list[tuple[Change, bytes]]] = {}
         for write in writes:

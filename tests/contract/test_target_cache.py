@@ -21,7 +21,7 @@ from cdc.errors import ConfigError, SinkStale, SinkUnfit, SinkUnreachable
 from cdc.local.valkey_server import Valkey
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
-from sinks.contract import Change, StoredKey, Target, Topic, Verdict
+from sinks.contract import Change, StoredKey, Topic, Verdict, Verifiable
 from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.servers.valkey import MakeValkey, cache_settings, client_of
 from tests.fixtures.servers.valkey import config as configured
@@ -30,7 +30,7 @@ from tests.fixtures.sinks.sink_logs import TABLE, LogBook, changes, live
 
 NUMBERS = itertools.count()
 DOCUMENT = Path(__file__).parents[2] / "docs/howto/cache.md"
-CHECKS: Sequence[Callable[[Target, Topic], None]] = (
+CHECKS: Sequence[Callable[[Verifiable, Topic], None]] = (
     target_contract.older_record_never_wins,
     target_contract.delete_of_what_never_was_is_done,
     target_contract.what_was_looked_at_is_removed_and_nothing_newer,
@@ -89,7 +89,7 @@ def test_cache_converges_whatever_was_repeated_reordered_or_lacked_values(
 
 @pytest.mark.parametrize("mode", ["value", "hash"])
 @pytest.mark.parametrize("check", CHECKS)
-def test_cache_is_guarded(valkey: Valkey, check: Callable[[Target, Topic], None], mode: str) -> None:
+def test_cache_is_guarded(valkey: Valkey, check: Callable[[Verifiable, Topic], None], mode: str) -> None:
     target = opened(valkey, mode=mode)
 
     check(target, TABLE)
