@@ -111,8 +111,8 @@ Content: TypeAlias = Mapping[str, object]
 class Target(Protocol):
     """A store. Several threads call `apply` at once, with disjoint keys; one thread calls everything else.
 
-    A subclass inherits `prepare`, `keep` and `positions` for a store that accepts all schemas and never loses an
-    acknowledged write.
+    A subclass inherits `prepare`, `save_positions` and `saved_positions` for a store that accepts all schemas and never
+    loses an acknowledged write.
     """
 
     def open(self, topics: Sequence[Topic]) -> None:
@@ -129,16 +129,16 @@ class Target(Protocol):
         """Write the changes; return the outcomes in the same order.
 
         Readers see a change that is DONE, unless the store has a refresh of its own (`Verifiable.refresh`). It
-        survives a crash as far as the store promises; see `positions` for stores that can lose acknowledged writes.
+        survives a crash as far as the store promises; see `saved_positions` for stores that can lose writes.
 
         Raises SinkUnreachable when the fate of all changes is unknown: the runner passes the same changes again.
         SinkStale, SinkUnfit.
         """
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note that everything below these offsets is applied. For stores that can lose acknowledged writes."""
 
-    def positions(self) -> Mapping[TopicPartition, int] | None:
+    def saved_positions(self) -> Mapping[TopicPartition, int] | None:
         """Return the offsets noted last; called at each assignment and after SinkUnreachable.
 
         The runner applies everything from there again, and reads a missing partition from its beginning. None: the
@@ -175,16 +175,16 @@ class Verifiable(Target, Protocol):
     def content(self, change: Change) -> Content | None:
         """Return the `StoredKey.content` that the store has after this change; `Change.kept` is not compared."""
 
-    def held(self, topic: str) -> Iterator[StoredKey]:
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
         """Yield every key of a topic that the store has, in any order; may include version marks of deleted keys."""
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """Read these keys; None for a key that is not there."""
 
     def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
         """Remove entries that the topic does not have, unless they changed since they were read."""
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
+    def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """Write like `apply`, but also over an equal or later version, unless the key differs from `seen` by now.
 
         For keys whose content or version the topic disproves (`cdc verify --repair`). The rows are as complete as the

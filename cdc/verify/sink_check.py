@@ -153,7 +153,7 @@ class _Check:
         ends = self._ends()
         unknown: set[bytes] = set()
         suspects: set[bytes] = set()
-        for some in slices(sides.target.held(self._topic.topic), LOOK_KEYS):
+        for some in slices(sides.target.stored_keys(self._topic.topic), LOOK_KEYS):
             mine = [one for one in some if one.key is not None and sides.sample.has(one.key)]
             known = self._latest.get([one.key for one in mine if one.key is not None])
             self._latest.see([one.key for one in mine if one.key is not None])
@@ -226,7 +226,7 @@ class _Check:
         sides.target.refresh([self._topic.topic])
         held: dict[bytes, StoredKey | None] = {}
         for some in slices(keys, LOOK_KEYS):
-            held.update(zip(some, sides.target.look(self._topic.topic, some), strict=True))
+            held.update(zip(some, sides.target.read_keys(self._topic.topic, some), strict=True))
         self._latest.explain(one.name for one in held.values() if one is not None and one.version < 0)
         ends = self._ends()
         known = self._latest.get(keys)
@@ -290,7 +290,7 @@ class _Check:
                 pair for pair, outcome in zip(pairs, outcomes, strict=True) if outcome.verdict is Verdict.OVERTAKEN
             ]
             if again:
-                sides.target.mend([change for change, _ in again], [one for _, one in again])
+                sides.target.repair_keys([change for change, _ in again], [one for _, one in again])
 
     def _judge(
         self, key: bytes, accepted: Sequence[Change | None], held: StoredKey | None, ends: Mapping[TopicPartition, int]

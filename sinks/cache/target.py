@@ -127,7 +127,7 @@ class CacheTarget:
             outcomes[index] = self._complete(changes[index])
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Target`. A full store refuses new positions and keeps older ones, which is safe."""
         arguments: list[bytes | str] = [str(self._store.life)]
         for place, offset in positions.items():
@@ -146,7 +146,7 @@ class CacheTarget:
         if answer is not None:
             self._kept.update(positions)
 
-    def positions(self) -> Mapping[TopicPartition, int]:
+    def saved_positions(self) -> Mapping[TopicPartition, int]:
         """See `Target`. Connects to the current server, which all later writes go to."""
         self._store.reconnect()
         found = self._store.command("read positions", "HGETALL", self._positions_key)
@@ -168,7 +168,7 @@ class CacheTarget:
             return dict(zip(fields[::2], fields[1::2], strict=True))
         return cached_rows.content_of_value(change.row)
 
-    def held(self, topic: str) -> Iterator[StoredKey]:
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
         """See `Target`. An evicted or expired row may still have a mark."""
         head = self._tables[topic].names.head
         for names in self._scan(mark(head)[:-1]):
@@ -181,7 +181,7 @@ class CacheTarget:
             strange = [name for name, there in zip(names, marks, strict=True) if cached_rows.parsed_mark(there) is None]
             yield from (one for one in self._held(strange) if one is not None and one.key is None)
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """See `Target`."""
         names = self._tables[topic].names
         return self._held([names.value(key) for key in keys])
@@ -228,7 +228,7 @@ class CacheTarget:
             calls.append(Call(scripts.REMOVE, keys, arguments))
         self._store.run("remove rows", calls)
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
+    def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """See `Target`. Wrong rows are removed with their marks first; readers get a miss in between."""
         names = [self._tables[change.topic].names.value(change.key) for change in changes]
         there = [one._replace(name=name) for name, one in zip(names, seen, strict=True) if one is not None]

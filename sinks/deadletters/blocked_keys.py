@@ -64,7 +64,7 @@ class _BlockRecord(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _WishRecord(msgspec.Struct, frozen=True):
+class _RequestRecord(msgspec.Struct, frozen=True):
     version: int
     action: Action
     id: str = ""
@@ -92,7 +92,7 @@ def blocked_key(place: TopicPartition, key: bytes) -> bytes:
 
 
 def request_key(place: TopicPartition, key: bytes) -> bytes:
-    """The key of a Wish in the state topic."""
+    """The key of a KeyRequest in the state topic."""
     return _encode(_Key(retry=_named(place, key)))
 
 
@@ -101,9 +101,9 @@ def encode_block(block: Block) -> bytes:
     return _encode(_BlockRecord(STATE_VERSION, *block))
 
 
-def encode_request(wish: KeyRequest) -> bytes:
+def encode_request(request: KeyRequest) -> bytes:
     """Encode a KeyRequest for the state topic."""
-    return _encode(_WishRecord(STATE_VERSION, *wish))
+    return _encode(_RequestRecord(STATE_VERSION, *request))
 
 
 def parse_key(data: bytes) -> tuple[Literal["blocked", "retry"], BlockedKey] | None:
@@ -133,7 +133,7 @@ def parse_block(data: bytes, where: str) -> Block:
 def parse_request(data: bytes) -> KeyRequest | None:
     """Read a KeyRequest; None when it is not readable: a bad request must not stop a worker."""
     try:
-        found = msgspec.json.decode(data, type=_WishRecord)
+        found = msgspec.json.decode(data, type=_RequestRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return KeyRequest(found.action, found.id) if found.version == STATE_VERSION else None

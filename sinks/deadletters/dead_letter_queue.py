@@ -99,7 +99,7 @@ class KafkaDeadLetters:
         self._clock = clock
         self._keys = BlockedKeys()
         self._places: frozenset[TopicPartition] = frozenset()
-        self._wishes: dict[BlockedKey, KeyRequest] = {}
+        self._requests: dict[BlockedKey, KeyRequest] = {}
         self._under_way: set[BlockedKey] = set()
         self._looked_s: float | None = None
 
@@ -107,7 +107,7 @@ class KafkaDeadLetters:
         """See `sinks.contract.DeadLetters`. Reads the state topic, because memory may be older than another owner's."""
         self._places = frozenset(places)
         self._keys.assign(self._places)
-        self._wishes.clear()
+        self._requests.clear()
         self._under_way.clear()
         for entry, value in self._state.stream():
             self._load(entry, value)
@@ -138,7 +138,7 @@ class KafkaDeadLetters:
     def retries(self) -> Sequence[ParkedKey]:
         """See `sinks.contract.DeadLetters`. Empty while the broker does not answer."""
         try:
-            self._look()
+            self._read_new()
             return self._wanted()
         except BrokerUnreachable:
             return ()
@@ -155,7 +155,7 @@ class KafkaDeadLetters:
             return
         self._state.put([(blocked_key(place, key), None), (request_key(place, key), None)])
         self._keys.drop(place, key)
-        self._wishes.pop((place, key), None)
+        self._requests.pop((place, key), None)
 
     def close(self) -> None:
         """End the connections. May be called twice."""
@@ -195,20 +195,20 @@ class KafkaDeadLetters:
         if place not in self._places:
             return
         if kind == "retry":
-            self._wish(place, key, value)
+            self._load_request(place, key, value)
         elif value is None:
             self._keys.drop(place, key)
         else:
             self._keys.put(place, key, parse_block(value, self._state.topic))
 
-    def _wish(self, place: TopicPartition, key: bytes, value: bytes | None) -> None:
-        wish = None if value is None else parse_request(value)
-        if wish is None:
-            self._wishes.pop((place, key), None)
+    def _load_request(self, place: TopicPartition, key: bytes, value: bytes | None) -> None:
+        request = None if value is None else parse_request(value)
+        if request is None:
+            self._requests.pop((place, key), None)
         else:
-            self._wishes[(place, key)] = wish
+            self._requests[(place, key)] = request
 
-    def _look(self) -> None:
+    def _read_new(self) -> None:
         """Read what other processes wrote: requests, and blocks that differ from ours."""
         now_s = self._clock.monotonic_s()
         if self._looked_s is not None and now_s - self._looked_s < LOOK_S:
@@ -223,7 +223,7 @@ class KafkaDeadLetters:
             kind, (place, key) = found
             block = self._keys.get(place, key)
             if kind == "retry":
-                self._wish(place, key, value)
+                self._load_request(place, key, value)
             elif block is None and value is not None:
                 self._keys.put(place, key, parse_block(value, self._state.topic))
             elif block is not None and value != encode_block(block):
@@ -233,16 +233,16 @@ class KafkaDeadLetters:
 
     def _wanted(self) -> Sequence[ParkedKey]:
         """Return the next keys with a pending request."""
-        idle = [wanted for wanted in self._wishes if not self._keys.has(*wanted)]
+        idle = [wanted for wanted in self._requests if not self._keys.has(*wanted)]
         if idle:
             self._state.put([(request_key(*wanted), None) for wanted in idle])
             for wanted in idle:
-                del self._wishes[wanted]
-        waiting = [wanted for wanted in self._wishes if wanted not in self._under_way][:RETRY_KEYS_MAX]
+                del self._requests[wanted]
+        waiting = [wanted for wanted in self._requests if wanted not in self._under_way][:RETRY_KEYS_MAX]
         if not waiting:
             return ()
-        skipped = [ParkedKey(*wanted, ()) for wanted in waiting if self._wishes[wanted].action == "skip"]
-        tried = self._found([wanted for wanted in waiting if self._wishes[wanted].action == "retry"])
+        skipped = [ParkedKey(*wanted, ()) for wanted in waiting if self._requests[wanted].action == "skip"]
+        tried = self._found([wanted for wanted in waiting if self._requests[wanted].action == "retry"])
         self._under_way |= {(parked.place, parked.key) for parked in (*skipped, *tried)}
         return [*skipped, *tried]
 
@@ -262,7 +262,7 @@ class KafkaDeadLetters:
         """Keep the key blocked, and remove the request."""
         self._state.put([(blocked_key(place, key), encode_block(block)), (request_key(place, key), None)])
         self._keys.put(place, key, block)
-        self._wishes.pop((place, key), None)
+        self._requests.pop((place, key), None)
 
 
 def _letters(records: Sequence[LogRecord], outcome: Outcome, now_ms: int, *, behind: bool) -> list[Record]:

@@ -108,7 +108,7 @@ class DeadLetterView:
     def blocked(self) -> list[BlockedRow]:
         """Return all blocked keys by table, partition and offset. Empty when the sink never ran."""
         blocks: dict[BlockedKey, Block] = {}
-        wishes: dict[BlockedKey, Action] = {}
+        requests: dict[BlockedKey, Action] = {}
         for entry, (_, value) in self._newest().items():
             found = parse_key(entry)
             if found is None:
@@ -116,9 +116,9 @@ class DeadLetterView:
             kind, at = found
             if kind == "blocked":
                 blocks[at] = parse_block(value, self._state)
-            elif (wish := parse_request(value)) is not None:
-                wishes[at] = wish.action
-        rows = [BlockedRow(at, block, wishes.get(at)) for at, block in blocks.items()]
+            elif (request := parse_request(value)) is not None:
+                requests[at] = request.action
+        rows = [BlockedRow(at, block, requests.get(at)) for at, block in blocks.items()]
         return sorted(rows, key=lambda row: (row.at[0], row.block.first))
 
     def letters(self, rows: Sequence[BlockedRow]) -> Iterator[DeadLetter]:
@@ -139,11 +139,16 @@ class DeadLetterView:
 
     def ask(self, rows: Sequence[BlockedRow], action: Action) -> None:
         """Request an action for these keys. It is durable when this returns; the sink handles it when it runs."""
-        wish = encode_request(KeyRequest(action, uuid.uuid4().hex))
-        self._writer.write([(self._state, 0, request_key(*row.at), wish, None) for row in rows])
+        request = encode_request(KeyRequest(action, uuid.uuid4().hex))
+        self._writer.write([(self._state, 0, request_key(*row.at), request, None) for row in rows])
 
     def settled(
-        self, rows: Sequence[BlockedRow], clock: Clock, *, within_s: float, told: Callable[[int], None] = lambda _: None
+        self,
+        rows: Sequence[BlockedRow],
+        clock: Clock,
+        *,
+        within_s: float,
+        report: Callable[[int], None] = lambda _: None,
     ) -> tuple[list[BlockedRow], list[BlockedRow]]:
         """Wait until the requests are handled: (keys that are still blocked, keys not handled in time)."""
         wanted = {row.at for row in rows}
@@ -151,7 +156,7 @@ class DeadLetterView:
         while True:
             left = [row for row in self.blocked() if row.at in wanted]
             waiting = [row for row in left if row.requested is not None]
-            told(len(waiting))
+            report(len(waiting))
             if not waiting or clock.monotonic_s() > end_s:
                 return [row for row in left if row.requested is None], waiting
             clock.wait(threading.Event(), _POLL_S)

@@ -95,7 +95,7 @@ class KeyQueues:
     """All keys with waiting records or a request under way."""
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[TopicPartition, bytes], KeyQueue] = {}
+        self._queues: dict[tuple[TopicPartition, bytes], KeyQueue] = {}
         self._ready: OrderedDict[tuple[TopicPartition, bytes], KeyQueue] = OrderedDict()
         self._delayed: list[tuple[float, int, KeyQueue]] = []
         self._delays = 0
@@ -115,7 +115,7 @@ class KeyQueues:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is under way."""
-        return not self._lanes
+        return not self._queues
 
     def flying(self, places: Collection[TopicPartition]) -> int:
         """Return how many keys of these partitions are under way."""
@@ -123,18 +123,18 @@ class KeyQueues:
 
     def holds(self, place: TopicPartition, key: bytes) -> bool:
         """Whether a new record of the key would wait behind others."""
-        lane = self._lanes.get((place, key))
-        return lane is not None and (not lane.left or bool(lane.waiting))
+        queue = self._queues.get((place, key))
+        return queue is not None and (not queue.left or bool(queue.waiting))
 
     def add(self, record: LogRecord) -> None:
         """Append a record to the queue of its key."""
         place, key = (record[0], record[1]), record[4]
         assert key is not None, "records without a key are not applied"
         name = (place, key)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = self._ready[name] = KeyQueue(place, key)
-        lane.waiting.append(record)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = self._ready[name] = KeyQueue(place, key)
+        queue.waiting.append(record)
         counts = self._held.setdefault(place, [0, 0])
         counts[0] += 1
         counts[1] += weight(record)
@@ -142,9 +142,9 @@ class KeyQueues:
     def retry(self, parked: ParkedKey) -> bool:
         """Queue a dead letter for a retry; False while the key is busy."""
         name = (parked.place, parked.key)
-        if name in self._lanes:
+        if name in self._queues:
             return False
-        self._lanes[name] = self._ready[name] = KeyQueue(parked.place, parked.key, parked=parked)
+        self._queues[name] = self._ready[name] = KeyQueue(parked.place, parked.key, parked=parked)
         return True
 
     def take(self, now_s: float, *, records_max: int, bytes_max: int) -> list[KeyQueue]:
@@ -157,95 +157,95 @@ class KeyQueues:
         taken: list[KeyQueue] = []
         left = bytes_max
         while self._ready and len(taken) < records_max:
-            name, lane = next(iter(self._ready.items()))
-            records = lane.waiting if lane.parked is None else lane.parked.records
+            name, queue = next(iter(self._ready.items()))
+            records = queue.waiting if queue.parked is None else queue.parked.records
             needed = len(records[-1][5] or b"")
             if taken and needed > left:
                 break
             left -= needed
             del self._ready[name]
-            if lane.parked is None:
-                lane.flying, lane.waiting = lane.waiting, []
-            lane.under_way = True
-            self._flying[lane.place] = self._flying.get(lane.place, 0) + 1
-            taken.append(lane)
+            if queue.parked is None:
+                queue.flying, queue.waiting = queue.waiting, []
+            queue.under_way = True
+            self._flying[queue.place] = self._flying.get(queue.place, 0) + 1
+            taken.append(queue)
         return taken
 
-    def done(self, lane: KeyQueue) -> list[LogRecord]:
+    def done(self, queue: KeyQueue) -> list[LogRecord]:
         """Finish the request of this key; return its records, none if the partition was revoked.
 
         Records that arrived during the request are ready now.
         """
-        finished = self._landed(lane)
-        lane.attempts = 0
-        self._go_on(lane)
+        finished = self._landed(queue)
+        queue.attempts = 0
+        self._go_on(queue)
         return finished
 
-    def again(self, lane: KeyQueue, at_s: float, *, counts: bool = True) -> None:
+    def again(self, queue: KeyQueue, at_s: float, *, counts: bool = True) -> None:
         """Retry the request, with records that arrived since, not before `at_s`. `counts`: it counts as an attempt."""
-        if lane.left:
-            self.done(lane)
+        if queue.left:
+            self.done(queue)
             return
-        parked, records = lane.parked, lane.flying
-        self._landed(lane, forget=False)
-        lane.parked, lane.waiting[:0] = parked, records
-        lane.attempts += counts
-        lane.ready_at_s = at_s
+        parked, records = queue.parked, queue.flying
+        self._landed(queue, forget=False)
+        queue.parked, queue.waiting[:0] = parked, records
+        queue.attempts += counts
+        queue.ready_at_s = at_s
         self._delays += 1
-        heapq.heappush(self._delayed, (at_s, self._delays, lane))
+        heapq.heappush(self._delayed, (at_s, self._delays, queue))
 
-    def close_off(self, lane: KeyQueue) -> list[LogRecord]:
+    def close_off(self, queue: KeyQueue) -> list[LogRecord]:
         """Give the key up; return its records, waiting ones included, none if the partition was revoked."""
-        if lane.left:
-            return self.done(lane)
-        records = self._landed(lane)
-        self._forget(lane.place, lane.waiting)
-        records += lane.waiting
-        del self._lanes[lane.place, lane.key]
+        if queue.left:
+            return self.done(queue)
+        records = self._landed(queue)
+        self._forget(queue.place, queue.waiting)
+        records += queue.waiting
+        del self._queues[queue.place, queue.key]
         return records
 
     def drop(self, places: Collection[TopicPartition]) -> None:
         """Forget these partitions. A request under way stays known, so that its key is never in two requests."""
-        for name in [name for name in self._lanes if name[0] in places]:
-            lane = self._lanes[name]
-            lane.waiting, lane.attempts = [], 0
+        for name in [name for name in self._queues if name[0] in places]:
+            queue = self._queues[name]
+            queue.waiting, queue.attempts = [], 0
             self._ready.pop(name, None)
-            if lane.under_way:
-                lane.left = True
+            if queue.under_way:
+                queue.left = True
             else:
-                del self._lanes[name]
+                del self._queues[name]
         for place in places:
             self._held.pop(place, None)
 
     def wake(self, now_s: float) -> None:
         """Make delayed keys ready whose time has come."""
         while self._delayed and self._delayed[0][0] <= now_s:
-            at_s, _, lane = heapq.heappop(self._delayed)
-            name = (lane.place, lane.key)
-            if self._lanes.get(name) is lane and lane.ready_at_s == at_s and not lane.under_way:
-                self._ready[name] = lane
+            at_s, _, queue = heapq.heappop(self._delayed)
+            name = (queue.place, queue.key)
+            if self._queues.get(name) is queue and queue.ready_at_s == at_s and not queue.under_way:
+                self._ready[name] = queue
 
     def next_s(self) -> float | None:
         """Return when the first delayed key is ready; None: no key is delayed."""
         return self._delayed[0][0] if self._delayed else None
 
-    def _landed(self, lane: KeyQueue, *, forget: bool = True) -> list[LogRecord]:
+    def _landed(self, queue: KeyQueue, *, forget: bool = True) -> list[LogRecord]:
         """End the request of the key; return its records, none if the partition was revoked."""
-        assert lane.under_way, "a request is answered once"
-        self._flying[lane.place] -= 1
-        records, left = lane.flying, lane.left
-        lane.flying, lane.under_way, lane.left, lane.parked = [], False, False, None
+        assert queue.under_way, "a request is answered once"
+        self._flying[queue.place] -= 1
+        records, left = queue.flying, queue.left
+        queue.flying, queue.under_way, queue.left, queue.parked = [], False, False, None
         if left:
             return []
         if forget:
-            self._forget(lane.place, records)
+            self._forget(queue.place, records)
         return records
 
-    def _go_on(self, lane: KeyQueue) -> None:
-        if lane.waiting:
-            self._ready[lane.place, lane.key] = lane
+    def _go_on(self, queue: KeyQueue) -> None:
+        if queue.waiting:
+            self._ready[queue.place, queue.key] = queue
         else:
-            del self._lanes[lane.place, lane.key]
+            del self._queues[queue.place, queue.key]
 
     def _forget(self, place: TopicPartition, records: Sequence[LogRecord]) -> None:
         counts = self._held.setdefault(place, [0, 0])

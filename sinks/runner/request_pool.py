@@ -25,7 +25,7 @@ class Applying(Protocol):
 class Answer(NamedTuple):
     """The result of a request: one outcome per key, or an error for all."""
 
-    lanes: Sequence[KeyQueue]
+    queues: Sequence[KeyQueue]
     outcomes: Sequence[Outcome]
     error: TailraceError | None
 
@@ -55,10 +55,10 @@ class Pool:
         """Whether a thread is free."""
         return self._busy < self._parallel
 
-    def submit(self, lanes: Sequence[KeyQueue], changes: Sequence[Change]) -> None:
+    def submit(self, queues: Sequence[KeyQueue], changes: Sequence[Change]) -> None:
         """Pass a request to a thread."""
         self._busy += 1
-        self._asked.put((lanes, changes))
+        self._asked.put((queues, changes))
 
     def collect(self, wait_s: float = 0.0) -> list[Answer]:
         """Return the available answers; wait up to `wait_s` for the first while a request is under way."""
@@ -79,7 +79,7 @@ class Pool:
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
-            lanes, changes = asked
+            queues, changes = asked
             outcomes: Sequence[Outcome] = ()
             error: TailraceError | None = None
             try:
@@ -91,4 +91,4 @@ class Pool:
             except Exception as raised:  # noqa: BLE001 - a thread must not end without an answer; the runner raises it
                 error = InvariantError(f"a store raised {type(raised).__name__}")
                 error.__cause__ = raised
-            self._answers.put(Answer(lanes, outcomes, error))
+            self._answers.put(Answer(queues, outcomes, error))

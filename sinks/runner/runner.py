@@ -56,7 +56,7 @@ class SinkRunner:
         self._parts = parts
         self._group: Group | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._lanes = KeyQueues()
+        self._queues = KeyQueues()
         self._pool = Pool(parts.target, parts.settings.parallel, name="apply")
         self._pace = Pace(parts.settings.request_records)
         self._prepared: set[tuple[str, str]] = set()
@@ -65,7 +65,7 @@ class SinkRunner:
         self._away: Away | None = None
         self._failures = 0
         self._pause: str | None = None
-        self._said: tuple[str, str] | None = None  # the acknowledged pause, and as which member
+        self._acknowledged: tuple[str, str] | None = None  # the acknowledged pause, and as which member
         self._stopped: set[TopicPartition] = set()
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
@@ -91,7 +91,7 @@ class SinkRunner:
         try:
             if self._group is not None:
                 self._group.close()
-            if self._said is not None:
+            if self._acknowledged is not None:
                 self._parts.control.report_running()
         except TailraceError as error:
             log.get().warning("sink_left_unsaid", **log.error_fields(error))
@@ -103,7 +103,7 @@ class SinkRunner:
         """One turn of the loop."""
         group = self._joined()
         self._parts.observer.turned()
-        self._look()
+        self._check_requests()
         self._take_in(group.poll(self._wait_s()))  # 1
         self._collect(self._pool.collect())  # 2
         self._recover()  # 3
@@ -122,7 +122,7 @@ class SinkRunner:
         parts.target.open([topic for topic, _ in topics.values()])
         parts.letters.assigned([*self._partitions, *places])
         parts.places.reload()
-        kept = parts.target.positions()
+        kept = parts.target.saved_positions()
         unknown = [place for place, begin in places.items() if begin.committed is None]
         first = parts.starts(unknown) if parts.starts is not None and unknown else {}
         starts: dict[TopicPartition, int] = {}
@@ -178,7 +178,7 @@ class SinkRunner:
             found[name] = Topic(name, facts.topic_id, facts.partition_count, schema.table, schema.key), facts
         return found
 
-    def _look(self) -> None:
+    def _check_requests(self) -> None:
         """Check at intervals for requests of operators, recreated topics and new tables."""
         parts, now_s = self._parts, self._parts.clock.monotonic_s()
         if now_s - self._watched_s >= parts.watch_s or (not self._subscribed and now_s - self._watched_s >= 1.0):
@@ -187,10 +187,10 @@ class SinkRunner:
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
             self._pause = parts.control.look()
-            self._look_at_unowned()
+            self._check_orphans()
             if self._pause is None:
                 self._take_retries()
-            self._tell_lag(now_s)
+            self._report_lag(now_s)
 
     def _watch(self) -> None:
         parts = self._parts
@@ -206,7 +206,7 @@ class SinkRunner:
             if topic.topic_id != of_topic[name]:
                 raise topic_recreated(parts.why, name, found=topic.topic_id, wanted=of_topic[name])
 
-    def _look_at_unowned(self) -> None:
+    def _check_orphans(self) -> None:
         unowned, group = self._parts.unowned, self._joined()
         left = unowned.look(group.member, self._subscribed) if unowned is not None else []
         if left:
@@ -223,12 +223,12 @@ class SinkRunner:
                 continue
             if not parked.records:
                 letters.settled(parked, Outcome(Verdict.DONE))
-            elif not self._lanes.retry(parked):
+            elif not self._queues.retry(parked):
                 waiting.append(parked)
         self._retries = waiting
 
     def _take_in(self, polled: PollResult) -> None:
-        lanes, letters = self._lanes, self._parts.letters
+        queues, letters = self._queues, self._parts.letters
         behind: dict[tuple[TopicPartition, bytes], list[LogRecord]] = {}
         begun: set[TopicPartition] = set()
         for record in polled.records:
@@ -245,10 +245,10 @@ class SinkRunner:
                 one.at_end = False
             one.frontier.took(record[2])
             one.high = max(one.high, record[2] + 1)
-            if not lanes.holds(place, key) and letters.blocks(place, key):
+            if not queues.holds(place, key) and letters.blocks(place, key):
                 behind.setdefault((place, key), []).append(record)
             else:
-                lanes.add(record)
+                queues.add(record)
         for (place, key), records in behind.items():
             self._park(place, key, records, _BEHIND)
         for place, offset in polled.ends.items():
@@ -269,17 +269,17 @@ class SinkRunner:
     def _collect(self, answers: Iterable[Answer]) -> None:
         for answer in answers:
             if isinstance(answer.error, SinkUnreachable):
-                self._unanswered(answer.lanes, answer.error)
+                self._unanswered(answer.queues, answer.error)
             elif answer.error is not None:
                 raise answer.error
             else:
                 self._judge(answer)
 
-    def _unanswered(self, lanes: Iterable[KeyQueue], error: SinkUnreachable) -> None:
+    def _unanswered(self, queues: Iterable[KeyQueue], error: SinkUnreachable) -> None:
         """Retry requests without an answer, after reading the positions of the store."""
         now_s = self._parts.clock.monotonic_s()
-        for lane in lanes:
-            self._lanes.again(lane, now_s, counts=False)
+        for queue in queues:
+            self._queues.again(queue, now_s, counts=False)
         if self._away is None:
             self._failures += 1
             self._away = Away(now_s + growing_pause(self._failures), error)
@@ -288,19 +288,19 @@ class SinkRunner:
 
     def _judge(self, answer: Answer) -> None:
         now_s, keys, records, later = self._parts.clock.monotonic_s(), 0, 0, 0
-        for lane, outcome in zip(answer.lanes, answer.outcomes, strict=True):
-            if lane.left:
-                self._lanes.done(lane)
+        for queue, outcome in zip(answer.queues, answer.outcomes, strict=True):
+            if queue.left:
+                self._queues.done(queue)
             elif outcome.verdict is Verdict.LATER:
                 later += 1
-                self._lanes.again(lane, now_s + growing_pause(lane.attempts + 1))
+                self._queues.again(queue, now_s + growing_pause(queue.attempts + 1))
             elif outcome.verdict is Verdict.REFUSED:
-                self._refused(lane, outcome)
+                self._refused(queue, outcome)
             else:
-                keys, records = keys + 1, records + len(lane.asked)
-                if lane.parked is not None:
-                    self._parts.letters.settled(lane.parked, outcome)
-                self._finished(lane.place, self._lanes.done(lane))
+                keys, records = keys + 1, records + len(queue.asked)
+                if queue.parked is not None:
+                    self._parts.letters.settled(queue.parked, outcome)
+                self._finished(queue.place, self._queues.done(queue))
         self._parts.observer.applied(keys, records)
         if later:
             self._pace.overloaded()
@@ -316,14 +316,14 @@ class SinkRunner:
         if self._away is None and self._pause is None and self._broker_away_s is None:
             self._parts.observer.goes_on()
 
-    def _refused(self, lane: KeyQueue, outcome: Outcome) -> None:
-        parked = lane.parked
-        records = self._lanes.close_off(lane)
+    def _refused(self, queue: KeyQueue, outcome: Outcome) -> None:
+        parked = queue.parked
+        records = self._queues.close_off(queue)
         if parked is not None:
             self._parts.letters.settled(parked, outcome)
             self._parts.observer.refused(1)
         if records:
-            self._park(lane.place, lane.key, records, outcome if parked is None else _BEHIND)
+            self._park(queue.place, queue.key, records, outcome if parked is None else _BEHIND)
 
     def _recover(self) -> None:
         """After an outage read the positions of the store first: it may have lost acknowledged writes."""
@@ -331,7 +331,7 @@ class SinkRunner:
         if away is None or self._pool.busy or now_s < away.at_s:
             return
         try:
-            kept = self._parts.target.positions()
+            kept = self._parts.target.saved_positions()
         except SinkUnreachable as error:
             self._failures += 1
             self._away = Away(now_s + growing_pause(self._failures), error)
@@ -345,7 +345,7 @@ class SinkRunner:
             offset = max(kept.get(place, one.low), one.low)
             if offset < one.frontier.position:
                 log.get().warning("sink_rewinds", topic=place[0], partition=place[1], offset=offset)
-                self._lanes.drop([place])
+                self._queues.drop([place])
                 one.rewind(offset)
                 self._joined().seek(place, offset)
 
@@ -353,16 +353,16 @@ class SinkRunner:
         if self._away is not None or self._pause is not None:
             return
         settings, now_s = self._parts.settings, self._parts.clock.monotonic_s()
-        self._lanes.wake(now_s)
-        while self._pool.free and self._lanes.ready and self._away is None:
-            lanes = self._lanes.take(now_s, records_max=self._pace.records, bytes_max=settings.request_bytes)
-            changes = [change_of(lane.asked) for lane in lanes]
+        self._queues.wake(now_s)
+        while self._pool.free and self._queues.ready and self._away is None:
+            queues = self._queues.take(now_s, records_max=self._pace.records, bytes_max=settings.request_bytes)
+            changes = [change_of(queue.asked) for queue in queues]
             try:
                 self._prepare(changes)
             except SinkUnreachable as error:
-                self._unanswered(lanes, error)
+                self._unanswered(queues, error)
                 return
-            self._pool.submit(lanes, changes)
+            self._pool.submit(queues, changes)
 
     def _prepare(self, changes: Iterable[Change]) -> None:
         """Prepare every schema in the store before its first row."""
@@ -375,7 +375,7 @@ class SinkRunner:
     def _commit(self, *, only: set[TopicPartition] | None = None) -> None:
         """Make positions durable: first in the store, then in the group."""
         now_s = self._parts.clock.monotonic_s()
-        if only is None and (now_s - self._commit_s < COMMIT_EVERY_S or self._said is not None):
+        if only is None and (now_s - self._commit_s < COMMIT_EVERY_S or self._acknowledged is not None):
             return
         among = self._partitions if only is None else {at: self._partitions[at] for at in only}
         positions = uncommitted(among, now_s, again_s=COMMIT_AGAIN_S)
@@ -387,7 +387,7 @@ class SinkRunner:
         self._commit_s = now_s
         at_s = self._parts.clock.wall_s()
         try:
-            self._parts.target.keep(positions)
+            self._parts.target.save_positions(positions)
         except SinkUnreachable as error:
             self._unanswered((), error)
             return
@@ -396,7 +396,7 @@ class SinkRunner:
             for place, offset in positions.items():
                 among[place].committed, among[place].committed_s = offset, now_s
             self._parts.places.committed({place: among[place].topic.topic_id for place in positions})
-            self._tell_lag(now_s)
+            self._report_lag(now_s)
 
     def _committed(self, marked: Mapping[TopicPartition, tuple[int, str]], now_s: float) -> bool:
         try:
@@ -413,7 +413,7 @@ class SinkRunner:
             self._parts.observer.goes_on()
         return done
 
-    def _tell_lag(self, now_s: float) -> None:
+    def _report_lag(self, now_s: float) -> None:
         still = self._away is not None or self._pause is not None
         self._still_s = (self._still_s or now_s) if still else None
         lag = lag_of(
@@ -435,26 +435,26 @@ class SinkRunner:
     def _acknowledge(self) -> None:
         """Report that this worker is paused, once nothing is under way and all is committed; or that it runs again."""
         control, observer = self._parts.control, self._parts.observer
-        if self._pause is None and self._said is not None:
+        if self._pause is None and self._acknowledged is not None:
             control.report_running()
-            self._said = None
+            self._acknowledged = None
             observer.goes_on()
         elif self._pause is not None and not self._pool.busy:
-            said = self._pause, self._joined().member  # the member id changes when the worker rejoins
-            if said == self._said:
+            current = self._pause, self._joined().member  # the member id changes when the worker rejoins
+            if current == self._acknowledged:
                 return
             self._commit(only=set(self._partitions))
             if not uncommitted(self._partitions, self._commit_s, again_s=COMMIT_AGAIN_S):
                 observer.waits("paused", None)
-                control.report_paused(said[1])
-                self._said = said
+                control.report_paused(current[1])
+                self._acknowledged = current
 
     def _throttle(self) -> None:
         places = set(self._partitions)
         if self._pause is not None or self._away is not None:
             wanted = places
         else:
-            wanted = full_partitions(self._lanes.held, places, self._stopped, self._parts.bounds)
+            wanted = full_partitions(self._queues.held, places, self._stopped, self._parts.bounds)
             for place, one in self._partitions.items():
                 if one.frontier.span >= (_SPAN_AGAIN if place in self._stopped else SPAN_MAX):
                     wanted.add(place)
@@ -468,9 +468,9 @@ class SinkRunner:
         now_s = self._parts.clock.monotonic_s()
         if self._pool.busy:
             return _BUSY_S
-        if self._lanes.ready and self._away is None and self._pause is None:
+        if self._queues.ready and self._away is None and self._pause is None:
             return 0.0
-        next_s = self._lanes.next_s()
+        next_s = self._queues.next_s()
         until_s = min(_IDLE_S, _IDLE_S if next_s is None else max(0.0, next_s - now_s))
         due_s = self._commit_s + COMMIT_EVERY_S - now_s
         return min(until_s, due_s) if due_s > 0 else until_s
@@ -478,7 +478,7 @@ class SinkRunner:
     def _finish(self, going: set[TopicPartition]) -> None:
         """Wait a bounded time for requests of these partitions, and commit their positions."""
         ends_s = self._parts.clock.monotonic_s() + LEAVE_S
-        while self._lanes.flying(going) and self._parts.clock.monotonic_s() < ends_s:
+        while self._queues.flying(going) and self._parts.clock.monotonic_s() < ends_s:
             self._collect(self._pool.collect(_IDLE_S))
         try:
             self._commit(only=going)
@@ -486,7 +486,7 @@ class SinkRunner:
             log.get().warning("sink_left_uncommitted", **log.error_fields(error))
 
     def _drop(self, going: set[TopicPartition]) -> None:
-        self._lanes.drop(going)
+        self._queues.drop(going)
         self._retries = [one for one in self._retries if one.place not in going]
         self._stopped -= going
         for place in going:

@@ -162,17 +162,17 @@ def _arguments(options: Mapping[str, Secret], sink: str) -> dict[str, Any]:
             hint=f"the options are {', '.join(sorted(OPTIONS))}",
             sink=sink,
         )
-    told = {name: secret.reveal() for name, secret in options.items()}
-    arguments: dict[str, Any] = {name: told[name] for name in _TEXTS if name in told}
-    if "username" in told:
-        arguments["http_auth"] = (told["username"], told.get("password", ""))
+    given = {name: secret.reveal() for name, secret in options.items()}
+    arguments: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
+    if "username" in given:
+        arguments["http_auth"] = (given["username"], given.get("password", ""))
     for name in ("http_compress", "verify_certs"):
-        if name in told:
-            if told[name] not in _SWITCHES:
+        if name in given:
+            if given[name] not in _SWITCHES:
                 raise SinkUnfit(f"sink {sink!r}: invalid option {name}; expected true or false", sink=sink)
-            arguments[name] = _SWITCHES[told[name]]
+            arguments[name] = _SWITCHES[given[name]]
     try:
-        arguments["timeout"] = float(told.get("timeout", TIMEOUT_S))
+        arguments["timeout"] = float(given.get("timeout", TIMEOUT_S))
     except ValueError:
         raise SinkUnfit(f"sink {sink!r}: invalid option timeout; expected a number of seconds", sink=sink) from None
     return arguments

@@ -309,8 +309,8 @@ class _Filling:
         size = self._shop.request_records
         parts = [changes[first : first + size] for first in range(0, len(changes), size)]
         with ThreadPoolExecutor(self._shop.parallel) as pool:
-            for told in pool.map(self._apply_part, parts):
-                for outcome in told:
+            for outcomes in pool.map(self._apply_part, parts):
+                for outcome in outcomes:
                     if outcome.verdict is Verdict.REFUSED:
                         what = f"{outcome.error} {outcome.reason}".strip()
                         self.refused[what] = self.refused.get(what, 0) + 1

@@ -53,7 +53,7 @@ def sources(client: Client, index: str, names: Sequence[str]) -> dict[str, bytes
     return {document.id: bytes(document.source) for document in _gotten(client, index, names) if bytes(document.source)}
 
 
-def look(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -> dict[str, StoredKey | None]:
+def read_keys(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -> dict[str, StoredKey | None]:
     """Return what an index has under these ids."""
     found: dict[str, StoredKey | None] = dict.fromkeys(names)
     for document in _gotten(client, index, names):
@@ -62,7 +62,7 @@ def look(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -
     return found
 
 
-def held(client: Client, index: str, key: Sequence[str]) -> Iterator[StoredKey]:
+def stored_keys(client: Client, index: str, key: Sequence[str]) -> Iterator[StoredKey]:
     """Yield every document of an index, as of the start of the call."""
     body = {"size": PAGE, "sort": ["_doc"], "version": True, "query": {"match_all": {}}}
     answer = client.ask("POST", f"/{index}/_search", body, params={"scroll": _KEEP}, expected=_MISSING)

@@ -145,16 +145,16 @@ class SearchTarget:
         writes = self._completed(writes, changes)
         outcomes |= self._written(writes, began_s)
         if self._watcher is not None:
-            self._tell(self._watcher, writes, changes, outcomes)
+            self._notify(self._watcher, writes, changes, outcomes)
         return [outcomes[place] for place in range(len(changes))]
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Target`."""
         self._kept.update(positions)
         if self._clock.monotonic_s() - self._noted_s >= NOTE_S:
             self._note()
 
-    def positions(self) -> Mapping[TopicPartition, int] | None:
+    def saved_positions(self) -> Mapping[TopicPartition, int] | None:
         """See `Target`."""
         self._kept.clear()
         places = {
@@ -174,14 +174,14 @@ class SearchTarget:
             return None
         return values_of(source_of(change.row, self._forms.get(change.schema_id, PLAIN)))
 
-    def held(self, topic: str) -> Iterator[StoredKey]:
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
         """See `Target`."""
-        return stored_documents.held(self._indices.client, self._live[topic], self._topic(topic).key)
+        return stored_documents.stored_keys(self._indices.client, self._live[topic], self._topic(topic).key)
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """See `Target`."""
         names = [document_id(key) for key in keys]
-        found = stored_documents.look(self._indices.client, self._live[topic], self._topic(topic).key, names)
+        found = stored_documents.read_keys(self._indices.client, self._live[topic], self._topic(topic).key, names)
         held = [found[name] for name in names]
         return [None if each is None else each._replace(key=key) for each, key in zip(held, keys, strict=True)]
 
@@ -192,7 +192,7 @@ class SearchTarget:
         ]
         bulk_requests.send(self._indices.client, writes, again=True)
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
+    def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """See `Target`. A document with a later version was written by another program, which increased the version."""
         writes = [self._mended(place, change) for place, change in enumerate(changes)]
         pairs = list(zip(writes, seen, strict=True))
@@ -352,7 +352,7 @@ class SearchTarget:
         self._kept.clear()
         self._noted_s = self._clock.monotonic_s()
 
-    def _tell(
+    def _notify(
         self,
         watcher: DocumentObserver,
         writes: Sequence[Write],
@@ -361,9 +361,9 @@ class SearchTarget:
     ) -> None:
         # OVERTAKEN too: a crash between the document and its matches would otherwise lose the matches.
         final = {Verdict.DONE, Verdict.OVERTAKEN}
-        told: dict[str, list[tuple[Change, bytes]]] = {}
+        applied: dict[str, list[tuple[Change, bytes]]] = {}
         for write in writes:
             if write.source is not None and outcomes[write.place].verdict in final:
-                told.setdefault(write.topic, []).append((changes[write.place], write.source))
-        for topic, documents in told.items():
+                applied.setdefault(write.topic, []).append((changes[write.place], write.source))
+        for topic, documents in applied.items():
             watcher.applied(self._topic(topic), documents)

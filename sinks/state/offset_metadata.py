@@ -138,7 +138,7 @@ def topic_recreated(why: SinkNames, topic: str, *, found: str, wanted: str) -> S
     """Return the error for a topic with another id."""
     return SinkStale(
         f"topic {topic!r} was deleted and recreated: its id is {found}, but sink {why.sink} has read {wanted}",
-        hint="nothing is written from it; build the sink anew",
+        hint="the sink writes nothing from the new topic; rebuild the sink",
         command=why.command,
         topic=topic,
         found=found,

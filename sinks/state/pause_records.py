@@ -88,7 +88,7 @@ class WorkerPause:
         self._state = state
         self._clock = clock
         self._wish = state.load().get(PAUSE_KEY)
-        self._said: bytes | None = None
+        self._acknowledged: bytes | None = None
 
     def look(self) -> str | None:
         """Return the id of the current pause; None: not paused. Raises BrokerUnreachable."""
@@ -101,13 +101,13 @@ class WorkerPause:
         """Acknowledge the pause: this worker has committed and applies nothing."""
         pause = pause_of(self._wish)
         if pause is not None:
-            said, before = paused_key(member), self._said
-            forgotten = [(before, None)] if before not in {None, said} else []
-            self._said = said
-            self._state.put([*forgotten, (said, pause_value(pause))])
+            entry, before = paused_key(member), self._acknowledged
+            forgotten = [(before, None)] if before not in {None, entry} else []
+            self._acknowledged = entry
+            self._state.put([*forgotten, (entry, pause_value(pause))])
 
     def report_running(self) -> None:
         """Withdraw the acknowledgement: this worker runs again, or ends."""
-        if self._said is not None:
-            self._state.put([(self._said, None)])
-            self._said = None
+        if self._acknowledged is not None:
+            self._state.put([(self._acknowledged, None)])
+            self._acknowledged = None

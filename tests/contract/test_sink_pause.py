@@ -75,7 +75,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
         rig.until_level()
         assert not resume_sink(config, "s")
 
-    assert live(target.held(rig.topic)) == rig.rows
+    assert live(target.stored_keys(rig.topic)) == rig.rows
 
 
 def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is_named(

@@ -65,7 +65,7 @@ def writes(server: Valkey, url: str, options: dict[str, str]) -> None:
         book = LogBook(TABLE.topic)
         book.put(1, {"id": 1, "v": "x"})
         assert [outcome.verdict for outcome in target.apply(changes(book.records))] == [Verdict.DONE]
-        assert [one.content for one in target.held(TABLE.topic)] == [{"id": 1, "v": "x"}]
+        assert [one.content for one in target.stored_keys(TABLE.topic)] == [{"id": 1, "v": "x"}]
     finally:
         target.close()
 

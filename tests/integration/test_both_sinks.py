@@ -192,10 +192,10 @@ def make_stale(config_path: Path, sink: str, topic: str, key: int) -> None:
     assert isinstance(target, Verifiable)
     target.open([Topic(topic, facts.topic_id, facts.partition_count, "public.t", ("id",))])
     raw = b'{"id":%d}' % key
-    (held,) = target.look(topic, [raw])
+    (held,) = target.read_keys(topic, [raw])
     assert held is not None
     row = b'{"id":%d,"v":"older"}' % key
-    target.mend([Change(topic, 0, held.version - 1, raw, row, (), "", 1, 1, 1)], [held])
+    target.repair_keys([Change(topic, 0, held.version - 1, raw, row, (), "", 1, 1, 1)], [held])
     target.close()
 
 

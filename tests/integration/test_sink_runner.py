@@ -94,7 +94,7 @@ def table(capture: CaptureSite, name: str) -> dict[str, Any]:
 
 
 def stored(capture: CaptureSite, running: Running, name: str) -> dict[str, Any]:
-    rows = live(running.target.held(capture.topic(name)))
+    rows = live(running.target.stored_keys(capture.topic(name)))
     return {
         (key or b"").decode(): {column: value for column, value in row.items() if value is not None}
         for key, row in rows.items()
