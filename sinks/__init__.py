@@ -1,1 +1,1 @@
-"""Sinks: search indexes, caches and lake tables that follow the topics."""
+"""Sinks: keep search indexes, caches and lake tables in step with the topics."""

@@ -1,7 +1,7 @@
-"""Puts a sink of one key at a time together: its store by kind, the group, the runner, and where a replay begins.
+"""Builds the runner of a sink that applies one key at a time: the store by kind, the group, the start of a replay.
 
-Part of the composition root beside `cdc.run.app`: it names concrete classes. A store's package is imported only when a
-sink of its kind is run.
+Part of the composition root beside `cdc.run.app`: it names concrete classes. It imports the package of a store only
+when a sink of that kind runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, cast
 from msgspec import structs
 
 from cdc.clock import Clock
-from cdc.config.settings import Applied, Cache, Config, Search
+from cdc.config.settings import Applied, Cache, Config, Plugin, Search
 from cdc.config.sink_kinds import applied_of, view_lakes
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now, Start
 from cdc.cutindex.lookup import cut_before
@@ -40,35 +40,39 @@ from sinks.state.state_topic import StateTopic
 from sinks.state.table_match import TableCheck
 
 WATCH_S: Final = 60.0
-"""Between looks for topics that were made again, and for tables that are new."""
+"""Between checks for recreated topics and for new tables."""
 
-_KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.start", Cache: "sinks.cache.start"}
+_KINDS: Final[Mapping[type[Applied], str]] = {
+    Search: "sinks.search.start",
+    Cache: "sinks.cache.start",
+    Plugin: "sinks.plugin.start",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Another target under another name, from a place in the log on."""
+    """A replay into another target under its own name, from `start` on."""
 
     start: Start
     name: str
 
 
 def replayed(config: Config, name: str, replay: Replay | None) -> tuple[Config, str]:
-    """The configuration in which the sink has the replay's name. Raises UsageError for one that is taken."""
+    """Return the configuration with a sink of the replay's name. Raises UsageError when the name is taken."""
     if replay is None:
         return config, name
     if replay.name in config.sinks:
         raise UsageError(
-            f"--as {replay.name!r} is a sink of the configuration",
-            hint="name one that is not there: it has its own place",
+            f"--as {replay.name!r} is already a sink in the configuration",
+            hint="choose another name: the replay has its own group and its own target",
         )
     return structs.replace(config, sinks={**config.sinks, replay.name: applied_of(config, name)}), replay.name
 
 
 def target_of(config: Config, name: str, settings: Applied) -> Target:
-    """The store of a sink, not yet asked for anything."""
+    """Return the store of a sink; no connection is made yet."""
     module = import_module(_KINDS[type(settings)])
-    return cast("Target", module.target(config, name, settings))  # each of them has one, of exactly this form
+    return cast("Target", module.target(config, name, settings))  # each of these modules has this function
 
 
 def start_applied(
@@ -82,7 +86,7 @@ def start_applied(
     target: Target | None = None,
     watch_s: float = WATCH_S,
 ) -> SinkRunner:
-    """A runner that has joined its group. Raises what forbids it, with everything closed again."""
+    """Return a runner that has joined its group. On an error everything that was opened is closed again."""
     settings, group = applied_of(config, name), sink_group(config.name, name)
     with ExitStack() as closing:
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{group}.reader"))
@@ -128,14 +132,14 @@ def start_applied(
 
 
 def _settings_of_tables(settings: Applied) -> Mapping[str, Sequence[str]]:
-    """Keys of the section that name tables."""
+    """Return the other settings of the section that name tables."""
     if isinstance(settings, Search):
         return {"fields": list(settings.fields)}
     return {"keys": list(settings.keys)} if isinstance(settings, Cache) else {}
 
 
 def starts_of(reader: LogReader, name: str, start: Start) -> Starts:
-    """Where a replay begins, for partitions that its group has not committed."""
+    """Return the function that finds where a replay begins, for partitions without a committed offset."""
 
     def starts(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         match start:

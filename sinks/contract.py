@@ -1,11 +1,12 @@
-"""What a sink of one key at a time is to its runner: search and cache (DESIGN section 8).
+"""The contract between the runner and a store that takes one key at a time: search, cache, and kinds of other packages.
 
-A `Target` is what one kind of store can do. It is told what keys are to be, newest record of each key only, and says
-for each key what became of it. Whatever is repeated, reordered or done by two workers at once, it ends in the same
-state: each key carries the offset of the record it is as of, and a lower one never wins. So an offset is a version.
-It grows strictly per key, because a key never changes its partition, and it is the same on each replay.
+A `Target` writes to one kind of store. The runner passes it the newest record of each key, and the target returns what
+became of each. The target must be idempotent: repeated, reordered or concurrent writes lead to the same state. For that
+it stores with each key the offset of the record, and never lets a lower offset win. So the offset is a version. It
+grows strictly per key, because a key never changes its partition, and a replay repeats the same offsets.
 
-The lake is no `Target`: it takes whole cuts (`sinks/warehouse`).
+The lake applies whole cuts and does not implement this contract (`sinks/warehouse`).
+docs/contributing/add-a-sink.md builds a target step by step.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 class Topic(NamedTuple):
-    """A table's topic as a sink must find it again.
+    """The topic of a table, identified so that a store can recognise it later.
 
     Attributes:
-        topic_id: Kafka's own; another one is another topic of the same name, whose offsets begin again.
+        topic_id: Kafka's id. A topic that was deleted and created again has another id, and its offsets restart at 0.
         table: ``schema.table``.
         key: the key's columns.
     """
@@ -39,17 +40,17 @@ class Topic(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a key is to be: its newest record among those that were folded.
+    """The state that a key must get: its newest record among those that were folded.
 
     Attributes:
-        offset: of that record, the version.
+        offset: of that record; the version.
         key: as the topic has it, a JSON object.
-        row: the row as a JSON object, bytes; None: the key is gone.
-        kept: columns of `source.unchanged`, which are not in `row`, and which no earlier record of the same row gives:
-            a store that holds the key keeps what it has for them.
-        schema_id: of the row; "" for a key that is gone.
+        row: the row as a JSON object, bytes; None: the key was deleted.
+        kept: columns that `row` lacks because the update did not change them (`source.unchanged`), and that no earlier
+            record of the same row in this batch has. A store that has the key keeps its own values for them.
+        schema_id: of the row; "" for a deleted key.
         epoch, commit_lsn, ts_ms: of the event; ts_ms is its commit time.
-        lacks: columns of `source.unchanged` in a row that begins with this change: nothing has a value for them yet.
+        lacks: columns of `source.unchanged` in a row that begins with this change: no value for them is known yet.
             The store must not take them from an older row of the key.
     """
 
@@ -69,16 +70,16 @@ class Change(NamedTuple):
 class Verdict(Enum):
     """What became of a change. All but LATER are final."""
 
-    DONE = "the store holds it"
-    OVERTAKEN = "the store holds this or a newer record of the key"
-    LATER = "the store has no room for it now: ask again, of this key alone"
+    DONE = "the store has it"
+    OVERTAKEN = "the store already had this or a newer record of the key"
+    LATER = "the store cannot take it now: retry this key"
     REFUSED = "the store will never take it: a dead letter"
 
 
 class Outcome(NamedTuple):
-    """The verdict on a change; `error` is a class of errors (``mapper_parsing_exception``), `reason` a text.
+    """The verdict on a change; `error` is an error class (``mapper_parsing_exception``), `reason` a text.
 
-    Neither has a row's value in it.
+    Neither may contain a value of the row.
     """
 
     verdict: Verdict
@@ -87,14 +88,14 @@ class Outcome(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """A key as a store has it, for comparison.
+    """A key as the store has it, for comparison.
 
     Attributes:
-        key: as the topic has it; None when the store has something there that was never written by us.
-        name: what the store calls it.
-        version: the offset it is as of.
-        content: values by column, equal to `Target.content` of the change it came from but for the columns that were
-            kept; None for a mark of a deleted key.
+        key: as the topic has it; None when another program wrote the entry.
+        name: the key's name in the store.
+        version: the offset of the record that the store has.
+        content: values by column, equal to `Verifiable.content` of the change except for its kept columns; None for the
+            version mark of a deleted key.
     """
 
     key: bytes | None
@@ -104,88 +105,116 @@ class StoredKey(NamedTuple):
 
 
 Content: TypeAlias = Mapping[str, object]
-"""What a store has of a row, by column: all of it, or as much as its mode stores."""
+"""The columns of a row that the store has; a store may keep only a part of a row."""
 
 
 class Target(Protocol):
-    """A store. `apply` is called by several threads at once, with disjoint keys; all else by one."""
+    """A store. Several threads call `apply` at once, with disjoint keys; one thread calls everything else.
+
+    A subclass inherits `prepare`, `save_positions` and `saved_positions` for a store that accepts all schemas and never
+    loses an acknowledged write.
+    """
 
     def open(self, topics: Sequence[Topic]) -> None:
-        """Find or make what holds these topics; again after an assignment changed.
+        """Find or create what holds these topics. Called again after each change of the assignment.
 
-        Raises SinkStale when it holds another history of the log, SinkUnfit when rights or settings do not fit,
-        SinkUnreachable.
+        Raises SinkStale when the store holds another history of the topic, SinkUnfit when rights or settings do not
+        fit, SinkUnreachable.
         """
 
     def prepare(self, schema: SchemaRecord) -> None:
         """Called before the first row of a schema. Raises SinkUnfit when the store cannot hold such rows."""
 
     def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
-        """Make the keys what they are to be; outcomes in the same order.
+        """Write the changes; return the outcomes in the same order.
 
-        What is DONE survives the store's crash as far as it promises; see `positions` for one that promises little.
+        Readers see a change that is DONE, unless the store has a refresh of its own (`Verifiable.refresh`). It
+        survives a crash as far as the store promises; see `saved_positions` for stores that can lose writes.
 
-        Raises SinkUnreachable when nothing is known of any of them: the same changes come again. SinkStale, SinkUnfit.
+        Raises SinkUnreachable when the fate of all changes is unknown: the runner passes the same changes again.
+        SinkStale, SinkUnfit.
         """
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Everything below these offsets is applied; a store that may lose writes notes it beside them."""
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Note that everything below these offsets is applied. For stores that can lose acknowledged writes."""
 
-    def positions(self) -> Mapping[TopicPartition, int] | None:
-        """What was kept last, asked at each assignment and after SinkUnreachable: what lies behind is applied again.
+    def saved_positions(self) -> Mapping[TopicPartition, int] | None:
+        """Return the offsets noted last; called at each assignment and after SinkUnreachable.
 
-        A place that is missing is read from its beginning. None: the store loses nothing it has acknowledged.
+        The runner applies everything from there again, and reads a missing partition from its beginning. None: the
+        store never loses an acknowledged write.
         """
-
-    def refresh(self, topics: Iterable[str]) -> None:
-        """Returns when readers see everything that was applied before this call."""
-
-    def content(self, change: Change) -> Content | None:
-        """`StoredKey.content` once the store holds this change; columns in `Change.kept` are not compared."""
-
-    def held(self, topic: str) -> Iterator[StoredKey]:
-        """Every key of a topic that the store has, in any order; marks of deleted keys may be among them."""
-
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
-        """These keys now; None for one that is not there."""
-
-    def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
-        """Take away what the topic does not have, unless it changed since it was looked at."""
-
-    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
-        """As `apply`, also over the same or a later version, unless the key is not as `seen` any more.
-
-        For keys whose content or version the topic proves wrong (`cdc verify --repair`). `kept` has what the store need
-        not keep: the rows are whole as far as the log is.
-        """
+        return None
 
     def close(self) -> None:
         """End the connections. May be called twice."""
 
 
-class AllowedDifference(Enum):
-    """Why a store need not have of a key what the topic says."""
+class TargetFactory(Protocol):
+    """Makes the target of a sink: the object behind an entry point of the group ``tailrace.sinks``."""
 
-    FINE = "it is as it may be"
-    EXPIRED = "the row has had its time, or was evicted: readers know that it may be missing"
-    UNTOLD = "the store has forgotten what would tell"
+    def __call__(self, pipeline: str, sink: str, options: Mapping[str, str]) -> Target:
+        """Return the target, without connecting yet.
+
+        Args:
+            pipeline: `name` in the configuration.
+            sink: NAME of ``[sinks.NAME]``. Keep the data of each pipeline and sink apart in the store.
+            options: ``[sinks.NAME.options]`` as texts, secrets included: never log them.
+
+        Raises SinkUnfit for missing or invalid options.
+        """
+
+
+@runtime_checkable
+class Verifiable(Target, Protocol):
+    """A `Target` that `cdc verify` can compare with the topics, and repair."""
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        """Return when readers see everything that was applied before this call."""
+
+    def content(self, change: Change) -> Content | None:
+        """Return the `StoredKey.content` that the store has after this change; `Change.kept` is not compared."""
+
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
+        """Yield every key of a topic that the store has, in any order; may include version marks of deleted keys."""
+
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+        """Read these keys; None for a key that is not there."""
+
+    def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
+        """Remove entries that the topic does not have, unless they changed since they were read."""
+
+    def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
+        """Write like `apply`, but also over an equal or later version, unless the key differs from `seen` by now.
+
+        For keys whose content or version the topic disproves (`cdc verify --repair`). The rows are as complete as the
+        log is, so the store need not keep the columns in `kept`.
+        """
+
+
+class AllowedDifference(Enum):
+    """Why the store may differ from the topic for a key."""
+
+    ACCEPTED = "the settings of the sink allow this state"
+    EXPIRED = "the row expired or was evicted: readers know that it may be missing"
+    UNKNOWN = "the store no longer has the version mark that would tell"
 
 
 @runtime_checkable
 class Lossy(Protocol):
-    """What a store is beside `Target` that may lack rows by its settings (`cdc verify` asks it)."""
+    """A `Target` that may lack rows by its settings also implements this; `cdc verify` calls it."""
 
     def allowed_difference(
         self, change: Change | None, held: StoredKey | None, now_ms: int
     ) -> AllowedDifference | None:
-        """Of a key that does not agree with `change`, its last one (None: the topic has none): why that may be so.
+        """Return why a key may differ from `change`, its last one (None: the topic has none); None: it may not.
 
-        None: it may not. Unmarked rows have -1 as their version and no key.
+        Rows without a version mark have version -1 and no key.
         """
 
 
 class ParkedKey(NamedTuple):
-    """A key of which a record was refused, and everything of it that came after; `records` in log order."""
+    """A blocked key with its refused record and all later records, in log order."""
 
     place: TopicPartition
     key: bytes
@@ -193,19 +222,19 @@ class ParkedKey(NamedTuple):
 
 
 class DeadLetters(Protocol):
-    """Where the runner leaves records that the store will never take. A key stays behind its first one.
+    """Keeps the records that the store will never take. After the first one, all later records of its key follow.
 
-    Called by the runner's own thread. What it was told is durable when a call returns, so offsets may be committed.
+    Called by the runner's own thread. Everything is durable when a call returns, so offsets may be committed.
     """
 
     def assigned(self, places: Iterable[TopicPartition]) -> None:
-        """Learn which keys of these partitions are blocked; called before their first record. Others are forgotten.
+        """Load the blocked keys of these partitions, before their first record; forget those of all others.
 
         Raises BrokerUnreachable, TopicMismatch.
         """
 
     def blocks(self, place: TopicPartition, key: bytes) -> bool:
-        """Whether a record of the key was parked, so that this one must be, too."""
+        """Whether the key is blocked, so that this record must be parked too."""
 
     def park(self, place: TopicPartition, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
         """Block the key and keep the records, in this order.
@@ -214,7 +243,7 @@ class DeadLetters(Protocol):
         """
 
     def retries(self) -> Sequence[ParkedKey]:
-        """Keys that somebody wants tried again, or passed over (no records), of the partitions that are assigned."""
+        """Return the keys of assigned partitions that an operator wants retried, or skipped (without records)."""
 
     def settled(self, parked: ParkedKey, outcome: Outcome) -> None:
-        """What became of a retry: DONE and OVERTAKEN unblock the key, REFUSED leaves it as it was."""
+        """Record the outcome of a retry: DONE and OVERTAKEN unblock the key, REFUSED leaves it blocked."""

@@ -1,20 +1,29 @@
-"""What is found of a store before its sink runs, for `cdc doctor`. Values only."""
+"""What `cdc doctor` finds about a store before its sink runs. Values only."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 
 class StoreFinding(NamedTuple):
-    """One thing that was looked at; no secrets, no rows.
+    """One result of a check; contains no secrets and no rows.
 
     Attributes:
-        level: ``error``: the sink would not start, or not go on.
+        level: ``error``: the sink would not start, or would stop.
         check: a stable snake_case name, for programs.
-        command: what mends it; may be empty.
+        command: fixes it; may be empty.
     """
 
     level: Literal["ok", "warning", "error"]
     check: str
     message: str
     command: str = ""
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A `sinks.contract.Target` of another package that also implements this takes part in `cdc doctor`."""
+
+    def checkup(self) -> Iterable[StoreFinding]:
+        """Check the store without changing it. Raises SinkUnreachable, SinkUnfit."""

@@ -1,6 +1,6 @@
-"""What who waits asks of a sink of one key at a time: how far it is, whether readers see it, whether a key is blocked.
+"""Answers wait requests for sinks that apply one key at a time: applied LSN, visibility, blocked keys.
 
-Asks Kafka and the store, no process of the sink. Part of the composition root beside `cdc.run.app`.
+Reads Kafka and the store, and connects to no process of the sink. Part of the composition root beside `cdc.run.app`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sinks.operate.applied_lsn import AppliedCutFinder, least
 from sinks.operate.dead_letter_view import BlockedKeyReader
 from sinks.operate.lsn_wait import AppliedCut, SinkProbe
 
-_CUTS_POLL_S: Final = 0.02  # a look that finds nothing new costs this, and whoever waits looks again
+_CUTS_POLL_S: Final = 0.02  # how long a poll without news may last; waiting callers poll again
 _CUTS_AHEAD_BYTES: Final = 4 << 20
-_NAMED_MAX: Final = 10  # blocked keys in an answer to who waits
+_NAMED_MAX: Final = 10  # blocked keys in one answer
 
 
 def applied_probe(config: Config, name: str, settings: Applied, closing: ExitStack) -> SinkProbe:
-    """See `SinkProbe`; connections are made when they are first needed, and end with `closing`."""
+    """Return a `SinkProbe`. It connects when a connection is first needed, and disconnects with `closing`."""
     client_id = f"tailrace-wait-{config.name}-{name}"
 
     def reader() -> LogReader:
@@ -53,7 +53,7 @@ def applied_probe(config: Config, name: str, settings: Applied, closing: ExitSta
 
 
 def _refreshed(config: Config, name: str, settings: Search, closing: ExitStack) -> Callable[[], None]:
-    """Searches see what is written only behind a refresh."""
+    """Return a function that makes written documents visible to searches."""
     from sinks.search.start import indices_of
 
     indices = indices_of(config.name, name, settings)
@@ -62,7 +62,7 @@ def _refreshed(config: Config, name: str, settings: Search, closing: ExitStack) 
 
 
 class _Blocked:
-    """Asked by several threads, and connected when it is first asked."""
+    """Blocked keys of a sink. Thread-safe; connects at the first call."""
 
     def __init__(self, config: Config, name: str, closing: ExitStack) -> None:
         self._place = (config, name)

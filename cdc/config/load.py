@@ -22,6 +22,7 @@ from cdc.config.lake_url import HINT, problem_of
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
 from cdc.config.settings import Config, Warehouse
+from cdc.config.sink_plugins import with_plugin
 from cdc.errors import ConfigError
 
 _PREFIX: Final = "TAILRACE_"
@@ -81,6 +82,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
             if url is not None:
                 table.setdefault("url", url)
             _sink_options(table, sink, environ)
+            raw["sinks"][sink] = with_plugin(table, f"sinks.{sink}")
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
     except msgspec.ValidationError as error:

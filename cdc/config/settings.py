@@ -26,6 +26,7 @@ __all__ = [
     "Http",
     "Kafka",
     "Outbox",
+    "Plugin",
     "Port",
     "Registry",
     "Search",
@@ -436,7 +437,14 @@ class Cache(Applied, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
     )
 
 
-Sink: TypeAlias = Warehouse | Search | Cache
+class Plugin(Applied, frozen=True, kw_only=True, tag_field="kind", tag="plugin"):
+    """A sink whose `kind` another installed package provides (docs/contributing/add-a-sink.md)."""
+
+    plugin: str
+    """The `kind` in the file; `cdc.config.sink_plugins` sets it."""
+
+
+Sink: TypeAlias = Warehouse | Search | Cache | Plugin
 
 
 class Config(Section, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from cdc.config.settings import Applied, Config, Sink, Warehouse
+from cdc.config.settings import Applied, Config, Plugin, Sink, Warehouse
 from cdc.errors import UsageError
 
 _S = TypeVar("_S")
@@ -31,6 +31,11 @@ def applied_of(config: Config, name: str) -> Applied:
             hint="end its process to pause it; nothing is lost by that",
         )
     return settings
+
+
+def kind_of(sink: Sink) -> str:
+    """Return the `kind` of a sink, as written in the configuration."""
+    return sink.plugin if isinstance(sink, Plugin) else str(type(sink).__struct_config__.tag)
 
 
 def lakes(config: Config) -> dict[str, Warehouse]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
-from cdc.config.settings import Applied, Cache, Config, Search, Warehouse
+from cdc.config.settings import Applied, Cache, Config, Plugin, Search, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.sink_rights import MissingRights, missing_group_rights, missing_lake_rights, missing_topic_rights
 from cdc.errors import ConfigError, TailraceError
@@ -16,7 +16,11 @@ from cdc.model.topic_names import dead_letters_topic, sink_group, sink_state_top
 from cdc.publish.topic_rules import check, create_command, dead_letters_want, sink_state_want
 from cdc.run.extras import missing_extra
 
-_KINDS: Final[Mapping[type[Applied], str]] = {Search: "sinks.search.checkup", Cache: "sinks.cache.checkup"}
+_KINDS: Final[Mapping[type[Applied], str]] = {
+    Search: "sinks.search.checkup",
+    Cache: "sinks.cache.checkup",
+    Plugin: "sinks.plugin.checkup",
+}
 _LAKE: Final = "sinks.warehouse.checkup"
 
 

@@ -25,7 +25,17 @@ from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Known, Latest, Sample, of_keys
 from cdc.verify.key_verdict import DifferenceKind, judge
 from cdc.verify.partition_check import partition_of
-from sinks.contract import AllowedDifference, Change, Content, Lossy, StoredKey, Target, Topic, TopicPartition, Verdict
+from sinks.contract import (
+    AllowedDifference,
+    Change,
+    Content,
+    Lossy,
+    StoredKey,
+    Topic,
+    TopicPartition,
+    Verdict,
+    Verifiable,
+)
 
 LOOK_KEYS: Final = 500  # of one question to the store
 ROUND_KEYS: Final = 20_000  # suspects of one round; their keys, and what came after of them, are in memory
@@ -63,7 +73,7 @@ class SinkComparison:
     """
 
     reader: Reader
-    target: Target
+    target: Verifiable
     committed: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
     blocked: _Blocked
     content: Callable[[Change], Content | None]
@@ -143,7 +153,7 @@ class _Check:
         ends = self._ends()
         unknown: set[bytes] = set()
         suspects: set[bytes] = set()
-        for some in slices(sides.target.held(self._topic.topic), LOOK_KEYS):
+        for some in slices(sides.target.stored_keys(self._topic.topic), LOOK_KEYS):
             mine = [one for one in some if one.key is not None and sides.sample.has(one.key)]
             known = self._latest.get([one.key for one in mine if one.key is not None])
             self._latest.see([one.key for one in mine if one.key is not None])
@@ -216,7 +226,7 @@ class _Check:
         sides.target.refresh([self._topic.topic])
         held: dict[bytes, StoredKey | None] = {}
         for some in slices(keys, LOOK_KEYS):
-            held.update(zip(some, sides.target.look(self._topic.topic, some), strict=True))
+            held.update(zip(some, sides.target.read_keys(self._topic.topic, some), strict=True))
         self._latest.explain(one.name for one in held.values() if one is not None and one.version < 0)
         ends = self._ends()
         known = self._latest.get(keys)
@@ -280,7 +290,7 @@ class _Check:
                 pair for pair, outcome in zip(pairs, outcomes, strict=True) if outcome.verdict is Verdict.OVERTAKEN
             ]
             if again:
-                sides.target.mend([change for change, _ in again], [one for _, one in again])
+                sides.target.repair_keys([change for change, _ in again], [one for _, one in again])
 
     def _judge(
         self, key: bytes, accepted: Sequence[Change | None], held: StoredKey | None, ends: Mapping[TopicPartition, int]
@@ -291,12 +301,12 @@ class _Check:
             return kind
         now_ms = int(self._sides.clock.wall_s() * 1000)
         excuses = {self._lossy.allowed_difference(change, held, now_ms) for change in accepted}
-        if AllowedDifference.FINE in excuses:
+        if AllowedDifference.ACCEPTED in excuses:
             return None
         if AllowedDifference.EXPIRED in excuses:
             self._latest.note(key, _EXPIRED)
             return None
-        if AllowedDifference.UNTOLD in excuses and not self._sides.repair:
+        if AllowedDifference.UNKNOWN in excuses and not self._sides.repair:
             self._latest.note(key, _UNTOLD)
             self._found.show("undecided", _shown(key))
             return None

@@ -22,7 +22,7 @@ from cdc.verify.capture_wait import WAIT_S, Notify, PatientReader, silent
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Sample
 from cdc.verify.sink_check import SinkComparison, check_topic
-from sinks.contract import Change, Content, Target, Topic
+from sinks.contract import Change, Content, Target, Topic, Verifiable
 from sinks.operate.dead_letter_view import BlockedKeyReader
 from sinks.state.read_topics import woken
 
@@ -52,6 +52,12 @@ def verify_store(
     """
     settings = config.sinks[sink]
     assert isinstance(settings, Applied)
+    if not isinstance(target, Verifiable):
+        raise UsageError(
+            f"cannot verify sink {sink!r}: its kind does not support comparison",
+            hint="topics can be compared with the tables for every kind of sink",
+            command="cdc verify --topics",
+        )
     refuse_other_formats(config)
     with (
         PatientReader(config.kafka, wait_s=wait_s, say=say) as reader,
@@ -112,7 +118,7 @@ def _topics(config: Config, reader: LogReader, sink: Sequence[str], patterns: Se
 class _Contents:
     """What the store would have of a change; it is told of each schema before the first row of it."""
 
-    def __init__(self, reader: LogReader, name: str, target: Target, lakes: Sequence[str]) -> None:
+    def __init__(self, reader: LogReader, name: str, target: Verifiable, lakes: Sequence[str]) -> None:
         self._reader = reader
         self._topic = schema_topic(name)
         self._topics = [self._topic, *(view_schema_topic(name, lake) for lake in lakes)]
@@ -121,7 +127,7 @@ class _Contents:
         self._prepared: set[tuple[str, str]] = set()
 
     def of(self, change: Change) -> Content | None:
-        """See `Target.content`. Raises TopicMismatch for a row of a schema that nobody wrote."""
+        """See `Verifiable.content`. Raises TopicMismatch for a row of a schema that nobody wrote."""
         at = (change.topic, change.schema_id)
         if change.row is not None and at not in self._prepared:
             if at not in self._schemas:

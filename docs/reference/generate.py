@@ -21,7 +21,7 @@ import outbox.errors
 from cdc import errors
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
-from cdc.config.settings import Config, Search, Section, Warehouse
+from cdc.config.settings import Cache, Config, Plugin, Search, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.run_state import State
 from cdc.telemetry.metrics import LakeMetrics, Metrics
@@ -29,7 +29,7 @@ from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.supervised_sinks import SupervisedMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
-SINKS: Final = (Warehouse, Search)
+SINKS: Final = (Warehouse, Search, Cache)
 _NOTICE: Final = "<!-- Written by docs/reference/generate.py from {source}; edit that and run it again. -->\n"
 
 
@@ -73,6 +73,10 @@ def config_page() -> str:
             "",
         ]
         lines += _keys(kind, get_type_hints(kind, include_extras=True), "", settable=False)
+    hints = get_type_hints(Plugin, include_extras=True)
+    del hints["plugin"]  # `kind` in the file
+    lines += ["", "## [sinks], by any name, with a `kind` of another package", "", _first_line(Plugin), ""]
+    lines += _keys(Plugin, hints, "", settable=False)
     return "\n".join(lines) + "\n"
 
 

@@ -1,1 +1,1 @@
-"""Keys in Redis or Valkey, kept in step with the log: ``[sinks.NAME] kind = "cache"``. The only importer of `redis`."""
+"""Cache sinks: keys in Redis or Valkey in step with the topics. The only package that imports `redis`."""

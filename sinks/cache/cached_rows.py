@@ -1,4 +1,4 @@
-"""What a row is in the store, and a mark; and what both say for comparison. Pure."""
+"""The format of rows and version marks in the store, and their content for comparison. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from sinks.cache.scripts import STATE
 from sinks.contract import Content
 
-_DIGITS: Final = 19  # of 2^63 - 1, the largest offset there can be
+_DIGITS: Final = 19  # of 2^63 - 1, the largest possible offset
 _NULL: Final = "null"
 _tokens: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _values: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -23,7 +23,7 @@ UNSTORED: Final = "i"
 
 
 class Mark(NamedTuple):
-    """What stands beside a row: the offset it is as of, whether it is one, of which topic, and its key."""
+    """The version mark beside a row: offset, kind of entry, tag of the topic, and key."""
 
     version: int
     flag: str
@@ -32,22 +32,22 @@ class Mark(NamedTuple):
 
 
 def tag_of(topic_id: str) -> str:
-    """Six digits that tell a topic from one of the same name that is made later."""
+    """Return six digits that distinguish a topic from a later one of the same name."""
     return hashlib.sha256(topic_id.encode()).hexdigest()[:6]
 
 
 def digits(offset: int) -> bytes:
-    """An offset as texts compare."""
+    """Return an offset as text that sorts like the number."""
     return b"%0*d" % (_DIGITS, offset)
 
 
 def mark_text(offset: int, flag: str, tag: str, key: bytes) -> str:
-    """A mark as the scripts read it."""
+    """Return a mark as the scripts read it."""
     return f"{offset:019d}{flag}{tag}{key.decode()}"
 
 
 def parsed_mark(text: bytes | None) -> Mark | None:
-    """A mark as it is in the store; None for none, and for what is not one of ours."""
+    """Parse a mark from the store; None without one, and for a value that another program wrote."""
     if text is None or len(text) < STATE or not text[:STATE].isascii() or not text[:_DIGITS].isdigit():
         return None
     state = text[_DIGITS:STATE].decode()
@@ -55,7 +55,7 @@ def parsed_mark(text: bytes | None) -> Mark | None:
 
 
 def fields_of(row: bytes) -> list[str]:
-    """A row as names and values of a hash: texts as they are, NULL by its absence, everything else as JSON has it."""
+    """Return a row as field names and values of a hash: text as it is, NULL left out, everything else as JSON."""
     found: list[str] = []
     for column, raw in _tokens(row).items():
         token = str(raw, "utf-8")
@@ -67,13 +67,13 @@ def fields_of(row: bytes) -> list[str]:
 
 
 def columns_missing(row: bytes, kept: Iterable[str]) -> list[str]:
-    """Those of `kept` that the row has no value for at all."""
+    """Return the columns of `kept` that are missing in the row."""
     there = _tokens(row)
     return [column for column in kept if column not in there]
 
 
 def content_of_value(text: bytes) -> Content:
-    """A stored value by column; one that is no row of ours is a column without a name."""
+    """Return a stored value by column; a value that is not a row becomes a column without a name."""
     try:
         return _values(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -81,5 +81,5 @@ def content_of_value(text: bytes) -> Content:
 
 
 def content_of_hash(fields: Mapping[bytes, bytes]) -> Content:
-    """A stored hash by column, as texts: what type a value is of a hash does not tell."""
+    """Return a stored hash by column, as texts: a hash does not record types."""
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}

@@ -1,4 +1,4 @@
-"""Looks at a cache before its sink runs: reachable, version, eviction, rights. Changes nothing."""
+"""Checks the store of a cache for `cdc doctor`: reachable, version, eviction, rights. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRYRUN: Final = "+acl|dryrun +acl|whoami"
 
 
 def checkup(config: Config, name: str, settings: Cache) -> Iterator[StoreFinding]:
-    """Raises what `sinks.cache.target.CacheTarget.open` raises for a server that does not do."""
+    """Yield the findings. Raises the errors of `sinks.cache.target.CacheTarget.open` for an unsuitable server."""
     made = target(config, name, settings)
     store = made.store
     try:
@@ -28,7 +28,7 @@ def checkup(config: Config, name: str, settings: Cache) -> Iterator[StoreFinding
         yield StoreFinding("ok", "cache", f"{what} {version} at {store.where}")
         policy = memory.get("maxmemory_policy", "")
         if policy != "noeviction":
-            text = f"the store may evict rows and marks (maxmemory-policy {policy}), which evictable = true accepts"
+            text = f"the store may evict rows and marks (maxmemory-policy {policy}); evictable = true allows that"
             yield StoreFinding("warning", "eviction", text, "CONFIG SET maxmemory-policy noeviction")
         yield from _rights(store, config, name, settings)
     finally:
@@ -36,22 +36,22 @@ def checkup(config: Config, name: str, settings: Cache) -> Iterator[StoreFinding
 
 
 def _rights(store: Store, config: Config, name: str, settings: Cache) -> Iterator[StoreFinding]:
-    """What the user may do, as the store itself says; nothing is done."""
+    """Ask the store for the rights of the user, without using them."""
     try:
-        user = store.command("ask who we are", "ACL", "WHOAMI").decode()
+        user = store.command("identify the user", "ACL", "WHOAMI").decode()
         refused = [
             words for words in _wanted(config.name, name, settings)
-            if store.command("ask for rights", "ACL", "DRYRUN", user, *words) not in {b"OK", "OK"}
+            if store.command("check rights", "ACL", "DRYRUN", user, *words) not in {b"OK", "OK"}
         ]  # fmt: skip
     except SinkUnfit:
-        yield StoreFinding("ok", "acl", f"its rights cannot be asked, which would need {_DRYRUN}")
+        yield StoreFinding("ok", "acl", f"the rights of the user cannot be checked: that needs {_DRYRUN}")
         return
     if not refused:
-        yield StoreFinding("ok", "acl", f"user {user} may do what the sink does")
+        yield StoreFinding("ok", "acl", f"user {user} has all rights that the sink needs")
     for word, *rest in refused:
         where = f" on {rest[0]}" if rest else ""
-        text = f"user {user} may not {word}{where}"
-        yield StoreFinding("error", "acl", text, "docs/howto/cache.md has the rights that are needed, as an ACL rule")
+        text = f"user {user} may not run {word}{where}"
+        yield StoreFinding("error", "acl", text, "docs/howto/cache.md lists the required rights as an ACL rule")
 
 
 def _wanted(pipeline: str, sink: str, settings: Cache) -> Iterator[tuple[str, ...]]:

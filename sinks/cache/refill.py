@@ -1,4 +1,4 @@
-"""Empties a cache and what its sink knows of the log, so that the next run fills it anew: `cdc sink rebuild`.
+"""Empties a cache and resets the offsets of its sink, so that the next run refills it: `cdc sink rebuild`.
 
 Part of the composition root beside `cdc.run.app`: it names concrete classes.
 """
@@ -23,17 +23,17 @@ from sinks.state.schema_follower import SchemaFollower
 
 
 def empty_cache(config: Config, sink: str, settings: Cache, clock: Clock) -> list[str]:
-    """Take away every row and mark of the sink's tables, its offsets and its positions; the tables.
+    """Delete every row and mark of the sink's tables, its offsets and its positions; return the tables.
 
-    Readers miss until the rows come again. Killed at any moment it can be done again. Raises SinkUnfit while workers
-    run, SinkBusy while somebody else is at it, and what Kafka and the store say.
+    Readers get misses until the rows are written again. After a crash at any moment it can be repeated. Raises
+    SinkUnfit while workers run, SinkBusy while another command runs, and errors of Kafka and the store.
     """
     with claimed(config, sink, "rebuild", clock):
         _refuse_workers(config, sink)
         topics = _topics(config, settings, clock)
         if not topics:
-            raise UsageError(f"sink {sink!r} keeps no table yet", hint="there is nothing to take away")
-        # A worker that comes meanwhile does nothing before this has ended; one that came before is seen now.
+            raise UsageError(f"sink {sink!r} has no tables yet", hint="there is nothing to delete")
+        # A worker that starts from now on waits until this has ended; one that started before is found now.
         with paused(config, sink, clock):
             _refuse_workers(config, sink)
             _empty(config, sink, settings, topics)
@@ -44,15 +44,15 @@ def _refuse_workers(config: Config, sink: str) -> None:
     workers = len(GroupAdmin(config.kafka).members(sink_group(config.name, sink)))
     if workers:
         raise SinkUnfit(
-            f"sink {sink!r} is running ({workers} in its group), and would write on from where it is",
-            hint="stop them first; one that was killed is counted until its session is over",
+            f"sink {sink!r} is running ({workers} in its group), and would continue at its current offsets",
+            hint="stop its workers first; a killed worker counts until its session ends",
             command=f"cdc sink status {sink}",
             sink=sink,
         )
 
 
 def _empty(config: Config, sink: str, settings: Cache, topics: Sequence[Topic]) -> None:
-    # The offsets go first: whoever is killed in between begins anew over rows that are older or the same.
+    # Offsets first: after a crash in between, the next run starts from the beginning, over older or equal rows.
     forget(config, sink)
     store = target(config, sink, settings)
     try:

@@ -1,8 +1,7 @@
-"""What a row is called in the store: a template with the key's columns in it, so that no two rows share a name. Pure.
+"""Builds the names of rows in the store from a template with the key columns; no two rows share a name. Pure.
 
-A value in a name is percent-encoded as RFC 3986 has it (`urllib.parse.quote(value, safe="")`), so it never holds a
-separator. Beside the name of a row stands that of its mark, which holds the version; no row can be called so, and both
-hash to the same slot.
+Values are percent-encoded as in RFC 3986 (`urllib.parse.quote(value, safe="")`), so they never contain a separator.
+Each row has a version mark under a name that no row can have; both names hash to the same slot.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _QUOTE: Final = 0x22
 
 
 class Names:
-    """The names of one table's rows. `head` begins all of them, and no other table's.
+    """The names of a table's rows. All of them begin with `head`, and no name of another table does.
 
-    Raises ConfigError for a template that two keys could share a name by.
+    Raises ConfigError for a template that would give two keys the same name.
     """
 
     def __init__(self, topic: Topic, name: str, sink: str, template: str = DEFAULT) -> None:
-        # The topic's own words for schema and table: escaped, and different for different tables.
+        # Schema and table as in the topic's name: escaped, and unique for each table.
         words = {"name": name, "sink": sink, "table": topic.topic.removeprefix(f"{name}.")}
         literals, self._columns = _parsed(template, words, topic)
         self.head = literals[0]
@@ -46,17 +45,17 @@ class Names:
         self._simple = None if only is None else b"{%b:" % only
 
     def value(self, key: bytes) -> str:
-        """The name of a row, by its key as the topic has it. Raises TopicMismatch when it is none."""
+        """Return the name of a row, from its key as the topic has it. Raises TopicMismatch for an invalid key."""
         if self._simple is not None and key.startswith(self._simple):
             token = key[len(self._simple) : -1]
-            if token.isdigit():  # most keys; what follows would find the same
+            if token.isdigit():  # a fast path for most keys
                 return f"{self.head}{token.decode()}{self._literals[1]}"
         try:
             values = _values(key)
             parts = [_part(bytes(values[column])) for column in self._columns]
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
             raise TopicMismatch(
-                f"a key in {self._topic} is no JSON object of {', '.join(self._columns)}",
+                f"a key in {self._topic} is not a JSON object with {', '.join(self._columns)}",
                 hint="another program writes to the topic; Tailrace must be its only writer",
                 topic=self._topic,
             ) from None
@@ -66,36 +65,36 @@ class Names:
 
 
 def mark(value: str) -> str:
-    """The name of the mark beside a row."""
+    """Return the name of a row's version mark."""
     return f"cdc:{{{value}}}"
 
 
 def value_of(mark_name: str) -> str:
-    """The name of the row that a mark is for."""
+    """Return the name of the row of a version mark."""
     return mark_name[5:-1]
 
 
 def check_apart(heads: Iterable[tuple[str, str]]) -> None:
-    """Raise ConfigError when names of two tables could be the same; takes (table, head)."""
+    """Raise ConfigError when rows of two tables could have the same name; takes (table, head)."""
     ordered = sorted((head, table) for table, head in heads)
     for (head, table), (next_head, next_table) in pairwise(ordered):
         if next_head.startswith(head):
             raise ConfigError(
-                f"rows of {table} and {next_table} could have one name in the store: "
-                f"theirs begin with {head!r} and {next_head!r}",
-                hint="give each table a beginning of its own in the sink's `keys`, or put {table} there",
+                f"rows of {table} and {next_table} could have the same name in the store: "
+                f"their names begin with {head!r} and {next_head!r}",
+                hint="give each table a different prefix in the sink's `keys`, or use {table}",
             )
 
 
 def _parsed(template: str, words: Mapping[str, str], topic: Topic) -> tuple[Sequence[str], Sequence[str]]:
-    """Literals and the columns between them: one literal more than columns, in turn."""
+    """Return the literals of a template and the columns between them; there is one literal more than columns."""
     pieces = _PIECE.split(template)
     literals = [""]
     columns: list[str] = []
     for index, piece in enumerate(pieces):
         if index % 2 == 0:
             if _LITERAL.fullmatch(piece) is None:
-                raise _refused(template, topic, "it takes letters, digits and _ . : / - beside what is in braces")
+                raise _refused(template, topic, "outside braces it may only contain letters, digits and _ . : / -")
             literals[-1] += piece
         elif piece in words:
             literals[-1] += words[piece]
@@ -107,26 +106,26 @@ def _parsed(template: str, words: Mapping[str, str], topic: Topic) -> tuple[Sequ
             literals.append("")
         else:
             known = ", ".join(f"{{{word}}}" for word in (*_WORDS, "key", *topic.key))
-            raise _refused(template, topic, f"{{{piece}}} is none of {known}")
+            raise _refused(template, topic, f"unknown {{{piece}}}; expected one of {known}")
     missing = [column for column in topic.key if column not in columns]
     if missing:
-        raise _refused(template, topic, f"it lacks {missing[0]} of the key, so rows would share a name")
+        raise _refused(template, topic, f"it lacks the key column {missing[0]}, so several rows would share a name")
     if not literals[0]:
-        raise _refused(template, topic, "it begins with a value, so tables could share a name")
+        raise _refused(template, topic, "it begins with a value, so two tables could share a name")
     if any(_SEPARATOR.search(literal) is None for literal in literals[1:-1]):
-        raise _refused(template, topic, "two values need : or / between them, or keys would share a name")
+        raise _refused(template, topic, "two values need : or / between them, or two keys could share a name")
     return literals, columns
 
 
 def _refused(template: str, topic: Topic, why: str) -> ConfigError:
     return ConfigError(
-        f"the key template {template!r} does not do for {topic.table}: {why}",
-        hint=f'as in keys = {{"{topic.table}" = "{DEFAULT}"}}',
+        f"invalid key template {template!r} for {topic.table}: {why}",
+        hint=f'for example keys = {{"{topic.table}" = "{DEFAULT}"}}',
         table=topic.table,
     )
 
 
 def _part(token: bytes) -> str:
-    """A value of a key: text as it is, everything else as JSON has it."""
+    """Return the text of a key value: text as it is, everything else as JSON."""
     text = _text(token) if token[0] == _QUOTE else token.decode()
     return text if _PLAIN(text) else quote(text, safe="")

@@ -1,13 +1,15 @@
-"""What runs inside the store, so that comparing a version and writing behind it are one step. Pure text.
+"""The Lua scripts that compare a version and write in one atomic step. Text only.
 
-A mark is ``<version><flag><tag><key>``: the offset as 19 digits, because numbers in Lua are doubles and texts of one
-width compare as numbers do; ``r`` (a row), ``d`` (deleted) or ``i`` (a row that is not stored); six digits of the
-topic's id, since another topic's offsets mean nothing here; and the key as the topic has it.
+A version mark is ``<version><flag><tag><key>``. The version is the offset as 19 digits, because Lua numbers are
+doubles, and texts of equal width compare like numbers. The flag is ``r`` (a row), ``d`` (deleted) or ``i`` (a row that
+is not stored). The tag is six digits of a hash of the topic's id, because offsets of another topic cannot be compared.
+The key is as the topic has it. The mark is a key of its own, so that readers get a row, and nothing else, with one
+command.
 
-Each script takes many keys, their arguments packed (MessagePack) because a client spends most of its time on writing
-arguments one by one, and answers with a letter for each: ``D`` done, ``O`` overtaken, ``S`` of another topic. In
-a chunk that writes rows the first write is one that a full store refuses, and whether it is full is asked then: so a
-chunk is refused whole. Deletes go in chunks of their own, since freeing memory is never refused.
+Each script takes many keys and packs their arguments with MessagePack, because a client spends most of its time on
+writing single arguments. It returns one letter per key: ``D`` done, ``O`` overtaken, ``S`` other topic. The first write
+of a chunk of rows is one that a full store refuses, and the store checks its memory only at the first write. So a full
+store refuses a chunk as a whole. Deletes are sent in separate chunks, because they are never refused.
 https://redis.io/docs/latest/develop/programmability/eval-intro/ (script flags, absence of them).
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 STATE: Final = 26
-"""Bytes of a mark in front of the key: version, flag and tag."""
+"""Length of a mark without the key: version, flag and tag."""
 
 _JUDGE: Final = """
 local function judged(old, new)
@@ -56,7 +58,7 @@ end
 return table.concat(out)
 """
 )
-"""Takes rows away: deletes, and everything in mode `invalidate`."""
+"""Deletes rows: for deletes, and for all changes in mode `invalidate`."""
 
 VALUES: Final = (
     _JUDGE
@@ -87,10 +89,10 @@ if count > 0 then redis.call('MSET', unpack(sets)) end
 return table.concat(out)
 """
 )
-"""Rows as one value each. The same version again mends a value that is gone or was altered.
+"""Writes rows as one value each. Writing the same version again repairs a lost or altered value.
 
-Calling a command out of a script costs about as much as the command, so marks are read, and rows that stay for good are
-written, by one for all of them.
+A command inside a script costs about as much as outside. So one command reads all marks, and one writes all rows that
+do not expire.
 """
 
 SWAP: Final = (
@@ -104,7 +106,7 @@ if #ARGV == 5 then put(KEYS[1], ARGV[5], ARGV[1]) else redis.call('DEL', KEYS[1]
 return 'D'
 """
 )
-"""One row that was completed from what the store had; ``A``: it has changed since, so again."""
+"""Writes a row that was completed with values from the store; ``A``: it changed in the meantime, try again."""
 
 HASHES: Final = (
     _JUDGE
@@ -161,12 +163,12 @@ end
 return table.concat(out)
 """
 )
-"""Rows as hashes. A kept column keeps the value, or the lack of one, that the store has."""
+"""Writes rows as hashes. A kept column keeps its value in the store, or stays missing."""
 
 REMOVE: Final = (
     _JUDGE
     + """
--- ARGV: time to live of marks, then for each the mark that was seen, or nothing, and the one that stays
+-- ARGV: time to live of marks, then for each row the version that was seen, or nothing, and the mark that stays
 for i = 1, #KEYS / 2 do
   local seen, stays = ARGV[2 * i], ARGV[2 * i + 1]
   if string.sub(redis.call('GETRANGE', KEYS[2 * i], 0, 25), 1, 19) == seen then
@@ -177,19 +179,19 @@ end
 return ''
 """
 )
-"""Takes away what nothing was written over since it was looked at; a version stays behind."""
+"""Removes rows that have not changed since they were read; a version mark stays."""
 
 FORGET: Final = """
--- KEYS: row, mark, row, mark, ...; ARGV: for each the version that was seen
+-- KEYS: row, mark, row, mark, ...; ARGV: for each row the version that was seen
 for i = 1, #KEYS / 2 do
   if redis.call('GETRANGE', KEYS[2 * i], 0, 18) == ARGV[i] then redis.call('DEL', KEYS[2 * i - 1], KEYS[2 * i]) end
 end
 return ''
 """
-"""Takes away rows with their versions, unless anything was written since they were looked at."""
+"""Removes rows with their version marks, unless they changed since they were read."""
 
 KEEP: Final = """
--- KEYS: where positions are; ARGV: the store's life, then for each place its name, what is there, and what is to be
+-- KEYS: the hash of positions; ARGV: the server run, then for each partition its name, old and new position
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
 local life = string.match(server, 'run_id:(%x+)') .. ' ' .. string.match(replication, 'master_replid:(%x+)')
 if life ~= ARGV[1] then return 'L' end
@@ -203,4 +205,7 @@ for i = 2, #ARGV, 3 do
 end
 return 'D'
 """
-"""Notes positions, unless the store has lost writes since they were asked for: ``L``."""
+"""Stores positions; ``L``: the store has lost writes since the positions were read.
+
+It checks the run of the server again: a server can become a replica and a primary again without closing a connection.
+"""

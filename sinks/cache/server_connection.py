@@ -1,8 +1,8 @@
-"""One Redis or Valkey: connections that know which life of the server they speak to, scripts, errors as ours.
+"""Connects to Redis or Valkey: detects a restarted server, runs scripts, translates errors.
 
-A server that was started, or promoted, since may have lost what it acknowledged. So each connection asks at its
-beginning which run of which server it is (`ServerRun`), and is refused when that is another than the one whose
-positions were read: nothing is written until they are read again.
+A server that was restarted or promoted may have lost acknowledged writes. So each new connection reads the run of the
+server (`ServerRun`), and fails when it differs from the run whose positions were read. Nothing is written until the
+positions are read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sinks.cache.cache_errors import NoPrimary, ServerRestarted, translate
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 20.0
-"""A chunk of a thousand keys takes milliseconds; a server that is silent for so long hangs, or its disk does."""
+"""A chunk of keys takes milliseconds; a server that is silent for this long hangs, or its disk does."""
 
 _PORT: Final = 6379
 _SENTINEL_PORT: Final = 26379
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class ServerRun(NamedTuple):
-    """A run of a server in its role: another one may lack writes of this one."""
+    """A run of a server as a primary: the next run may lack writes of this one."""
 
     run_id: str
     replication_id: str
@@ -56,7 +56,7 @@ class ServerRun(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A script, its keys and its arguments."""
+    """A script call: the script, its keys and its arguments."""
 
     script: str
     keys: Sequence[str]
@@ -67,11 +67,11 @@ class Store:
     """The connections of one sink. Thread-safe. Raises SinkUnreachable and SinkUnfit."""
 
     def __init__(self, url: str, options: Mapping[str, Secret]) -> None:
-        """No connection is made yet. Raises ConfigError for options nobody takes."""
+        """No connection is made yet. Raises ConfigError for unknown options."""
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise ConfigError(
-                f"there is no option {unknown[0]!r} of a cache", hint=f"there are {', '.join(sorted(_OPTIONS))}"
+                f"unknown option {unknown[0]!r} of a cache", hint=f"the options are {', '.join(sorted(_OPTIONS))}"
             )
         parts = urlsplit(url)
         self.where = parts.netloc
@@ -82,22 +82,22 @@ class Store:
         self._client = self._made()
 
     def reconnect(self) -> None:
-        """Speak to whichever server is there now, from now on; `life` then says which."""
+        """Connect to the server that is there now; `life` then is its run."""
         before = self._client
         with self._lock:
             self.life = None
-        # What is under way on the old connections ends there; none of them is used again.
+        # Commands under way finish on the old connections, which are not used again.
         self._client = self._made()
         before.connection_pool.disconnect(inuse_connections=False)
-        self.command("ask whether it is there", "PING")
+        self.command("connect", "PING")
 
     def command(self, doing: str, *words: bytes | str | int) -> Any:
-        """One command and its answer."""
+        """Run one command and return its reply."""
         client = self._client
         return self._guarded(doing, lambda: client.execute_command(*words))  # type: ignore[no-untyped-call]
 
     def commands(self, doing: str, commands: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
-        """Commands in one go, and their answers. Raises for the first that fails."""
+        """Run commands in one pipeline and return their replies. Raises for the first that fails."""
 
         def call() -> list[Any]:
             with self._client.pipeline(transaction=False) as pipeline:
@@ -108,11 +108,11 @@ class Store:
         return self._guarded(doing, call) if commands else []
 
     def run(self, doing: str, calls: Sequence[Call]) -> list[bytes | None]:
-        """Scripts in one go, and what each says; None for one that a full store refuses, all of it."""
+        """Run scripts in one pipeline and return their replies; None for a script that a full store refused."""
         found = self._guarded(doing, lambda: self._scripts(calls, by_name=True))
         lost = [index for index, answer in enumerate(found) if isinstance(answer, theirs.NoScriptError)]
         if lost:
-            # Somebody flushed them, or the server is a new one; the text is as good as its name.
+            # The scripts were flushed, or the server is new: send their text.
             again = self._guarded(doing, lambda: self._scripts([calls[index] for index in lost], by_name=False))
             for index, answer in zip(lost, again, strict=True):
                 found[index] = answer
@@ -122,7 +122,7 @@ class Store:
         return [None if isinstance(answer, Exception) else answer for answer in found]
 
     def info(self, section: str) -> Mapping[str, str]:
-        """A section of INFO, as it is."""
+        """Return a section of INFO."""
         return _parsed_info(self.command(f"run INFO {section}", "INFO", section))
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class Store:
             if self.life is None:
                 self.life = life
             elif self.life != life:
-                raise ServerRestarted("another life")
+                raise ServerRestarted("another run of the server")
 
     def _guarded(self, doing: str, call: Callable[[], T]) -> T:
         try:
@@ -170,14 +170,14 @@ def _client(
     limits = {"socket_connect_timeout": CONNECT_S, "socket_timeout": ANSWER_S, "retry": Retry(NoBackoff(), 0)}
     tls = {name: secret.reveal() for name, secret in options.items() if name.startswith("ssl_")}
     if scheme != "rediss" and tls:
-        raise ConfigError(f"{min(tls)} without TLS", hint="the url begins with rediss:// then")
+        raise ConfigError(f"option {min(tls)} needs TLS", hint="begin the url with rediss://")
     ours: dict[str, Any] = {**tls, **_login(options, ""), **limits, "db": database, "redis_connect_func": on_connect}
     ours |= {"ssl": True} if scheme == "rediss" else {}
     if service is None:
         if "," in netloc:
             raise ConfigError(
-                "the url of a cache names several hosts, and no sentinel",
-                hint='options.sentinel has the name of the service that sentinels watch, as "mymaster"',
+                "the url of a cache names several hosts, but options.sentinel is missing",
+                hint='set options.sentinel to the service name that the sentinels watch, e.g. "mymaster"',
             )
         host, port = _address(netloc, _PORT)
         return redis.Redis(host=host, port=port, **ours)
@@ -189,7 +189,7 @@ def _client(
 
 
 def _login(options: Mapping[str, Secret], prefix: str) -> dict[str, Any]:
-    """User and password, as an object that shows neither in the client's repr."""
+    """Return user and password as an object that hides both in the client's repr."""
     user, password = (options.get(f"{prefix}{word}") for word in ("username", "password"))
     if password is None:
         return {}
@@ -202,13 +202,15 @@ def _address(text: str, port: int) -> tuple[str, int]:
     try:
         return parts.hostname or "", parts.port or port
     except ValueError:
-        raise ConfigError(f"{text!r} is no host:port", hint="as redis://localhost:6379/0") from None
+        raise ConfigError(
+            f"invalid address {text!r}; expected host:port", hint="e.g. redis://localhost:6379/0"
+        ) from None
 
 
 def _name_of(script: str) -> str:
     found = _NAMES.get(script)
     if found is None:
-        # The protocol names scripts so; nothing secret is hashed.
+        # The protocol names scripts by their SHA-1; nothing secret is hashed.
         found = _NAMES[script] = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
     return found
 
@@ -217,7 +219,7 @@ _NAMES: Final[dict[str, str]] = {}
 
 
 def _parsed_info(answer: Any) -> Mapping[str, str]:
-    if isinstance(answer, Mapping):  # the client has parsed it
+    if isinstance(answer, Mapping):  # the client has already parsed it
         return {str(name): str(value) for name, value in answer.items()}
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
     pairs = (line.partition(":") for line in text.splitlines() if ":" in line)

@@ -1,4 +1,4 @@
-"""Puts the target of a cache together, for `cdc.run.app`."""
+"""Builds the target of a sink of kind `cache`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from sinks.cache.target import CacheTarget
 
 
 def target(config: Config, name: str, settings: Cache) -> CacheTarget:
-    """The target of the sink `name`; no connection is made yet. Raises ConfigError for options nobody takes."""
+    """Return the target of the sink `name`; no connection is made yet. Raises ConfigError for unknown options."""
     return CacheTarget(Store(settings.url, settings.options), config.name, name, settings)

@@ -1,12 +1,13 @@
-"""The store of a cache as its runner has it: `CacheTarget`, a `sinks.contract.Target`.
+"""Writes rows to Redis or Valkey: `CacheTarget`, a `sinks.contract.Target`.
 
-A row is one key in the store, which applications read with one ordinary command (`naming.Names`); beside it stands a
-mark with the version it is as of. Both are written by one script or not at all (`scripts`). A mark outlives its row,
-so whatever comes late finds that it is late.
+A row is one key in the store, which applications read with one ordinary command (`row_names.Names`). Beside it is a
+version mark. One script writes both or neither (`scripts`). A mark outlives its row, so a late change of a deleted row
+is still recognised as old.
 
-What is acknowledged may be lost: to a crash between two syncs, to a fail-over. So positions are kept in the store
-itself, behind the rows they cover, and asked back in each life of the server (`store.Life`). Whatever tail of its
-writes a store loses, it loses a position before the rows behind it.
+Redis can lose acknowledged writes, in a crash between two syncs or in a failover. So positions are kept in the store
+itself, written after the rows that they cover, and read again for each run of the server
+(`server_connection.ServerRun`). A store loses its newest writes first, so it loses a position before the rows that the
+position covers.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
     from cdc.model.progress_record import SchemaRecord
 
 CHUNK_KEYS: Final = 128
-"""Keys in one run of a script, for which nobody else is served: 128 rows take half a millisecond."""
+"""Keys in one script call, which blocks all other clients: 128 rows take half a millisecond."""
 
 CHUNK_BYTES: Final = 1 << 20
-_SWAPS_MAX: Final = 5  # a row changes under us only while another worker has the same partition
+_SWAPS_MAX: Final = 5  # the row changes concurrently only while another worker has the same partition
 _SCAN_KEYS: Final = 1000
 _OLDEST: Final = 7
 _DONE, _OVERTAKEN = Outcome(Verdict.DONE), Outcome(Verdict.OVERTAKEN)
 _FULL: Final = Outcome(Verdict.LATER, "OOM", "the store is full (maxmemory)")
-_BUSY: Final = Outcome(Verdict.LATER, "", "another worker writes the same row")
+_BUSY: Final = Outcome(Verdict.LATER, "", "another worker is writing the same row")
 _READS: Final = {"hash": "HGETALL", "invalidate": "EXISTS"}
 _FLAGS: Final = {"value": cached_rows.ROW, "hash": cached_rows.ROW, "invalidate": cached_rows.UNSTORED}
 
@@ -51,7 +52,7 @@ class _Table(NamedTuple):
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """What the store remembers of a table: whose rows it has, and how."""
+    """What the store records about a table: the topic of its rows, and their form."""
 
     topic_id: str
     mode: str
@@ -85,17 +86,19 @@ class CacheTarget:
         }
         asked = [("HGET", self._forms_key, name) for name in forms]
         new: list[str | bytes] = []
-        for (name, form), there in zip(forms.items(), self._store.commands("read what it holds", asked), strict=True):
+        for (name, form), there in zip(
+            forms.items(), self._store.commands("read the tables that it holds", asked), strict=True
+        ):
             if there is None:
                 new += [name, form]
             elif there != form:
                 raise self._other_form(tables[name], there)
         if new:
-            self._store.command("note what it holds", "HSET", self._forms_key, *new)
+            self._store.command("record the tables that it holds", "HSET", self._forms_key, *new)
         self._tables = tables
 
     def prepare(self, schema: SchemaRecord) -> None:
-        """See `Target`. A store of keys holds any row."""
+        """See `Target`. The store holds any row."""
 
     def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """See `Target`."""
@@ -105,7 +108,9 @@ class CacheTarget:
             if change.row is None or self._settings.mode == "invalidate":
                 gone.append(index)
             elif change.lacks and self._loses_rows:
-                hidden.append(index)  # a missing row is a miss; readers would take one that lacks a column for whole
+                hidden.append(
+                    index
+                )  # a missing row is a miss, but readers would take an incomplete row for a whole one
             elif change.kept and self._settings.mode == "value":
                 partial.append(index)
             else:
@@ -122,8 +127,8 @@ class CacheTarget:
             outcomes[index] = self._complete(changes[index])
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
-        """See `Target`. A store that is full notes nothing: it then has older positions, which is safe."""
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """See `Target`. A full store refuses new positions and keeps older ones, which is safe."""
         arguments: list[bytes | str] = [str(self._store.life)]
         for place, offset in positions.items():
             before = self._kept.get(place)
@@ -132,17 +137,17 @@ class CacheTarget:
                 b"" if before is None else cached_rows.digits(before),
                 cached_rows.digits(offset),
             ]
-        (answer,) = self._store.run("note positions", [Call(scripts.KEEP, [self._positions_key], arguments)])
+        (answer,) = self._store.run("store positions", [Call(scripts.KEEP, [self._positions_key], arguments)])
         if answer == b"L":
             raise SinkUnreachable(
-                f"the store at {self._store.where} lost what it had acknowledged",
-                hint="what it may have lost is applied again",
+                f"the store at {self._store.where} lost acknowledged writes",
+                hint="the sink applies again what the store may have lost",
             )
         if answer is not None:
             self._kept.update(positions)
 
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Target`. From here on the server that answers is the one that is written to."""
+    def saved_positions(self) -> Mapping[TopicPartition, int]:
+        """See `Target`. Connects to the current server, which all later writes go to."""
         self._store.reconnect()
         found = self._store.command("read positions", "HGETALL", self._positions_key)
         pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
@@ -150,7 +155,7 @@ class CacheTarget:
         return dict(self._kept)
 
     def refresh(self, topics: Iterable[str]) -> None:
-        """See `Target`. What is written is seen at once by whoever reads the primary."""
+        """See `Target`. Readers of the primary see writes at once."""
 
     def content(self, change: Change) -> Content | None:
         """See `Target`."""
@@ -163,20 +168,20 @@ class CacheTarget:
             return dict(zip(fields[::2], fields[1::2], strict=True))
         return cached_rows.content_of_value(change.row)
 
-    def held(self, topic: str) -> Iterator[StoredKey]:
-        """See `Target`. Of a row that was evicted, or is past its time to live, there may be a mark."""
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
+        """See `Target`. An evicted or expired row may still have a mark."""
         head = self._tables[topic].names.head
         for names in self._scan(mark(head)[:-1]):
             values = [value_of(name) for name in names]
             yield from (one for one in self._held(values) if one is not None)
         if self._settings.mode == "invalidate":
-            return  # rows there are the application's
+            return  # the application writes the rows
         for names in self._scan(head):
             marks = self._store.command("read marks", "MGET", *map(mark, names))
             strange = [name for name, there in zip(names, marks, strict=True) if cached_rows.parsed_mark(there) is None]
             yield from (one for one in self._held(strange) if one is not None and one.key is None)
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """See `Target`."""
         names = self._tables[topic].names
         return self._held([names.value(key) for key in keys])
@@ -184,33 +189,33 @@ class CacheTarget:
     def allowed_difference(
         self, change: Change | None, held: StoredKey | None, now_ms: int
     ) -> AllowedDifference | None:
-        """See `Lossy`: rows that expire or are evicted, and in mode `invalidate` all that are not there."""
+        """See `Lossy`: expired and evicted rows may be missing, and in mode `invalidate` all rows."""
         if self._settings.mode == "invalidate":
             return self._excuse_unstored(change, held, now_ms)
         if not self._loses_rows or change is None or change.row is None:
             return None
         if held is None:
-            # Without a limit marks stay for as long as nobody evicts them.
+            # Without `ttl_s` a mark stays until it is evicted.
             lapsed = self._settings.evictable or now_ms - change.ts_ms > int(self._mark_ms)
             return AllowedDifference.EXPIRED if lapsed else None
         if held.content is None:
             return AllowedDifference.EXPIRED if held.version == change.offset else None
         wanted = self.content(change) or {}
         same = all(held.content.get(name) == value for name, value in wanted.items() if name not in change.kept)
-        return AllowedDifference.FINE if self._settings.evictable and held.key is None and same else None
+        return AllowedDifference.ACCEPTED if self._settings.evictable and held.key is None and same else None
 
     def _excuse_unstored(self, change: Change | None, held: StoredKey | None, now_ms: int) -> AllowedDifference | None:
-        """A row that the application filled may be there if the mark says that it was taken away before."""
+        """A row filled by the application may be there if its mark shows that it was deleted before."""
         if held is None or held.content is None:
-            return AllowedDifference.FINE
+            return AllowedDifference.ACCEPTED
         if change is None:
             return None
         if held.key is not None:
-            return AllowedDifference.FINE if held.version == change.offset else None
-        return AllowedDifference.UNTOLD if now_ms - change.ts_ms > int(self._gone_ms) else None
+            return AllowedDifference.ACCEPTED if held.version == change.offset else None
+        return AllowedDifference.UNKNOWN if now_ms - change.ts_ms > int(self._gone_ms) else None
 
     def remove(self, topic: str, held: Sequence[StoredKey]) -> None:
-        """See `Target`. The version stays, so that nothing older comes back."""
+        """See `Target`. The version mark stays, so that no older row is restored."""
         tag, calls = self._tables[topic].tag, []
         for part in _slices(held, CHUNK_KEYS):
             keys: list[str] = []
@@ -223,8 +228,8 @@ class CacheTarget:
             calls.append(Call(scripts.REMOVE, keys, arguments))
         self._store.run("remove rows", calls)
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
-        """See `Target`. What is wrong goes with its version; whoever reads in between finds no row."""
+    def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
+        """See `Target`. Wrong rows are removed with their marks first; readers get a miss in between."""
         names = [self._tables[change.topic].names.value(change.key) for change in changes]
         there = [one._replace(name=name) for name, one in zip(names, seen, strict=True) if one is not None]
         calls = [
@@ -240,9 +245,9 @@ class CacheTarget:
         self.apply([change._replace(kept=()) for change in changes])
 
     def forget(self, topics: Sequence[Topic]) -> None:
-        """Take away every row and mark of these tables, whatever topics they are of, and the positions.
+        """Delete every row and mark of these tables, of any topic, and the positions.
 
-        The next run begins anew. Nobody may write meanwhile.
+        The next run starts from the beginning. No worker may write at the same time.
         """
         self._store.reconnect()
         for head in (self._table(topic).names.head for topic in topics):
@@ -274,42 +279,42 @@ class CacheTarget:
         return _Table(topic, Names(topic, self._name, self._sink, template), cached_rows.tag_of(topic.topic_id))
 
     def check_server(self) -> None:
-        """Raises SinkUnfit for a server that cannot be a cache of ours."""
+        """Raise SinkUnfit when the server cannot be used as a cache."""
         where = self._store.where
         if self._store.info("cluster").get("cluster_enabled") == "1":
             raise cluster(where)
         version = self._store.info("server").get("redis_version", "")
         if not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < _OLDEST:
-            raise SinkUnfit(f"the store at {where} is Redis {version}", hint=f"take {_OLDEST} or later, or Valkey")
+            raise SinkUnfit(f"the store at {where} is Redis {version}", hint=f"use Redis {_OLDEST} or later, or Valkey")
         policy = self._store.info("memory").get("maxmemory_policy", "")
         if policy != "noeviction" and not self._settings.evictable:
             raise SinkUnfit(
-                f"the store at {where} may evict keys (maxmemory-policy {policy}): a version that is evicted no "
-                "longer keeps an older row from coming back",
-                hint=f"set it to noeviction, or say sinks.{self._sink}.evictable = true if readers can bear that",
+                f"the store at {where} may evict keys (maxmemory-policy {policy}): without its version mark an older "
+                "row could be restored",
+                hint=f"set it to noeviction, or set sinks.{self._sink}.evictable = true if readers can handle that",
                 command="CONFIG SET maxmemory-policy noeviction",
             )
 
     def _other_form(self, table: _Table, there: bytes) -> SinkStale | SinkUnfit:
         head = table.names.head
-        again = f"take another name for the sink, or remove its keys: {head}* and {mark(head)[:-1]}*"
+        again = f"rename the sink, or delete its keys: {head}* and {mark(head)[:-1]}*"
         try:
             form = msgspec.json.decode(there, type=_Form)
         except msgspec.MsgspecError:
-            return SinkUnfit(f"{self._forms_key} in the store at {self._store.where} is not ours", hint=again)
+            return SinkUnfit(f"another program wrote {self._forms_key} in the store at {self._store.where}", hint=again)
         if form.topic_id != table.topic.topic_id:
             return self._stale(table.topic.topic)
         return SinkUnfit(
             f"the store at {self._store.where} has rows of {table.topic.table} in mode {form.mode!r} under "
-            f"{form.head!r}, and the configuration says {self._settings.mode!r} under {head!r}",
+            f"{form.head!r}, but the configuration has mode {self._settings.mode!r} under {head!r}",
             hint=again,
             table=table.topic.table,
         )
 
     def _stale(self, topic: str) -> SinkStale:
         return SinkStale(
-            f"the store at {self._store.where} has rows of another topic {topic!r}, one that was deleted since",
-            hint="take its rows away, and it is filled anew; or take another name for the sink",
+            f"the store at {self._store.where} has rows of an earlier topic {topic!r}, which was deleted",
+            hint="rebuild the sink, which deletes its rows; or rename the sink",
             command=f"cdc sink rebuild {self._sink}",
             topic=topic,
         )
@@ -320,12 +325,12 @@ class CacheTarget:
         return Call(scripts.GONE, names, [self._gone_ms, packed])
 
     def _hidden(self, changes: Sequence[Change]) -> Call:
-        """Remove rows and leave their versions, which stay for as long as those of rows."""
+        """Remove rows and keep their version marks, which last as long as those of rows."""
         packed = msgspec.msgpack.encode([self._mark(change) for change in changes])
         return Call(scripts.GONE, self._names(changes), [self._mark_ms, packed])
 
     def _rows(self, changes: Sequence[Change]) -> Call:
-        packed: list[object] = []  # as texts, for the server's MessagePack knows no others
+        packed: list[object] = []  # as texts: the server's MessagePack has no bytes
         names, times = self._names(changes), [self._row_ms, self._mark_ms]
         if self._settings.mode == "value":
             for change in changes:
@@ -339,7 +344,7 @@ class CacheTarget:
         return Call(scripts.HASHES, names, [*times, incomplete, msgspec.msgpack.encode(packed)])
 
     def _names(self, changes: Sequence[Change]) -> list[str]:
-        """Of the rows and of their marks, in turn."""
+        """Return the names of the rows and of their marks, alternating."""
         tables = self._tables
         found: list[str] = []
         for change in changes:
@@ -361,11 +366,11 @@ class CacheTarget:
 
     @property
     def _loses_rows(self) -> bool:
-        """Whether a row may be missing although its mark is there."""
+        """Whether a row may be missing while its mark is there."""
         return self._settings.evictable or self._settings.ttl_s > 0
 
     def _complete(self, change: Change) -> Outcome:
-        """A row that lacks values of its own: take them from the store, and write it if that has not changed since."""
+        """Complete a row with values from the store, and write it unless the store has changed in between."""
         table, row = self._tables[change.topic], change.row or b""
         name = table.names.value(change.key)
         keys = [name, mark(name)]
@@ -379,7 +384,7 @@ class CacheTarget:
             state = (there or b"")[: scripts.STATE]
             value: list[bytes] = [row] if text is None else [_merged(row, change.kept, text)]
             if text is None and self._loses_rows and cached_rows.columns_missing(row, change.kept):
-                value = []  # a row that is not there is a miss; one that lacks a column would be taken for whole
+                value = []  # a missing row is a miss, but readers would take an incomplete row for a whole one
             arguments: list[bytes | str] = [self._row_ms, self._mark_ms, state, self._mark(change), *value]
             (answer,) = self._store.run("write rows", [Call(scripts.SWAP, keys, arguments)])
             if answer is None:
@@ -393,11 +398,11 @@ class CacheTarget:
         return seen.version > offset or (same and (text is not None or self._loses_rows))
 
     def _scan(self, begin: str) -> Iterator[list[str]]:
-        """Names that begin so. One may come twice while the server grows its table, as SCAN has it."""
+        """Yield names with this prefix. SCAN may return a name twice while the server resizes its table."""
         cursor = b"0"
         while True:
             words = ("SCAN", cursor, "MATCH", f"{begin}*", "COUNT", _SCAN_KEYS)
-            cursor, found = self._store.command("look through the keys", *words)
+            cursor, found = self._store.command("scan the keys", *words)
             if found:
                 yield [name.decode() for name in found]
             if int(cursor) == 0:
@@ -438,11 +443,11 @@ def _merged(row: bytes, kept: Sequence[str], before: bytes) -> bytes:
     try:
         return merged(row, kept, before)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return row  # what is there is no row of ours
+        return row  # another program wrote the stored value
 
 
 def _chunks(indexes: Sequence[int], changes: Sequence[Change]) -> Iterator[list[int]]:
-    """Parts of at most CHUNK_KEYS, and of CHUNK_BYTES but for a larger row, which goes alone."""
+    """Yield chunks of at most CHUNK_KEYS and CHUNK_BYTES; a larger row goes alone."""
     chunk: list[int] = []
     size = 0
     for index in indexes:

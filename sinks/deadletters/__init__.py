@@ -1,1 +1,1 @@
-"""Dead letters of a sink: the records that a store refused, and the records that wait behind them."""
+"""Dead letters of a sink: the records that a store refused, and later records of the same keys."""

@@ -1,8 +1,8 @@
-"""Which keys a sink is blocked at, as its state topic has it and as a worker keeps it in memory. Pure.
+"""The blocked keys of a sink: their records in the state topic, and their form in a worker's memory. Pure.
 
-``{"blocked":[topic,partition,key]}`` -> Block: a record of the key was refused, and everything of it that came after is
-parked behind it. ``{"retry":[topic,partition,key]}`` -> Wish: somebody wants the key tried again, or passed over; the
-worker that has the partition obeys. A key that is no UTF-8 is ``{"base64":…}``. See `sinks.state.state_topic`.
+``{"blocked":[topic,partition,key]}`` -> Block: a record of the key was refused, and all later records of it are parked.
+``{"retry":[topic,partition,key]}`` -> KeyRequest: an operator wants the key retried or skipped; the worker that owns
+the partition does it. A key that is not UTF-8 is ``{"base64":…}``. See `sinks.state.state_topic`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc.errors import SinkUnfit
 from sinks.contract import TopicPartition
 
 STATE_VERSION: Final = 1
-ERRORS_MAX: Final = 1000  # classes of errors told apart in memory; a store has a few dozen
+ERRORS_MAX: Final = 1000  # error classes kept in memory; a store has a few dozen
 
 Action: TypeAlias = Literal["retry", "skip"]
 BlockedKey: TypeAlias = tuple[TopicPartition, bytes]
@@ -29,11 +29,11 @@ class Block(NamedTuple):
 
     Attributes:
         first: offset of the record that was refused.
-        last: of the newest one that is parked; all of the key from `first` to it are.
-        record_count: how many those are.
-        at: offset in the topic of dead letters from which on they lie.
+        last: offset of the newest parked record; all records of the key from `first` to it are parked.
+        record_count: the number of parked records.
+        at: offset of the first one in the dead-letter topic.
         since_ms: when it was blocked, by the worker's clock.
-        tries: how often it was tried again in vain.
+        tries: number of failed retries.
         error: class of the last refusal.
     """
 
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 
 class KeyRequest(NamedTuple):
-    """What somebody wants of a blocked key; `id` tells one wish from another."""
+    """An operator's request for a blocked key; `id` is unique."""
 
     action: Action
     id: str
@@ -64,7 +64,7 @@ class _BlockRecord(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _WishRecord(msgspec.Struct, frozen=True):
+class _RequestRecord(msgspec.Struct, frozen=True):
     version: int
     action: Action
     id: str = ""
@@ -92,22 +92,22 @@ def blocked_key(place: TopicPartition, key: bytes) -> bytes:
 
 
 def request_key(place: TopicPartition, key: bytes) -> bytes:
-    """The key of a Wish in the state topic."""
+    """The key of a KeyRequest in the state topic."""
     return _encode(_Key(retry=_named(place, key)))
 
 
 def encode_block(block: Block) -> bytes:
-    """As it lies in the state topic."""
+    """Encode a Block for the state topic."""
     return _encode(_BlockRecord(STATE_VERSION, *block))
 
 
-def encode_request(wish: KeyRequest) -> bytes:
-    """As it lies in the state topic."""
-    return _encode(_WishRecord(STATE_VERSION, *wish))
+def encode_request(request: KeyRequest) -> bytes:
+    """Encode a KeyRequest for the state topic."""
+    return _encode(_RequestRecord(STATE_VERSION, *request))
 
 
 def parse_key(data: bytes) -> tuple[Literal["blocked", "retry"], BlockedKey] | None:
-    """Whose entry it is; None for one that is not of dead letters."""
+    """Parse the key of an entry; None for an entry that does not belong to dead letters."""
     try:
         found = _key(data)
         if found.blocked is not None:
@@ -120,7 +120,7 @@ def parse_key(data: bytes) -> tuple[Literal["blocked", "retry"], BlockedKey] | N
 
 
 def parse_block(data: bytes, where: str) -> Block:
-    """Read a Block. Raises SinkUnfit for what is none, or of another version."""
+    """Read a Block. Raises SinkUnfit when it is not readable, or of another version."""
     try:
         found = msgspec.json.decode(data, type=_BlockRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -131,9 +131,9 @@ def parse_block(data: bytes, where: str) -> Block:
 
 
 def parse_request(data: bytes) -> KeyRequest | None:
-    """Read a Wish; None for what is none: anybody may write one, and it stops nobody."""
+    """Read a KeyRequest; None when it is not readable: a bad request must not stop a worker."""
     try:
-        found = msgspec.json.decode(data, type=_WishRecord)
+        found = msgspec.json.decode(data, type=_RequestRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return KeyRequest(found.action, found.id) if found.version == STATE_VERSION else None
@@ -153,8 +153,8 @@ def _unnamed(named: _Named) -> BlockedKey:
 
 def _unreadable(where: str) -> SinkUnfit:
     return SinkUnfit(
-        f"a record of a blocked key in {where} is not readable, so what is blocked is not known",
-        hint="it was written by another version of Tailrace, or by somebody else",
+        f"a record of a blocked key in {where} is not readable, so the blocked keys are unknown",
+        hint="another program, or another version of Tailrace, wrote it",
         topic=where,
     )
 
@@ -163,9 +163,9 @@ _PACKED: Final = struct.Struct("<qqqqqiH")
 
 
 class BlockedKeys:
-    """Blocked keys of the partitions that are assigned, about 250 bytes and the key's own each.
+    """The blocked keys of the assigned partitions: about 250 bytes each, plus the key.
 
-    What a worker asks for each record is one look into a dictionary.
+    The check for each record is one dictionary lookup.
     """
 
     def __init__(self) -> None:
@@ -174,11 +174,11 @@ class BlockedKeys:
         self._error_at: dict[str, int] = {}
 
     def assign(self, places: Iterable[TopicPartition]) -> None:
-        """Forget everything, and hold the keys of these partitions from now on."""
+        """Forget all keys, and accept keys of these partitions from now on."""
         self._keys = {place: {} for place in places}
 
     def has_place(self, place: TopicPartition) -> bool:
-        """Whether it is assigned."""
+        """Whether the partition is assigned."""
         return place in self._keys
 
     def has(self, place: TopicPartition, key: bytes) -> bool:
@@ -186,7 +186,7 @@ class BlockedKeys:
         return key in self._keys.get(place, ())
 
     def get(self, place: TopicPartition, key: bytes) -> Block | None:
-        """How the key is blocked."""
+        """Return the Block of the key."""
         packed = self._keys.get(place, {}).get(key)
         if packed is None:
             return None
@@ -194,15 +194,15 @@ class BlockedKeys:
         return Block(first, last, record_count, at, since_ms, tries, self._errors[error])
 
     def put(self, place: TopicPartition, key: bytes, block: Block) -> None:
-        """Note a key of a partition that is assigned."""
+        """Block a key of an assigned partition."""
         self._keys[place][key] = _PACKED.pack(*block[:6], self._error(block.error))
 
     def drop(self, place: TopicPartition, key: bytes) -> None:
-        """The key is blocked no longer."""
+        """Unblock the key."""
         self._keys.get(place, {}).pop(key, None)
 
     def count(self, place: TopicPartition) -> int:
-        """Blocked keys of a partition."""
+        """Return the number of blocked keys of a partition."""
         return len(self._keys.get(place, ()))
 
     def _error(self, error: str) -> int:

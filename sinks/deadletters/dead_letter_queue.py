@@ -1,18 +1,20 @@
-"""Dead letters of a sink: which keys are blocked, and the records parked behind each (DESIGN section 4).
+"""The dead-letter queue of a sink: blocked keys, and the records parked behind each.
 
 Implements `sinks.contract.DeadLetters` on two topics: the sink's state (`sinks.state.state_topic`,
 `sinks.deadletters.blocked_keys`) and ``<name>.__dlq.<sink>`` (`sinks.deadletters.dead_letter_record`,
-`sinks.deadletters.dead_letter_topic`). Their order is what survives a kill:
+`sinks.deadletters.dead_letter_topic`). It uses no Kafka transaction, so that no worker needs a transactional id. The
+order of the writes makes a crash harmless:
 
-    1. park: the letters, then the block; the runner commits offsets after both.
-       Killed between: letters that no block names. The record is read again and judged anew; a letter that is there
-       twice counts once.
-    2. settled: the block is taken away, then the wish for it.
-       Killed before: the key is tried again, which changes nothing. Killed between: a wish for a key that is not
-       blocked is dropped.
+    1. park: first the dead letters, then the block; the runner commits offsets after both.
+       After a crash in between, no block refers to the dead letters. The record is read and tried again; a dead
+       letter that was written twice counts once.
+    2. settled: first remove the block, then the request.
+       After a crash before both, the key is retried, which changes nothing. After a crash in between, the request for
+       a key that is not blocked is dropped.
 
-A worker that lost its partition without knowing may still write a block (harmless: the key is parked until somebody
-retries it) or take one away; the partition's owner sees that within LOOK_S and writes its own again.
+A worker that lost its partition without noticing may still write a block or remove one. A block is harmless: the key
+stays blocked until an operator retries it. If it removes one, the partition's owner notices within LOOK_S and writes
+the block again.
 """
 
 from __future__ import annotations
@@ -40,23 +42,23 @@ from sinks.deadletters.blocked_keys import (
 )
 from sinks.deadletters.dead_letter_record import BEHIND, DeadLetter, headers_of
 
-LOOK_S: Final = 1.0  # how soon a wish is noticed; a look is one question to the broker
-RETRY_KEYS_MAX: Final = 1_000  # handed out by one call of `retries`
-RETRY_BYTES_MAX: Final = 16 << 20  # of their records; a key with more comes alone
+LOOK_S: Final = 1.0  # between checks for requests; a check is one query to the broker
+RETRY_KEYS_MAX: Final = 1_000  # returned by one call of `retries`
+RETRY_BYTES_MAX: Final = 16 << 20  # of their records; a key with more is returned alone
 GONE: Final = "records_gone"
-"""The error of a key whose letters Kafka has removed (the retention of the topic of dead letters)."""
+"""The error of a key whose dead letters Kafka has removed (retention of the dead-letter topic)."""
 
 
 class StateLog(Protocol):
-    """What is needed of `sinks.state.state_topic.StateTopic`."""
+    """The part of `sinks.state.state_topic.StateTopic` that is needed here."""
 
     topic: str
 
     def stream(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """All entries, oldest first."""
+        """Yield all entries, oldest first."""
 
     def new(self) -> list[tuple[bytes, bytes | None]]:
-        """Entries since the last look."""
+        """Return the entries since the last read."""
 
     def put(self, entries: Sequence[tuple[bytes, bytes | None]]) -> list[int]:
         """Write entries durably, in this order."""
@@ -66,13 +68,13 @@ class StateLog(Protocol):
 
 
 class DeadLetterLog(Protocol):
-    """What is needed of `sinks.deadletters.dead_letter_topic.DeadLetterTopic`."""
+    """The part of `sinks.deadletters.dead_letter_topic.DeadLetterTopic` that is needed here."""
 
     def append(self, letters: Sequence[Record]) -> list[int]:
-        """Write letters durably; their offsets."""
+        """Write dead letters durably; return their offsets."""
 
     def read(self, start: int) -> Iterator[DeadLetter]:
-        """Letters from this offset to the end there is now."""
+        """Yield the dead letters from this offset to the current end."""
 
     def close(self) -> None:
         """End the connections."""
@@ -80,7 +82,7 @@ class DeadLetterLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator allows: `[sinks.NAME]` on_refused and parked_keys_max."""
+    """The settings `[sinks.NAME]` on_refused and parked_keys_max."""
 
     sink: str
     stop: bool = False
@@ -97,15 +99,15 @@ class KafkaDeadLetters:
         self._clock = clock
         self._keys = BlockedKeys()
         self._places: frozenset[TopicPartition] = frozenset()
-        self._wishes: dict[BlockedKey, KeyRequest] = {}
+        self._requests: dict[BlockedKey, KeyRequest] = {}
         self._under_way: set[BlockedKey] = set()
         self._looked_s: float | None = None
 
     def assigned(self, places: Iterable[TopicPartition]) -> None:
-        """See `sinks.contract.DeadLetters`."""
+        """See `sinks.contract.DeadLetters`. Reads the state topic, because memory may be older than another owner's."""
         self._places = frozenset(places)
         self._keys.assign(self._places)
-        self._wishes.clear()
+        self._requests.clear()
         self._under_way.clear()
         for entry, value in self._state.stream():
             self._load(entry, value)
@@ -118,7 +120,7 @@ class KafkaDeadLetters:
     def park(self, place: TopicPartition, key: bytes, records: Sequence[LogRecord], outcome: Outcome) -> None:
         """See `sinks.contract.DeadLetters`. Records that are parked already are left out."""
         if not self._keys.has_place(place):
-            raise InvariantError(f"a record of {place[0]}-{place[1]} is parked, which is not assigned")
+            raise InvariantError(f"cannot park a record of {place[0]}-{place[1]}: the partition is not assigned")
         block = self._keys.get(place, key)
         if block is None:
             self._admit(place, outcome)
@@ -134,26 +136,26 @@ class KafkaDeadLetters:
         self._keys.put(place, key, block)
 
     def retries(self) -> Sequence[ParkedKey]:
-        """See `sinks.contract.DeadLetters`. No news while the broker does not answer."""
+        """See `sinks.contract.DeadLetters`. Empty while the broker does not answer."""
         try:
-            self._look()
+            self._read_new()
             return self._wanted()
         except BrokerUnreachable:
             return ()
 
     def settled(self, parked: ParkedKey, outcome: Outcome) -> None:
-        """See `sinks.contract.DeadLetters`. LATER: it is handed out again."""
+        """See `sinks.contract.DeadLetters`. LATER: `retries` returns the key again."""
         place, key = parked.place, parked.key
         block = self._keys.get(place, key)
         self._under_way.discard((place, key))
         if block is None or outcome.verdict is Verdict.LATER:
-            return  # of a partition that is somebody else's by now
+            return  # LATER, or the partition was revoked
         if outcome.verdict is Verdict.REFUSED:
             self._keep(place, key, block._replace(tries=block.tries + 1, error=outcome.error))
             return
         self._state.put([(blocked_key(place, key), None), (request_key(place, key), None)])
         self._keys.drop(place, key)
-        self._wishes.pop((place, key), None)
+        self._requests.pop((place, key), None)
 
     def close(self) -> None:
         """End the connections. May be called twice."""
@@ -161,31 +163,31 @@ class KafkaDeadLetters:
         self._letters.close()
 
     def count(self) -> int:
-        """Blocked keys of the partitions that are assigned."""
+        """Return the number of blocked keys in the assigned partitions."""
         return sum(self._keys.count(place) for place in self._places)
 
     def _admit(self, place: TopicPartition, outcome: Outcome) -> None:
-        """Whether one more key may be blocked."""
+        """Raise SinkUnfit unless one more key may be blocked."""
         topic, partition = place
-        what = f"sink {self._policy.sink!r}: its store refuses a record of {topic}-{partition}: {outcome.error}"
+        what = f"sink {self._policy.sink!r}: the store refuses a record of {topic}-{partition}: {outcome.error}"
         if self._policy.stop:
             raise SinkUnfit(
                 f"{what}: {outcome.reason}",
-                hint=f'mend the store or the row, or set sinks.{self._policy.sink}.on_refused = "park"',
+                hint=f'fix the store or the row, or set sinks.{self._policy.sink}.on_refused = "park"',
                 topic=topic,
                 partition=partition,
             )
         if self._keys.count(place) >= self._policy.keys_max:
             raise SinkUnfit(
-                f"{what}, and {self._policy.keys_max} keys of the partition are blocked already",
-                hint=f"mend what the store refuses and retry them, or raise sinks.{self._policy.sink}.parked_keys_max",
+                f"{what}, and {self._policy.keys_max} keys of the partition are already blocked",
+                hint=f"fix the cause and retry them, or raise sinks.{self._policy.sink}.parked_keys_max",
                 command=f"cdc dlq list {self._policy.sink}",
                 topic=topic,
                 partition=partition,
             )
 
     def _load(self, entry: bytes, value: bytes | None) -> None:
-        """An entry of the state as it was before us."""
+        """Load an entry of the state at an assignment."""
         found = parse_key(entry)
         if found is None:
             return
@@ -193,21 +195,21 @@ class KafkaDeadLetters:
         if place not in self._places:
             return
         if kind == "retry":
-            self._wish(place, key, value)
+            self._load_request(place, key, value)
         elif value is None:
             self._keys.drop(place, key)
         else:
             self._keys.put(place, key, parse_block(value, self._state.topic))
 
-    def _wish(self, place: TopicPartition, key: bytes, value: bytes | None) -> None:
-        wish = None if value is None else parse_request(value)
-        if wish is None:
-            self._wishes.pop((place, key), None)
+    def _load_request(self, place: TopicPartition, key: bytes, value: bytes | None) -> None:
+        request = None if value is None else parse_request(value)
+        if request is None:
+            self._requests.pop((place, key), None)
         else:
-            self._wishes[(place, key)] = wish
+            self._requests[(place, key)] = request
 
-    def _look(self) -> None:
-        """Take what others wrote: wishes, and blocks that are not as we left them."""
+    def _read_new(self) -> None:
+        """Read what other processes wrote: requests, and blocks that differ from ours."""
         now_s = self._clock.monotonic_s()
         if self._looked_s is not None and now_s - self._looked_s < LOOK_S:
             return
@@ -221,7 +223,7 @@ class KafkaDeadLetters:
             kind, (place, key) = found
             block = self._keys.get(place, key)
             if kind == "retry":
-                self._wish(place, key, value)
+                self._load_request(place, key, value)
             elif block is None and value is not None:
                 self._keys.put(place, key, parse_block(value, self._state.topic))
             elif block is not None and value != encode_block(block):
@@ -230,22 +232,22 @@ class KafkaDeadLetters:
             self._state.put(ours)
 
     def _wanted(self) -> Sequence[ParkedKey]:
-        """The next keys that somebody wants something of."""
-        idle = [wanted for wanted in self._wishes if not self._keys.has(*wanted)]
+        """Return the next keys with a pending request."""
+        idle = [wanted for wanted in self._requests if not self._keys.has(*wanted)]
         if idle:
             self._state.put([(request_key(*wanted), None) for wanted in idle])
             for wanted in idle:
-                del self._wishes[wanted]
-        waiting = [wanted for wanted in self._wishes if wanted not in self._under_way][:RETRY_KEYS_MAX]
+                del self._requests[wanted]
+        waiting = [wanted for wanted in self._requests if wanted not in self._under_way][:RETRY_KEYS_MAX]
         if not waiting:
             return ()
-        skipped = [ParkedKey(*wanted, ()) for wanted in waiting if self._wishes[wanted].action == "skip"]
-        tried = self._found([wanted for wanted in waiting if self._wishes[wanted].action == "retry"])
+        skipped = [ParkedKey(*wanted, ()) for wanted in waiting if self._requests[wanted].action == "skip"]
+        tried = self._found([wanted for wanted in waiting if self._requests[wanted].action == "retry"])
         self._under_way |= {(parked.place, parked.key) for parked in (*skipped, *tried)}
         return [*skipped, *tried]
 
     def _found(self, wanted: Sequence[BlockedKey]) -> list[ParkedKey]:
-        """Keys with what is parked of them, as many as RETRY_BYTES_MAX allows; those whose letters are gone stay."""
+        """Return keys with their dead letters, up to RETRY_BYTES_MAX; keys whose dead letters are gone stay blocked."""
         blocks = {one: block for one in wanted if (block := self._keys.get(*one)) is not None}
         complete: list[ParkedKey] = []
         for (place, key), records in _gathered(self._letters, blocks).items():
@@ -257,20 +259,20 @@ class KafkaDeadLetters:
         return complete
 
     def _keep(self, place: TopicPartition, key: bytes, block: Block) -> None:
-        """It stays blocked, and nobody wishes anything of it any more."""
+        """Keep the key blocked, and remove the request."""
         self._state.put([(blocked_key(place, key), encode_block(block)), (request_key(place, key), None)])
         self._keys.put(place, key, block)
-        self._wishes.pop((place, key), None)
+        self._requests.pop((place, key), None)
 
 
 def _letters(records: Sequence[LogRecord], outcome: Outcome, now_ms: int, *, behind: bool) -> list[Record]:
-    """Letters of records of one key; those of a new block were folded to what the store refused."""
+    """Return dead letters for records of one key; those of a new block were folded into the refused change."""
     error, reason = (BEHIND, "") if behind else (outcome.error, outcome.reason)
     return [(record[4], record[5], headers_of(record, error, reason, now_ms)) for record in records]
 
 
 def _gathered(letters: DeadLetterLog, blocks: Mapping[BlockedKey, Block]) -> dict[BlockedKey, list[LogRecord]]:
-    """The letters of these keys in log order, each once; keys blocked last are left out when it is too much."""
+    """Return the dead letters of these keys in log order, each once; keys blocked last are left out when too large."""
     if not blocks:
         return {}
     found: dict[BlockedKey, dict[int, LogRecord]] = {one: {} for one in blocks}

@@ -1,4 +1,4 @@
-"""How a parked record lies in the topic of dead letters: as it was, our headers before its own. Pure."""
+"""The format of a dead letter: the record as it was, with additional headers in front of its own. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdc.model.change_records import Headers
 from cdc.progress.restore import LogRecord
 from sinks.contract import TopicPartition
 
-REASON_MAX: Final = 1000  # characters of what a store says; it may say a lot
+REASON_MAX: Final = 1000  # characters; a store may return a long text
 PREFIX: Final = "__dlq."
 
 _NAMES: Final = tuple(
@@ -19,7 +19,7 @@ _NAMES: Final = tuple(
     for name in ("topic", "partition", "offset", "timestamp_ms", "position", "error", "reason", "parked_at_ms")
 )
 BEHIND: Final = "blocked"
-"""The error of a letter whose own record nobody has tried: one of its key before it was refused."""
+"""The error of a dead letter that the store has not seen: an earlier record of its key was refused."""
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -36,12 +36,12 @@ class DeadLetter(NamedTuple):
     """A dead letter.
 
     Attributes:
-        at: its offset in the topic of dead letters.
+        at: its offset in the dead-letter topic.
         record: the record as it was in its own topic.
         position: ``epoch/commit_lsn/ordinal`` of the event; empty for a tombstone.
-        error: class of the refusal; ``blocked`` when a record of the key before it was refused.
-        reason: what the store said.
-        parked_at_ms: by the worker's clock.
+        error: error class; ``blocked`` when an earlier record of the key was refused.
+        reason: as given by the store.
+        parked_at_ms: when it was parked, by the worker's clock.
     """
 
     at: int
@@ -53,12 +53,12 @@ class DeadLetter(NamedTuple):
 
     @property
     def place(self) -> TopicPartition:
-        """The partition it came from."""
+        """The partition that the record came from."""
         return self.record[0], self.record[1]
 
 
 def headers_of(record: LogRecord, error: str, reason: str, parked_at_ms: int) -> Headers:
-    """Headers of the letter of a record."""
+    """Return the headers of a dead letter."""
     topic, partition, offset, timestamp_ms, _, value, headers = record
     texts = (topic, partition, offset, timestamp_ms, _position(value), error, reason[:REASON_MAX], parked_at_ms)
     ours = [(name, str(text).encode()) for name, text in zip(_NAMES, texts, strict=True)]
@@ -66,7 +66,7 @@ def headers_of(record: LogRecord, error: str, reason: str, parked_at_ms: int) ->
 
 
 def parse_dead_letter(found: LogRecord) -> DeadLetter:
-    """Read a record of the topic of dead letters. Raises SinkUnfit for one that is none."""
+    """Read a record of the dead-letter topic. Raises SinkUnfit for any other record."""
     where, _, at, _, key, value, headers = found
     ours, theirs = (headers or [])[: len(_NAMES)], (headers or [])[len(_NAMES) :]
     try:
@@ -78,8 +78,8 @@ def parse_dead_letter(found: LogRecord) -> DeadLetter:
         return DeadLetter(at, record, position, error, reason, int(parked_at_ms))
     except (KeyError, ValueError):
         raise SinkUnfit(
-            f"record {at} of {where} is no dead letter",
-            hint="another program writes to the topic, or another version of Tailrace did",
+            f"record {at} of {where} is not a dead letter",
+            hint="another program, or another version of Tailrace, wrote to the topic",
             topic=where,
             offset=at,
         ) from None

@@ -1,4 +1,4 @@
-"""``<name>.__dlq.<sink>``: parked records as they were; one partition, kept for 90 days."""
+"""Reads and writes the dead-letter topic ``<name>.__dlq.<sink>``: one partition, kept for 90 days."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITION: Final = 0
 class DeadLetterTopic:
     """Reads and writes dead letters. One thread.
 
-    Opening makes the topic. Raises TopicMismatch, BrokerRefused, BrokerUnreachable, RowRefused everywhere.
+    Creates the topic when opened. Every method raises TopicMismatch, BrokerRefused, BrokerUnreachable, RowRefused.
     """
 
     def __init__(self, config: Config, sink: str) -> None:
@@ -47,7 +47,7 @@ class DeadLetterTopic:
         )
 
     def read(self, start: int = 0) -> Iterator[DeadLetter]:
-        """See `sinks.deadletters.dead_letter_queue.DeadLetterLog`; from the first there is, when that is later."""
+        """See `sinks.deadletters.dead_letter_queue.DeadLetterLog`; starts at the first available offset."""
         place = (self.topic, _PARTITION)
         low, high = self._reader.end_offsets([self.topic])[place]
         for batch in self._reader.read({place: max(low, start)}, {place: high}):

@@ -1,4 +1,4 @@
-"""Dead letters of a sink, put together from its configuration."""
+"""Builds the dead-letter queue of a sink from its configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sinks.state.state_topic import StateTopic
 
 
 def dead_letters(config: Config, sink: str, settings: Applied, clock: Clock) -> KafkaDeadLetters:
-    """Open them; topics that are not there are made. Close it.
+    """Open the queue and create missing topics. Close it.
 
     Raises TopicMismatch, BrokerRefused, BrokerUnreachable.
     """

@@ -1,1 +1,1 @@
-"""What operators do with sinks: see their state, pause them, handle dead letters, wait for an LSN."""
+"""Operator tasks for sinks: show their state, handle dead letters, wait for an LSN."""

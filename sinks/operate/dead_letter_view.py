@@ -1,6 +1,6 @@
-"""Dead letters of a sink seen from outside: which keys are blocked, what is parked of them, and what to do with them.
+"""Reads the blocked keys and dead letters of a sink, and requests retries and skips. Needs Kafka only.
 
-Needs Kafka only. What is asked for is a record of the sink's state topic; the worker that has the partition obeys.
+A request is a record in the sink's state topic; the worker that owns the partition carries it out.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from sinks.deadletters.blocked_keys import (
 )
 from sinks.deadletters.dead_letter_record import DeadLetter, parse_dead_letter
 
-_LOOK_S: Final = 0.2  # between looks at what became of a wish
+_POLL_S: Final = 0.2  # between checks whether a request was carried out
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedRow:
-    """A blocked key; `requested_keys` is what somebody wants of it and nobody has done yet."""
+    """A blocked key; `requested` is the pending request for it."""
 
     at: BlockedKey
     block: Block
@@ -59,14 +59,14 @@ class BlockedRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Which blocked keys are meant: table patterns, a class of errors, some columns of the key; empty: all."""
+    """Selects blocked keys by table patterns, error class, or columns of the key; empty: all."""
 
     tables: Sequence[str] = ()
     error: str = ""
     key: object = None
 
     def fits(self, row: BlockedRow) -> bool:
-        """Whether it is one of them."""
+        """Whether the key is selected."""
         return (
             (not self.tables or matches(row.table, self.tables))
             and (not self.error or row.block.error == self.error)
@@ -75,19 +75,22 @@ class KeyFilter:
 
 
 def applied_sinks(config: Config) -> list[str]:
-    """Sinks that can have dead letters."""
+    """Return the sinks that can have dead letters."""
     return sorted(name for name, sink in config.sinks.items() if isinstance(sink, Applied))
 
 
 class DeadLetterView:
-    """Close it. Raises UsageError for a sink that has no dead letters, BrokerUnreachable, BrokerRefused everywhere."""
+    """The blocked keys of a sink. Close it.
+
+    Raises UsageError for a sink without dead letters; every method raises BrokerUnreachable and BrokerRefused.
+    """
 
     def __init__(self, config: Config, sink: str) -> None:
         """No connection is made yet."""
         if not isinstance(sink_of(config, sink), Applied):
             raise UsageError(
-                f"sink {sink!r} has no dead letters: a lake takes every record or stops",
-                hint="sinks of kind search and cache have them",
+                f"sink {sink!r} is a warehouse, which has no dead letters: it applies every record or stops",
+                hint="name a sink that applies one key at a time, such as search or cache",
             )
         self.sink = sink
         self._state = sink_state_topic(config.name, sink)
@@ -103,9 +106,9 @@ class DeadLetterView:
         self._writer.close()
 
     def blocked(self) -> list[BlockedRow]:
-        """Every blocked key now, by table, partition and offset. Empty when the sink never ran."""
+        """Return all blocked keys by table, partition and offset. Empty when the sink never ran."""
         blocks: dict[BlockedKey, Block] = {}
-        wishes: dict[BlockedKey, Action] = {}
+        requests: dict[BlockedKey, Action] = {}
         for entry, (_, value) in self._newest().items():
             found = parse_key(entry)
             if found is None:
@@ -113,13 +116,13 @@ class DeadLetterView:
             kind, at = found
             if kind == "blocked":
                 blocks[at] = parse_block(value, self._state)
-            elif (wish := parse_request(value)) is not None:
-                wishes[at] = wish.action
-        rows = [BlockedRow(at, block, wishes.get(at)) for at, block in blocks.items()]
+            elif (request := parse_request(value)) is not None:
+                requests[at] = request.action
+        rows = [BlockedRow(at, block, requests.get(at)) for at, block in blocks.items()]
         return sorted(rows, key=lambda row: (row.at[0], row.block.first))
 
     def letters(self, rows: Sequence[BlockedRow]) -> Iterator[DeadLetter]:
-        """What is parked of these keys, each record once, in the order it was parked."""
+        """Yield the dead letters of these keys, each record once, in the order they were parked."""
         wanted = {row.at: row.block for row in rows}
         if not wanted:
             return
@@ -135,23 +138,28 @@ class DeadLetterView:
                     yield letter
 
     def ask(self, rows: Sequence[BlockedRow], action: Action) -> None:
-        """Wish something of these keys. It is durable when this returns, and obeyed as soon as the sink runs."""
-        wish = encode_request(KeyRequest(action, uuid.uuid4().hex))
-        self._writer.write([(self._state, 0, request_key(*row.at), wish, None) for row in rows])
+        """Request an action for these keys. It is durable when this returns; the sink handles it when it runs."""
+        request = encode_request(KeyRequest(action, uuid.uuid4().hex))
+        self._writer.write([(self._state, 0, request_key(*row.at), request, None) for row in rows])
 
     def settled(
-        self, rows: Sequence[BlockedRow], clock: Clock, *, within_s: float, told: Callable[[int], None] = lambda _: None
+        self,
+        rows: Sequence[BlockedRow],
+        clock: Clock,
+        *,
+        within_s: float,
+        report: Callable[[int], None] = lambda _: None,
     ) -> tuple[list[BlockedRow], list[BlockedRow]]:
-        """Wait until nothing is wished of these keys: (those still blocked, those nobody has looked at in time)."""
+        """Wait until the requests are handled: (keys that are still blocked, keys not handled in time)."""
         wanted = {row.at for row in rows}
         end_s = clock.monotonic_s() + within_s
         while True:
             left = [row for row in self.blocked() if row.at in wanted]
             waiting = [row for row in left if row.requested is not None]
-            told(len(waiting))
+            report(len(waiting))
             if not waiting or clock.monotonic_s() > end_s:
                 return [row for row in left if row.requested is None], waiting
-            clock.wait(threading.Event(), _LOOK_S)
+            clock.wait(threading.Event(), _POLL_S)
 
     def _newest(self) -> dict[bytes, tuple[int, bytes]]:
         try:
@@ -165,7 +173,7 @@ def _table(place: TopicPartition) -> str:
 
 
 class BlockedKeyReader:
-    """Which keys of a partition are blocked now; reads on from look to look. Close it."""
+    """Returns the keys that are blocked now; reads only new records each time. Close it."""
 
     def __init__(self, config: Config, sink: str) -> None:
         """No connection is made yet."""
@@ -181,17 +189,17 @@ class BlockedKeyReader:
         self._reader.close()
 
     def of(self, place: TopicPartition) -> frozenset[bytes]:
-        """Those of a partition; none when the sink never parked anything."""
+        """Return those of a partition; empty when no key was ever blocked."""
         self._look()
         return frozenset(self._keys.get(place, ()))
 
     def has(self, key: bytes, table: str | None = None) -> bool:
-        """Whether the key is blocked, of that table or of any."""
+        """Whether the key is blocked, in that table or in any table."""
         self._look()
         return any(key in keys and table in {None, _table(place)} for place, keys in self._keys.items())
 
     def some(self, count: int) -> list[tuple[str, str]]:
-        """Tables and keys of some that are blocked."""
+        """Return the table and key of up to `count` blocked keys."""
         self._look()
         found = ((_table(place), key.decode(errors="replace")) for place, keys in self._keys.items() for key in keys)
         return sorted(islice(found, count))

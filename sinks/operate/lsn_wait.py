@@ -1,6 +1,6 @@
-"""Waits until a sink holds everything up to an LSN: `cdc wait`, and /sinks/<sink>/wait of every HTTP surface.
+"""Waits until a sink has applied everything up to an LSN: `cdc wait`, and /sinks/<sink>/wait over HTTP.
 
-How far a sink is comes from a `AppliedCutSource` that is handed in; what a sink is made of is not known here.
+The applied position comes from an `AppliedCutSource` that the caller passes in; this module knows no kind of sink.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from cdc.errors import KeyBlocked, UsageError
 from cdc.lsn import Lsn
 
 LOOK_EVERY_S: Final = 0.05
-"""How late an answer may be; a manifest is read in less than a millisecond."""
+"""Between polls, so the delay of an answer; reading a manifest takes less than a millisecond."""
 
 SETTLE_EVERY_S: Final = 0.1
-"""At least so long from the beginning of one `SinkProbe.settle` to that of the next."""
+"""Minimum time between the starts of two `SinkProbe.settle` calls."""
 
-_SHARED_S: Final = LOOK_EVERY_S / 2  # shorter, so that whoever waits alone sees something new each time
+_SHARED_S: Final = LOOK_EVERY_S / 2  # shorter than a poll, so that a single waiter gets a fresh value each time
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedCut:
-    """A sink's newest published cut: it holds every transaction that committed before `end_lsn`, and no other."""
+    """The newest cut of a sink: it has every transaction that committed before `end_lsn`, and no other."""
 
     cut: int
     end_lsn: Lsn
 
 
 AppliedCutSource: TypeAlias = Callable[[], AppliedCut | None]
-"""How far a sink is now; None before its first cut. Raises SinkError when that cannot be told."""
+"""Returns the cut that a sink is at; None before its first cut. Raises SinkError when it is unknown."""
 
 
 def _nothing() -> None:
-    """Readers of most stores see what is written at once."""
+    """Readers of most stores see writes at once."""
 
 
 def _never(key: bytes, table: str | None) -> bool:  # noqa: ARG001 - the signature of the hook
@@ -51,7 +51,7 @@ def _none() -> Sequence[tuple[str, str]]:
 
 
 class WaitRequest(NamedTuple):
-    """What is waited for: an LSN, and maybe a key, of one table or of whichever has such a key."""
+    """The LSN to wait for, and optionally a key, in one table or in any table that has such a key."""
 
     lsn: Lsn
     key: bytes | None = None
@@ -60,14 +60,14 @@ class WaitRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkProbe:
-    """What is asked of a sink by who waits for it.
+    """The functions of a sink that answer wait requests.
 
     Attributes:
-        look: how far it is.
+        look: returns the applied cut.
         settle: returns when readers see everything that was applied before the call (`sinks.contract.Target.refresh`).
-        blocked: whether a record of this key (of this table, or of any) was refused, so that the sink does not have its
-            newest.
-        blocked_keys: table and key of some that are blocked, for people.
+        blocked: whether a record of this key (in this table, or in any) was refused, so that the sink lacks its newest
+            version.
+        blocked_keys: table and key of some blocked keys, for display.
     """
 
     look: AppliedCutSource
@@ -77,37 +77,39 @@ class SinkProbe:
 
 
 def parse_wait_lsn(text: str) -> Lsn:
-    """The LSN somebody waits for, as pg_current_wal_insert_lsn() says it. Raises UsageError."""
+    """Parse the LSN to wait for, as pg_current_wal_insert_lsn() returns it. Raises UsageError."""
     try:
         return Lsn.parse(text).before_header()
     except ValueError as error:
-        raise UsageError(f"{text!r} is no LSN", hint="as 0/1B014F8") from error
+        raise UsageError(f"invalid LSN {text!r}", hint="expected e.g. 0/1B014F8") from error
 
 
 def parse_wait_key(text: str) -> bytes:
-    """A key as topics have it: a JSON object of the key's columns, in their order. Raises UsageError."""
+    """Parse a key as topics have it: a JSON object of the key columns, in their order. Raises UsageError."""
     try:
         columns = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         values = {name: _compact(bytes(value)) for name, value in columns.items()}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise UsageError("the key is no JSON object", hint="""as '{"id":7}', the key of the record""") from None
+        raise UsageError(
+            "the key is not a JSON object", hint="""expected e.g. '{"id":7}', the key of the record"""
+        ) from None
     return msgspec.json.encode(values)
 
 
 def _compact(value: bytes) -> msgspec.Raw:
-    """Numbers keep their digits."""
+    """Normalise the spelling of a text; numbers keep their digits."""
     return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(value)) if value[:1] == b'"' else value)
 
 
 def is_at(reach: AppliedCut | None, lsn: Lsn) -> bool:
-    """Whether what is held reaches `lsn`."""
+    """Whether the sink has reached `lsn`."""
     return reach is not None and reach.end_lsn >= lsn
 
 
 def await_lsn(
     look: AppliedCutSource, lsn: Lsn, timeout_s: float, clock: Clock, stop: threading.Event
 ) -> AppliedCut | None:
-    """Look until `lsn` is reached, the time is up or `stop`; returns what was seen last. Raises what `look` raises."""
+    """Poll until `lsn` is reached, the time is up or `stop` is set; return the last value. Raises errors of `look`."""
     ends_s = clock.monotonic_s() + timeout_s
     while True:
         reach = look()
@@ -119,17 +121,17 @@ def await_lsn(
 def await_visible(
     sight: SinkProbe, wanted: WaitRequest, timeout_s: float, clock: Clock, stop: threading.Event
 ) -> AppliedCut | None:
-    """As `await_lsn`, for an LSN and maybe a key; readers see what is reached when this returns.
+    """As `await_lsn`, and optionally check a key; when this returns, readers see everything up to the LSN.
 
     Raises KeyBlocked, and what the functions of `sight` raise.
     """
     reach = await_lsn(sight.look, wanted.lsn, timeout_s, clock, stop)
     if is_at(reach, wanted.lsn):
-        # Asked only now: who parks a record says so before he goes on.
+        # Only checked now: a worker records the dead letter before it advances.
         if wanted.key is not None and sight.blocked(wanted.key, wanted.table):
             raise KeyBlocked(
-                "a record of this key was refused by the store, so the sink has an older one",
-                hint="see why, then have it tried again or passed over",
+                "the store refused a record of this key, so the sink has an older version of it",
+                hint="list the reason, then retry or skip the key",
                 command="cdc dlq list",
             )
         sight.settle()
@@ -137,10 +139,10 @@ def await_visible(
 
 
 class SharedRefresh:
-    """`SinkProbe.settle` for many at once: what one began after another had asked does for both. Thread-safe.
+    """`SinkProbe.settle` shared by many waiters: a refresh that began after a waiter asked also serves it. Thread-safe.
 
-    However many ask, one is in flight, and the next one begins no sooner than SETTLE_EVERY_S after it began: a refresh
-    of a search index costs its server work.
+    One refresh runs at a time, and the next begins at least SETTLE_EVERY_S later: a refresh of a search index is
+    expensive for its server.
     """
 
     def __init__(self, settle: Callable[[], None], clock: Clock) -> None:
@@ -148,7 +150,7 @@ class SharedRefresh:
         self._clock = clock
         self._lock = threading.Lock()
         self._began_s: float | None = None
-        self._tried_s: float | None = None  # a refresh that fails has cost the store as much
+        self._tried_s: float | None = None  # a failed refresh costs the store as much
 
     def __call__(self) -> None:
         """See `SinkProbe`."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
-from cdc.config.sink_kinds import view_lakes
+from cdc.config.sink_kinds import kind_of, view_lakes
 from cdc.errors import BrokerError, TopicMismatch
 from cdc.kafka.group_offsets import GroupAdmin, GroupOffsets
 from cdc.kafka.log_reader import LogReader
@@ -25,21 +25,21 @@ from sinks.state.pause_records import PAUSE_KEY, holds, is_control
 from sinks.state.read_topics import has_positions
 from sinks.state.schema_follower import SchemaFollower
 
-_TIMES: Final = 8  # partitions whose next record is read to tell its age
+_TIMES: Final = 8  # partitions whose next record is read for its age
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedView:
-    """What is known of a sink that applies one key at a time.
+    """The state of a sink that applies one key at a time.
 
     Attributes:
-        evidence: what its workers reported, and how long ago.
-        members: processes in its group; a worker that died stays in it until its session ends, 45 s by default.
-        positions: what is committed, of the partitions that it keeps.
-        lag_records: offsets to the ends, control records among them; partitions never committed from their beginning.
+        evidence: the reports of its workers, and their age.
+        members: processes in its group; a dead worker stays in it until its session ends, 45 s by default.
+        positions: the committed offset of each partition.
+        lag_records: offsets to the ends, including control records; partitions without a commit count completely.
         lag_seconds: age of the oldest record that is not applied; None while nothing is committed.
-        lsn: everything that committed before it is applied; None: unknown, or nothing yet.
-        busy: what is done to it as a whole, by whom and since when, as a rebuild; empty: nothing.
+        lsn: every transaction that committed before it is applied; None: unknown, or nothing applied yet.
+        busy: the running rebuild, rollback or repair, its owner and start; empty: none.
     """
 
     evidence: SinkSummary
@@ -53,7 +53,7 @@ class AppliedView:
 
     @property
     def state(self) -> str:
-        """What its workers reported lately, or PAUSED; STOPPED without a worker, UNKNOWN without any report."""
+        """The last state that its workers reported, or PAUSED; STOPPED without a worker, UNKNOWN without a report."""
         state = self.evidence.state
         if self.paused and not needs_operator(state):
             return "PAUSED"
@@ -80,7 +80,7 @@ _BEHIND_S: Final = 30.0
 
 
 def reported(evidence: SinkSummary) -> dict[str, Any]:
-    """For --json: what the workers of a sink say."""
+    """Return what the workers of a sink reported, for --json."""
     report = evidence.report
     return {
         "reason": report.reason if report else "",
@@ -92,7 +92,7 @@ def reported(evidence: SinkSummary) -> dict[str, Any]:
 
 
 class SinkViewer:
-    """Looks at sinks. Close it. Raises BrokerUnreachable, BrokerRefused, CaptureNotStarted, TopicMismatch."""
+    """Reads the state of sinks. Close it. Raises BrokerUnreachable, BrokerRefused, CaptureNotStarted, TopicMismatch."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -105,7 +105,7 @@ class SinkViewer:
         self._reader.close()
 
     def applied(self, name: str, settings: Applied) -> AppliedView:
-        """A sink that applies one key at a time."""
+        """Return the state of a sink that applies one key at a time."""
         lakes = view_lakes(self._config, settings.tables)
         book = SchemaFollower(self._reader, self._config.name, settings.tables, self._clock, lakes=lakes)
         with waiting_for_capture(self._reader, self._config.name, lambda: has_positions(self._control(name))):
@@ -130,7 +130,7 @@ class SinkViewer:
         )
 
     def evidence(self, name: str) -> SinkSummary:
-        """What the workers of a sink of any kind reported."""
+        """Return what the workers of a sink of any kind reported."""
         return self._evidence(self._control(name), 0)
 
     def _evidence(self, control: Mapping[bytes, bytes], members: int) -> SinkSummary:
@@ -138,11 +138,11 @@ class SinkViewer:
         return evidence([one for one in reports if one is not None], self._clock.wall_s() * 1000, members=members)
 
     def busy(self, name: str) -> str:
-        """See `AppliedView.busy`."""
+        """Return `AppliedView.busy` of a sink of any kind."""
         return busy_with(self._control(name).items(), self._clock.wall_s() * 1000)
 
     def _age_s(self, behind: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, tuple[int, int]]) -> float:
-        """Of the oldest record that is not applied, among those that are most behind."""
+        """Return the age of the oldest record that is not applied, among the partitions with the most lag."""
         most = sorted(behind, key=lambda place: behind[place] - ends[place][1])[:_TIMES]
         oldest_ms = None
         for place in most:
@@ -153,10 +153,10 @@ class SinkViewer:
         return 0.0 if oldest_ms is None else max(0.0, self._clock.wall_s() - oldest_ms / 1000)
 
     def _lsn(self, group: str, settings: Applied, lakes: Sequence[str]) -> Lsn | None:
-        """Of captured tables and of views, the one that is further behind."""
+        """Return the LSN of captured tables or of views, whichever is further behind."""
         found = [self._reached(group, settings, "")]
         for lake in lakes:
-            with contextlib.suppress(TopicMismatch):  # it has not published yet, and there is no topic to wait for
+            with contextlib.suppress(TopicMismatch):  # the lake has not published yet, so there is nothing to wait for
                 found.append(self._reached(group, settings, lake))
         return None if None in found else min(lsn for lsn in found if lsn is not None)
 
@@ -176,7 +176,7 @@ class SinkViewer:
         return None if found is None else found.end_lsn
 
     def _control(self, name: str) -> dict[bytes, bytes]:
-        """What its state topic says of the sink as a whole, without the keys that are blocked, which may be many."""
+        """Return the control records of the sink's state topic, without the blocked keys, which may be many."""
         topic = sink_state_topic(self._config.name, name)
         found: dict[bytes, bytes] = {}
         with contextlib.suppress(TopicMismatch):
@@ -191,7 +191,7 @@ class SinkViewer:
 
 
 def sink_documents(config: Config, clock: Clock, lake: Callable[[Warehouse], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every sink of the configuration, by name; `lake` reads what a warehouse has published."""
+    """Return the state of every configured sink, by name; `lake` reads what a warehouse has published."""
     found: list[dict[str, Any]] = []
     viewer: SinkViewer | None = None
     try:
@@ -200,8 +200,7 @@ def sink_documents(config: Config, clock: Clock, lake: Callable[[Warehouse], dic
             if isinstance(settings, Warehouse):
                 found.append({"name": name, "kind": "warehouse", **_worker(viewer, name), **lake(settings)})
                 continue
-            kind = str(type(settings).__struct_config__.tag)
-            found.append({"name": name, "kind": kind, **viewer.applied(name, settings).document()})
+            found.append({"name": name, "kind": kind_of(settings), **viewer.applied(name, settings).document()})
     finally:
         if viewer is not None:
             viewer.close()
@@ -209,7 +208,7 @@ def sink_documents(config: Config, clock: Clock, lake: Callable[[Warehouse], dic
 
 
 def _worker(viewer: SinkViewer, name: str) -> dict[str, Any]:
-    """Of a warehouse, whose files can be read while Kafka is away."""
+    """Return the worker state of a warehouse; its files can be read while Kafka is down."""
     try:
         known = viewer.evidence(name)
     except BrokerError as error:

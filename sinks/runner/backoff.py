@@ -1,4 +1,4 @@
-"""How long to wait before a store is asked again."""
+"""Computes how long to wait before a request to a store is repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_S: Final = 30.0
 
 
 def growing_pause(attempt: int) -> float:
-    """Seconds after so many attempts in a row, from 1: half is certain, half is chance, so that workers part."""
+    """Return the seconds to wait after this many attempts, from 1: half fixed, half random to spread the workers."""
     state = tenacity.RetryCallState(retry_object=tenacity.Retrying(), fn=None, args=(), kwargs={})
     state.attempt_number = attempt
     return float(_WAIT(state))

@@ -1,13 +1,13 @@
-"""Folds the records of a key into the change that a store has to apply. Pure.
+"""Folds the records of a key into the change that a store must apply. Pure.
 
-Only the newest record of a key counts. An update may lack values (`source.unchanged`): they come from the key's earlier
-records, as far as those are at hand, and else from the store's own row (`Change.kept`). Nothing is taken over a delete,
-an insert or a snapshot row: there another row begins, and the store's row is not its past. Values in
-`source.reselected` count as they are: the store's own may be older than a record that compaction has removed.
-A delete is an event and a tombstone behind it; either alone says that the key is gone.
+Only the newest record of a key counts. An update may lack values (`source.unchanged`). They come from earlier records
+of the key in the same batch, and otherwise from the row in the store (`Change.kept`). No value is carried across a
+delete, an insert or a snapshot row, because there a new row begins that never had the old values. Values in
+`source.reselected` are used as they are: the store's own value may be older than a record that compaction has removed.
+A delete is an event followed by a tombstone; either one alone deletes the key.
 
-docs/howto/large-values.md states the rule; `cdc.verify.verify_rule` has it a second time, record by record, as the
-check.
+docs/howto/large-values.md states the rule. `cdc.verify.verify_rule` implements it a second time, record by record, to
+check this module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _values: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def by_key(records: Iterable[LogRecord]) -> dict[Key, list[LogRecord]]:
-    """Records of each key, in their order; keys in the order of their first record.
+    """Group records by key, in log order; keys in the order of their first record.
 
     Raises TopicMismatch for a record without a key: no compacted topic has one.
     """
@@ -62,9 +62,9 @@ def by_key(records: Iterable[LogRecord]) -> dict[Key, list[LogRecord]]:
 
 
 def change_of(records: Sequence[LogRecord]) -> Change:
-    """Return what a key is after these records of it, in log order; at least one.
+    """Return the state of a key after these records of it, at least one, in log order.
 
-    `epoch`, `commit_lsn` and `ts_ms` of a lone tombstone are 0: it does not have them.
+    `epoch`, `commit_lsn` and `ts_ms` are 0 for a tombstone without its delete event, because it lacks them.
 
     Raises:
         TopicMismatch: a value is not an event of Tailrace.
@@ -86,7 +86,7 @@ def change_of(records: Sequence[LogRecord]) -> Change:
 
 
 def merged(row: bytes, kept: Iterable[str], before: bytes) -> bytes:
-    """The row with the values of `kept` as the row `before` has them; those it lacks stay as they are."""
+    """Return the row with the values that `before` has for the columns `kept`; other columns stay as they are."""
     earlier = _values(before)
     values = _values(row) | {column: earlier[column] for column in kept if column in earlier}
     return msgspec.json.encode(values)
@@ -95,9 +95,9 @@ def merged(row: bytes, kept: Iterable[str], before: bytes) -> bytes:
 def _completed(
     row: bytes, unchanged: tuple[str, ...], before: Sequence[LogRecord] | None
 ) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
-    """Take unchanged values from the key's earlier records; None: the row is new, so it has none.
+    """Take unchanged values from the key's earlier records; None: the row is new, so no earlier record counts.
 
-    Returns the row, the columns that the store keeps as it has them, and those that nothing has a value for.
+    Returns the row, the columns whose values the store must keep, and the columns without any known value.
     """
     found: dict[str, msgspec.Raw] = {}
     wanted, begun = set(unchanged), before is None
@@ -147,7 +147,7 @@ def _event(record: LogRecord) -> _Envelope | None:
 def _foreign(record: LogRecord, why: str) -> TopicMismatch:
     topic, partition, offset = record[:3]
     return TopicMismatch(
-        f"record {offset} of {topic}-{partition} is no event of Tailrace: {why}",
+        f"record {offset} of {topic}-{partition} is not an event of Tailrace: {why}",
         hint="another program writes to the topic; Tailrace must be its only writer",
         topic=topic,
         partition=partition,

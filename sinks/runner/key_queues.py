@@ -1,8 +1,8 @@
-"""Which keys may be applied now: one request at a time for each key, in the order of the log. Pure.
+"""Decides which keys are applied next: at most one request per key at a time, in log order. Pure.
 
-Every key has a lane. Its records wait there while one request of it is under way, and go together in the next one. So
-a key that is slow, or asked again and again, holds up no other, and never comes into two requests. Records are kept as
-they were read until they are done with: a dead letter needs all of them.
+Each key has a queue. New records wait in it while a request for the key is under way, and go together into the next
+one. So a key that is slow or retried delays no other key, and is never in two requests at once. Records are kept as
+they were read until they are finished, because a dead letter needs all of them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from cdc.progress.restore import LogRecord
 from sinks.contract import ParkedKey, TopicPartition
 
 RECORD_OVERHEAD_BYTES: Final = 400
-"""Of a record beside key and value, as Python keeps it: a tuple, numbers, two bytes objects, its place in a list."""
+"""Memory of a record besides key and value: a tuple, numbers, two bytes objects and a list entry in Python."""
 
 
 @dataclass(slots=True, eq=False)
 class KeyQueue:
-    """One key.
+    """The records of one key.
 
     Attributes:
         waiting: records that are not in a request, oldest first.
         flying: records in the request under way.
-        parked: a dead letter that is tried again, before anything that waits.
-        under_way: a request has the key.
-        left: its partition was given up meanwhile, so that the request's answer means nothing any more.
-        attempts: requests in a row that came back without a final answer.
-        ready_at_s: of a key that is delayed: not asked before.
+        parked: a dead letter to retry, before the waiting records.
+        under_way: a request contains the key.
+        left: the partition was revoked during the request, so the response is ignored. The key stays known until then:
+            the partition may be assigned again at once, and the key must not be in two requests.
+        attempts: consecutive requests without a final verdict.
+        ready_at_s: a delayed key is not requested before.
     """
 
     place: TopicPartition
@@ -46,26 +47,26 @@ class KeyQueue:
 
     @property
     def asked(self) -> Sequence[LogRecord]:
-        """What the request under way is about."""
+        """The records of the request under way."""
         return self.flying if self.parked is None else self.parked.records
 
 
 class Load(NamedTuple):
-    """What is held of a partition, or of all."""
+    """Records and bytes held for one partition, or for all."""
 
     record_count: int = 0
     byte_count: int = 0
 
 
 class Bounds(NamedTuple):
-    """How much may be held. One partition may have half of it, so that one that stands still leaves room for others."""
+    """How much may be held. One partition may use half, so that a stalled partition leaves room for the others."""
 
     records_max: int = 100_000
     bytes_max: int = 64 << 20
 
 
 def weight(record: LogRecord) -> int:
-    """Bytes that a record is counted as."""
+    """Bytes counted for a record."""
     return len(record[4] or b"") + len(record[5] or b"") + RECORD_OVERHEAD_BYTES
 
 
@@ -75,7 +76,7 @@ def full_partitions(
     paused: Collection[TopicPartition],
     bounds: Bounds,
 ) -> set[TopicPartition]:
-    """Of which partitions no more may be read now. A paused one is read on when a quarter of the room is free again."""
+    """Return the partitions to pause. A paused partition resumes when a quarter of its room is free again."""
     total = Load(sum(one.record_count for one in held.values()), sum(one.byte_count for one in held.values()))
     nothing = Load()
 
@@ -91,10 +92,10 @@ def full_partitions(
 
 
 class KeyQueues:
-    """All keys that have something to do."""
+    """All keys with waiting records or a request under way."""
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[TopicPartition, bytes], KeyQueue] = {}
+        self._queues: dict[tuple[TopicPartition, bytes], KeyQueue] = {}
         self._ready: OrderedDict[tuple[TopicPartition, bytes], KeyQueue] = OrderedDict()
         self._delayed: list[tuple[float, int, KeyQueue]] = []
         self._delays = 0
@@ -103,147 +104,148 @@ class KeyQueues:
 
     @property
     def held(self) -> dict[TopicPartition, Load]:
-        """What is held of each partition, requests under way included."""
+        """What is held for each partition, including requests under way."""
         return {place: Load(*counts) for place, counts in self._held.items()}
 
     @property
     def ready(self) -> bool:
-        """Whether `take` has something now, delayed keys apart."""
+        """Whether `take` would return something now, not counting delayed keys."""
         return bool(self._ready)
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do and nothing under way."""
-        return not self._lanes
+        """Whether nothing waits and nothing is under way."""
+        return not self._queues
 
     def flying(self, places: Collection[TopicPartition]) -> int:
-        """Keys of these partitions that are under way."""
+        """Return how many keys of these partitions are under way."""
         return sum(self._flying.get(place, 0) for place in places)
 
     def holds(self, place: TopicPartition, key: bytes) -> bool:
-        """Whether a record of the key would wait behind others."""
-        lane = self._lanes.get((place, key))
-        return lane is not None and (not lane.left or bool(lane.waiting))
+        """Whether a new record of the key would wait behind others."""
+        queue = self._queues.get((place, key))
+        return queue is not None and (not queue.left or bool(queue.waiting))
 
     def add(self, record: LogRecord) -> None:
-        """A record behind all others of its key."""
+        """Append a record to the queue of its key."""
         place, key = (record[0], record[1]), record[4]
         assert key is not None, "records without a key are not applied"
         name = (place, key)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = self._ready[name] = KeyQueue(place, key)
-        lane.waiting.append(record)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = self._ready[name] = KeyQueue(place, key)
+        queue.waiting.append(record)
         counts = self._held.setdefault(place, [0, 0])
         counts[0] += 1
         counts[1] += weight(record)
 
     def retry(self, parked: ParkedKey) -> bool:
-        """Try a dead letter again, as a key of its own; False while the key is busy."""
+        """Queue a dead letter for a retry; False while the key is busy."""
         name = (parked.place, parked.key)
-        if name in self._lanes:
+        if name in self._queues:
             return False
-        self._lanes[name] = self._ready[name] = KeyQueue(parked.place, parked.key, parked=parked)
+        self._queues[name] = self._ready[name] = KeyQueue(parked.place, parked.key, parked=parked)
         return True
 
     def take(self, now_s: float, *, records_max: int, bytes_max: int) -> list[KeyQueue]:
-        """The next request: keys that wait longest first, each with all its records; they are under way from now on.
+        """Return the keys of the next request, those waiting longest first, each with all its records.
 
-        `bytes_max` counts the newest value of each key; a larger one goes alone. Empty when no key is ready.
+        They are under way from now on. `bytes_max` counts the newest value of each key; a larger value goes alone.
+        Empty when no key is ready.
         """
         self.wake(now_s)
         taken: list[KeyQueue] = []
         left = bytes_max
         while self._ready and len(taken) < records_max:
-            name, lane = next(iter(self._ready.items()))
-            records = lane.waiting if lane.parked is None else lane.parked.records
+            name, queue = next(iter(self._ready.items()))
+            records = queue.waiting if queue.parked is None else queue.parked.records
             needed = len(records[-1][5] or b"")
             if taken and needed > left:
                 break
             left -= needed
             del self._ready[name]
-            if lane.parked is None:
-                lane.flying, lane.waiting = lane.waiting, []
-            lane.under_way = True
-            self._flying[lane.place] = self._flying.get(lane.place, 0) + 1
-            taken.append(lane)
+            if queue.parked is None:
+                queue.flying, queue.waiting = queue.waiting, []
+            queue.under_way = True
+            self._flying[queue.place] = self._flying.get(queue.place, 0) + 1
+            taken.append(queue)
         return taken
 
-    def done(self, lane: KeyQueue) -> list[LogRecord]:
-        """The request of this key is over, whatever came of it; its records, if they still concern us.
+    def done(self, queue: KeyQueue) -> list[LogRecord]:
+        """Finish the request of this key; return its records, none if the partition was revoked.
 
-        What came meanwhile is ready now.
+        Records that arrived during the request are ready now.
         """
-        finished = self._landed(lane)
-        lane.attempts = 0
-        self._go_on(lane)
+        finished = self._landed(queue)
+        queue.attempts = 0
+        self._go_on(queue)
         return finished
 
-    def again(self, lane: KeyQueue, at_s: float, *, counts: bool = True) -> None:
-        """The same once more, with what came meanwhile, not before `at_s`. `counts`: as an attempt."""
-        if lane.left:
-            self.done(lane)
+    def again(self, queue: KeyQueue, at_s: float, *, counts: bool = True) -> None:
+        """Retry the request, with records that arrived since, not before `at_s`. `counts`: it counts as an attempt."""
+        if queue.left:
+            self.done(queue)
             return
-        parked, records = lane.parked, lane.flying
-        self._landed(lane, forget=False)
-        lane.parked, lane.waiting[:0] = parked, records
-        lane.attempts += counts
-        lane.ready_at_s = at_s
+        parked, records = queue.parked, queue.flying
+        self._landed(queue, forget=False)
+        queue.parked, queue.waiting[:0] = parked, records
+        queue.attempts += counts
+        queue.ready_at_s = at_s
         self._delays += 1
-        heapq.heappush(self._delayed, (at_s, self._delays, lane))
+        heapq.heappush(self._delayed, (at_s, self._delays, queue))
 
-    def close_off(self, lane: KeyQueue) -> list[LogRecord]:
-        """The key is given up: its records, those that wait too, if they still concern us."""
-        if lane.left:
-            return self.done(lane)
-        records = self._landed(lane)
-        self._forget(lane.place, lane.waiting)
-        records += lane.waiting
-        del self._lanes[lane.place, lane.key]
+    def close_off(self, queue: KeyQueue) -> list[LogRecord]:
+        """Give the key up; return its records, waiting ones included, none if the partition was revoked."""
+        if queue.left:
+            return self.done(queue)
+        records = self._landed(queue)
+        self._forget(queue.place, queue.waiting)
+        records += queue.waiting
+        del self._queues[queue.place, queue.key]
         return records
 
     def drop(self, places: Collection[TopicPartition]) -> None:
-        """Forget these partitions. A request under way stays known, so that its key does not come into a second one."""
-        for name in [name for name in self._lanes if name[0] in places]:
-            lane = self._lanes[name]
-            lane.waiting, lane.attempts = [], 0
+        """Forget these partitions. A request under way stays known, so that its key is never in two requests."""
+        for name in [name for name in self._queues if name[0] in places]:
+            queue = self._queues[name]
+            queue.waiting, queue.attempts = [], 0
             self._ready.pop(name, None)
-            if lane.under_way:
-                lane.left = True
+            if queue.under_way:
+                queue.left = True
             else:
-                del self._lanes[name]
+                del self._queues[name]
         for place in places:
             self._held.pop(place, None)
 
     def wake(self, now_s: float) -> None:
-        """Delayed keys whose time has come are ready."""
+        """Make delayed keys ready whose time has come."""
         while self._delayed and self._delayed[0][0] <= now_s:
-            at_s, _, lane = heapq.heappop(self._delayed)
-            name = (lane.place, lane.key)
-            if self._lanes.get(name) is lane and lane.ready_at_s == at_s and not lane.under_way:
-                self._ready[name] = lane
+            at_s, _, queue = heapq.heappop(self._delayed)
+            name = (queue.place, queue.key)
+            if self._queues.get(name) is queue and queue.ready_at_s == at_s and not queue.under_way:
+                self._ready[name] = queue
 
     def next_s(self) -> float | None:
-        """When the first delayed key is ready; None when none is delayed."""
+        """Return when the first delayed key is ready; None: no key is delayed."""
         return self._delayed[0][0] if self._delayed else None
 
-    def _landed(self, lane: KeyQueue, *, forget: bool = True) -> list[LogRecord]:
-        """Nothing of the key is under way any more; its records, none of a partition that was given up."""
-        assert lane.under_way, "an answer comes once for each request"
-        self._flying[lane.place] -= 1
-        records, left = lane.flying, lane.left
-        lane.flying, lane.under_way, lane.left, lane.parked = [], False, False, None
+    def _landed(self, queue: KeyQueue, *, forget: bool = True) -> list[LogRecord]:
+        """End the request of the key; return its records, none if the partition was revoked."""
+        assert queue.under_way, "a request is answered once"
+        self._flying[queue.place] -= 1
+        records, left = queue.flying, queue.left
+        queue.flying, queue.under_way, queue.left, queue.parked = [], False, False, None
         if left:
             return []
         if forget:
-            self._forget(lane.place, records)
+            self._forget(queue.place, records)
         return records
 
-    def _go_on(self, lane: KeyQueue) -> None:
-        if lane.waiting:
-            self._ready[lane.place, lane.key] = lane
+    def _go_on(self, queue: KeyQueue) -> None:
+        if queue.waiting:
+            self._ready[queue.place, queue.key] = queue
         else:
-            del self._lanes[lane.place, lane.key]
+            del self._queues[queue.place, queue.key]
 
     def _forget(self, place: TopicPartition, records: Sequence[LogRecord]) -> None:
         counts = self._held.setdefault(place, [0, 0])
@@ -253,7 +255,7 @@ class KeyQueues:
 
 
 class Pace:
-    """How many keys a request has: half as many after the store was overloaded, slowly more again when it is not."""
+    """Limits the keys per request: halved when the store is overloaded, slowly raised again when it is not."""
 
     def __init__(self, records_max: int) -> None:
         self._records_max = records_max
@@ -265,9 +267,9 @@ class Pace:
         return self._now
 
     def overloaded(self) -> None:
-        """The store had no room."""
+        """Halve the limit: the store was overloaded."""
         self._now = max(1, self._now // 2)
 
     def went_well(self) -> None:
-        """A whole request was taken."""
+        """Raise the limit: the store accepted a whole request."""
         self._now = min(self._records_max, self._now + max(1, self._now // 8))

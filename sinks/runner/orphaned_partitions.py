@@ -1,9 +1,10 @@
-"""Partitions that nobody has though every worker is well, and which worker joins anew so that they are dealt out again.
+"""Detects orphaned partitions in a healthy consumer group, and chooses the worker that rejoins to get them assigned.
 
-A cooperative rebalance has two rounds: in the first a worker is told what to give up, in the second others get it. A
-worker with an instance id that is killed in between leaves such partitions: its successor gets what it was to keep, by
-its id and without a round, so the second never comes. To the coordinator all is well, and they are read by nobody until
-somebody comes or goes (Kafka 4.3, librdkafka 2.16: `tests/contract/test_sink_unowned.py`). Pure but for its questions.
+A cooperative rebalance has two rounds: in the first a worker gives partitions up, in the second other workers get them.
+If a worker with an instance id is killed in between, its successor takes over its remaining partitions without a
+rebalance. Then the second round never happens: the coordinator sees a stable group, and no worker reads the partitions
+until a member joins or leaves (Kafka 4.3, librdkafka 2.16: `tests/contract/test_sink_unowned.py`).
+Pure, except for the queries that it is given.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from cdc.kafka.cluster_facts import GroupAssignment, TopicFacts
 from sinks.contract import TopicPartition
 
 LOOK_EVERY_S: Final = 4.0
-"""After an answer: with two answers that say the same, nobody reads such a partition for about ten seconds."""
+"""Between two checks. Two equal answers are needed, so a partition is orphaned for about ten seconds."""
 AGAIN_S: Final = 60.0
-"""After somebody was chosen: a group of many workers takes its time."""
+"""After a worker was chosen: a rebalance of a large group takes time."""
 
 
 class Dealing(Protocol):
     """What is needed of `cdc.kafka.group_offsets.GroupAssignmentReader`."""
 
     def look(self) -> GroupAssignment | None:
-        """What the group was dealt, as answered to an earlier call; None while there is no answer. Never waits."""
+        """Return the assignment of the group, as answered to an earlier call; None without an answer. Never waits."""
 
 
 class OrphanDetector:
-    """Looks at one group for one of its workers."""
+    """Checks one group for one of its workers."""
 
     def __init__(
         self, dealing: Dealing, describe: Callable[[Iterable[str]], Mapping[str, TopicFacts | None]], clock: Clock
@@ -44,9 +45,10 @@ class OrphanDetector:
         self._next_s = 0.0
 
     def look(self, member: str, topics: Iterable[str]) -> list[TopicPartition]:
-        """The partitions for which this worker has to join anew; mostly none. `topics`: all that the group reads.
+        """Return the orphaned partitions for which this worker must rejoin; usually none.
 
-        A broker that does not answer is asked again later. Raises what else `describe` does.
+        `topics` are all topics that the group reads. A broker that does not answer is queried again later. Raises
+        other errors of `describe`.
         """
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s:
@@ -66,7 +68,7 @@ class OrphanDetector:
         return left if member == chosen(dealt) else []
 
     def _left(self, dealt: GroupAssignment, topics: frozenset[str]) -> list[TopicPartition]:
-        """Those of the topics that no member has. What was whole is not counted again."""
+        """Return the partitions without an owner. An assignment that was complete is not counted again."""
         if self._whole == (dealt, topics):
             return []
         owned = {place for owner in dealt.owners for place in owner.places}
@@ -78,6 +80,6 @@ class OrphanDetector:
 
 
 def chosen(dealt: GroupAssignment) -> str:
-    """The member that joins anew: of those with an instance id, which all look, the one with the least to lose."""
+    """Return the member that rejoins: the one with the fewest partitions, among those with an instance id."""
     looking = [owner for owner in dealt.owners if owner.instance]
     return min(looking, key=lambda owner: (len(owner.places), owner.member)).member if looking else ""

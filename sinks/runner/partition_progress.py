@@ -1,4 +1,4 @@
-"""The partitions of one worker: how far each is applied, what is committed, how far it is behind. Pure."""
+"""The progress of a worker's partitions: applied and committed offsets, and the lag. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sinks.state.offset_metadata import Window, left_s
 
 @dataclass(slots=True)
 class Partition:
-    """One that is ours.
+    """An assigned partition.
 
     Attributes:
-        low: the first offset there was when it became ours.
-        committed: offset that is committed; -1: none by us.
+        low: the first available offset at the assignment.
+        committed: the committed offset; -1: this worker has committed none.
         committed_s: when, on the runner's clock.
-        high: the end as last heard.
-        at_end: everything there is was read.
+        high: the end offset as last reported by the broker.
+        at_end: everything was read up to the end.
         times: (offset, time in ms) of the first record of each batch that is not applied.
     """
 
@@ -37,23 +37,23 @@ class Partition:
     times: deque[tuple[int, int]] = field(default_factory=deque)
 
     def batch_begins(self, record: LogRecord) -> None:
-        """The first record of a batch."""
+        """Note the time of the first record of a batch."""
         self.times.append((record[2], record[3]))
 
     def ended(self, offset: int) -> None:
-        """Nothing comes before `offset` any more."""
+        """Note that the partition ends at `offset`."""
         self.frontier.reached(offset)
         self.high = max(self.high, offset)
         self.at_end = True
 
     def rewind(self, offset: int) -> None:
-        """Everything from `offset` on is to be applied again."""
+        """Start again at `offset`."""
         self.frontier = Frontier(offset)
         self.times.clear()
         self.at_end = False
 
     def behind_s(self, now_ms: float) -> float:
-        """Age of the oldest record that is not applied, to the batch it came in; 0 when there is none."""
+        """Return the age of the oldest record that is not applied, by its batch; 0 when there is none."""
         position = self.frontier.position
         while len(self.times) > 1 and self.times[1][0] <= position:
             self.times.popleft()
@@ -63,14 +63,14 @@ class Partition:
 
     @property
     def is_level(self) -> bool:
-        """Whether everything that was seen is applied, and nothing more is to be seen."""
+        """Whether everything was read and applied."""
         return self.at_end and not self.frontier.span
 
 
 def lag_of(partitions: Iterable[Partition], now_ms: float, *, still_s: float = 0.0) -> Lag:
-    """Of all of them together; the one that is in danger first says how much time is left.
+    """Return the lag of all partitions together; the one in danger first determines the time left.
 
-    `still_s`: for so long nothing was read, so what has come since is not known.
+    `still_s`: seconds since the worker stopped reading; newer records are unknown.
     """
     records, seconds, left = 0, 0.0, None
     for one in partitions:
@@ -85,7 +85,7 @@ def lag_of(partitions: Iterable[Partition], now_ms: float, *, still_s: float = 0
 def uncommitted(
     partitions: dict[TopicPartition, Partition], now_s: float, *, again_s: float
 ) -> dict[TopicPartition, int]:
-    """Positions that are to be committed: those that moved, and all whose commit is as old as `again_s`."""
+    """Return the positions to commit: those that moved, and those whose commit is as old as `again_s`."""
     return {
         place: one.frontier.position
         for place, one in partitions.items()

@@ -1,6 +1,6 @@
-"""Requests to a store, each in a thread of a fixed number; what came of them is collected by the runner's own.
+"""Runs requests to a store in a fixed number of threads; the runner's own thread collects the outcomes.
 
-Knows nothing of keys or partitions. `Target.apply` is the only thing of a store that is called here.
+Knows nothing of keys or partitions. Calls no other method of a store than `Target.apply`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from sinks.runner.key_queues import KeyQueue
 
 
 class Applying(Protocol):
-    """The part of a Target that threads call."""
+    """The part of a `Target` that the threads call."""
 
     def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """See `sinks.contract.Target`."""
 
 
 class Answer(NamedTuple):
-    """What came of a request: an outcome for each of its keys, or an error of all."""
+    """The result of a request: one outcome per key, or an error for all."""
 
-    lanes: Sequence[KeyQueue]
+    queues: Sequence[KeyQueue]
     outcomes: Sequence[Outcome]
     error: TailraceError | None
 
 
 class Pool:
-    """`parallel` threads. Submitted to and asked by one thread."""
+    """`parallel` threads. One thread submits requests and collects answers."""
 
     def __init__(self, target: Applying, parallel: int, *, name: str) -> None:
         self._target = target
@@ -52,16 +52,16 @@ class Pool:
 
     @property
     def free(self) -> bool:
-        """Whether a thread would take a request at once."""
+        """Whether a thread is free."""
         return self._busy < self._parallel
 
-    def submit(self, lanes: Sequence[KeyQueue], changes: Sequence[Change]) -> None:
-        """Have the store asked."""
+    def submit(self, queues: Sequence[KeyQueue], changes: Sequence[Change]) -> None:
+        """Pass a request to a thread."""
         self._busy += 1
-        self._asked.put((lanes, changes))
+        self._asked.put((queues, changes))
 
     def collect(self, wait_s: float = 0.0) -> list[Answer]:
-        """Answers there are; waits up to `wait_s` for the first while a request is under way."""
+        """Return the available answers; wait up to `wait_s` for the first while a request is under way."""
         found: list[Answer] = []
         while self._busy:
             try:
@@ -72,23 +72,23 @@ class Pool:
         return found
 
     def close(self) -> None:
-        """Let the threads end when they are done with what they are at. May be called twice."""
+        """End the threads after their current requests. May be called twice."""
         for _ in self._threads:
             self._asked.put(None)
         self._threads = []
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
-            lanes, changes = asked
+            queues, changes = asked
             outcomes: Sequence[Outcome] = ()
             error: TailraceError | None = None
             try:
                 outcomes = self._target.apply(changes)
                 if len(outcomes) != len(changes):
-                    error = InvariantError(f"a store gave {len(outcomes)} outcomes for {len(changes)} changes")
+                    error = InvariantError(f"a store returned {len(outcomes)} outcomes for {len(changes)} changes")
             except TailraceError as raised:
                 error = raised
             except Exception as raised:  # noqa: BLE001 - a thread must not end without an answer; the runner raises it
                 error = InvariantError(f"a store raised {type(raised).__name__}")
                 error.__cause__ = raised
-            self._answers.put(Answer(lanes, outcomes, error))
+            self._answers.put(Answer(queues, outcomes, error))

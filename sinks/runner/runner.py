@@ -1,16 +1,16 @@
-"""The loop of a sink of one key at a time: the log is read, each key applied in order, offsets committed behind it.
+"""Runs a sink that applies one key at a time: read records, apply each key in order, commit offsets.
 
-One thread, and `settings.parallel` more in which `Target.apply` waits for the store. A turn of the loop, in order:
+One thread runs the loop, and `settings.parallel` threads wait for the store in `Target.apply`. One turn of the loop:
 
-1. records are taken from the group; those of blocked keys are parked;
-2. answers of the store are collected: done, asked again after a pause, or parked;
-3. a store that did not answer is asked how far it is, and the log is read again from there if it lost something;
-4. free threads get the keys that are ready;
-5. positions are committed, at most every COMMIT_EVERY_S, to the lowest offset that is not finished;
-6. partitions of which too much is held are paused.
+1. poll records from the group; park those of blocked keys;
+2. collect the answers of the store: finish the keys, retry them after a pause, or park them;
+3. after an outage of the store, ask for its positions, and read again from there if it lost writes;
+4. pass ready keys to free threads;
+5. commit positions, at most every COMMIT_EVERY_S, up to the lowest offset that is not finished;
+6. pause partitions with too many held records.
 
-A position is committed only when everything below it is DONE, OVERTAKEN or parked, so being killed at any moment means
-that some of it is applied twice, which changes nothing. After any error that is raised the runner is dead.
+A position is committed only when everything below it is DONE, OVERTAKEN or parked. So a crash at any moment only means
+that some changes are applied twice, which has no effect. After `run` raises, the runner cannot be used again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from sinks.runner.request_pool import Answer, Pool
 from sinks.runner.runner_contracts import Away, Group, RunnerParts
 from sinks.state.offset_metadata import metadata, start_offset, topic_recreated, window_of
 
-COMMIT_EVERY_S: Final = 0.1  # a reader waits on it: p99 of commit to visible is to stay below 300 ms
-COMMIT_AGAIN_S: Final = 60.0  # says that the sink is awake, see `sinks.state.offset_metadata`
-LOOK_EVERY_S: Final = 1.0  # at what somebody asks of the sink: pause, retries of dead letters
-LEAVE_S: Final = 10.0  # for requests under way when a partition goes; below the shortest session timeout brokers take
-BROKER_S: Final = 60.0  # of commits that fail, until the group is joined anew
-SPAN_MAX: Final = 500_000  # records behind one that is not finished, finished ones among them: what a crash repeats
+COMMIT_EVERY_S: Final = 0.1  # readers wait for it: keeps the p99 from commit to visible below 300 ms
+COMMIT_AGAIN_S: Final = 60.0  # proves that the sink is awake, see `sinks.state.offset_metadata`
+LOOK_EVERY_S: Final = 1.0  # between checks for requests of operators: pause, retries of dead letters
+LEAVE_S: Final = 10.0  # for requests under way at a revocation; below the shortest session timeout brokers accept
+BROKER_S: Final = 60.0  # of failing commits, until the runner rejoins the group
+SPAN_MAX: Final = 500_000  # records after an unfinished one, including finished ones: a crash repeats them
 _SPAN_AGAIN: Final = SPAN_MAX * 3 // 4
 _BUSY_S: Final = 0.005
 _IDLE_S: Final = 0.1
@@ -47,16 +47,16 @@ _BEHIND: Final = Outcome(Verdict.REFUSED, "behind", "an earlier record of the ke
 
 
 class SinkRunner:
-    """Keeps a store in step with the log: `join` a group, `run` once, `close`. See `cdc.kafka.group_member`.
+    """Keeps a store in step with the topics: `join` a group, `run` once, `close`. See `cdc.kafka.group_member`.
 
-    Raises what needs a person (SinkStale, SinkGap, SinkUnfit, TopicMissing) and what starting over mends.
+    Raises errors that need an operator (SinkStale, SinkGap, SinkUnfit, TopicMissing) and errors that a restart fixes.
     """
 
     def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
         self._group: Group | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._lanes = KeyQueues()
+        self._queues = KeyQueues()
         self._pool = Pool(parts.target, parts.settings.parallel, name="apply")
         self._pace = Pace(parts.settings.request_records)
         self._prepared: set[tuple[str, str]] = set()
@@ -65,7 +65,7 @@ class SinkRunner:
         self._away: Away | None = None
         self._failures = 0
         self._pause: str | None = None
-        self._said: tuple[str, str] | None = None  # which pause, and as which member
+        self._acknowledged: tuple[str, str] | None = None  # the acknowledged pause, and as which member
         self._stopped: set[TopicPartition] = set()
         self._looked_s = self._watched_s = self._commit_s = -1e9
         self._broker_away_s: float | None = None
@@ -73,12 +73,12 @@ class SinkRunner:
         self._has_assignment = self._dead = self._alarmed = False
 
     def join(self, group: Group) -> None:
-        """Take part in this group, whose membership this is."""
+        """Use this group; the runner handles its assignments."""
         self._group = group
         self._parts.closing.callback(group.close)
 
     def run(self, stop: threading.Event) -> None:
-        """Apply the log until `stop`; then what is under way is finished and committed."""
+        """Apply records until `stop`. `close` then finishes and commits what is under way."""
         try:
             while not stop.is_set():
                 self.step()
@@ -87,11 +87,11 @@ class SinkRunner:
             raise
 
     def close(self) -> None:
-        """Leave the group, with what is under way finished and committed; then let go of everything."""
+        """Finish and commit what is under way, leave the group, and close everything."""
         try:
             if self._group is not None:
                 self._group.close()
-            if self._said is not None:
+            if self._acknowledged is not None:
                 self._parts.control.report_running()
         except TailraceError as error:
             log.get().warning("sink_left_unsaid", **log.error_fields(error))
@@ -103,10 +103,10 @@ class SinkRunner:
         """One turn of the loop."""
         group = self._joined()
         self._parts.observer.turned()
-        self._look()
+        self._check_requests()
         self._take_in(group.poll(self._wait_s()))  # 1
         self._collect(self._pool.collect())  # 2
-        self._mend()  # 3
+        self._recover()  # 3
         self._launch()  # 4
         self._commit()  # 5
         self._acknowledge()
@@ -122,7 +122,7 @@ class SinkRunner:
         parts.target.open([topic for topic, _ in topics.values()])
         parts.letters.assigned([*self._partitions, *places])
         parts.places.reload()
-        kept = parts.target.positions()
+        kept = parts.target.saved_positions()
         unknown = [place for place, begin in places.items() if begin.committed is None]
         first = parts.starts(unknown) if parts.starts is not None and unknown else {}
         starts: dict[TopicPartition, int] = {}
@@ -160,7 +160,7 @@ class SinkRunner:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """How far each partition of ours is applied."""
+        """The applied position of each assigned partition."""
         return {place: one.frontier.position for place, one in self._partitions.items()}
 
     def _joined(self) -> Group:
@@ -168,18 +168,18 @@ class SinkRunner:
         return self._group
 
     def _topics(self, names: Iterable[str]) -> dict[str, tuple[Topic, TopicFacts]]:
-        """What the broker and the schemas say of these topics. Raises TopicMissing for one that does not exist."""
+        """Return what the broker and the schemas say about these topics. Raises TopicMissing."""
         tables = self._parts.schemas.tables()
         found: dict[str, tuple[Topic, TopicFacts]] = {}
         for name, facts in self._parts.directory.describe(sorted(names)).items():
             if facts is None:
-                raise TopicMissing(f"topic {name!r} does not exist any more", hint="it was deleted", topic=name)
+                raise TopicMissing(f"topic {name!r} no longer exists", hint="it was deleted", topic=name)
             schema = tables[name]
             found[name] = Topic(name, facts.topic_id, facts.partition_count, schema.table, schema.key), facts
         return found
 
-    def _look(self) -> None:
-        """What somebody wants, and what became of the topics, every now and then."""
+    def _check_requests(self) -> None:
+        """Check at intervals for requests of operators, recreated topics and new tables."""
         parts, now_s = self._parts, self._parts.clock.monotonic_s()
         if now_s - self._watched_s >= parts.watch_s or (not self._subscribed and now_s - self._watched_s >= 1.0):
             self._watched_s = now_s
@@ -187,10 +187,10 @@ class SinkRunner:
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
             self._pause = parts.control.look()
-            self._look_at_unowned()
+            self._check_orphans()
             if self._pause is None:
                 self._take_retries()
-            self._tell_lag(now_s)
+            self._report_lag(now_s)
 
     def _watch(self) -> None:
         parts = self._parts
@@ -206,16 +206,16 @@ class SinkRunner:
             if topic.topic_id != of_topic[name]:
                 raise topic_recreated(parts.why, name, found=topic.topic_id, wanted=of_topic[name])
 
-    def _look_at_unowned(self) -> None:
+    def _check_orphans(self) -> None:
         unowned, group = self._parts.unowned, self._joined()
         left = unowned.look(group.member, self._subscribed) if unowned is not None else []
         if left:
             places = [f"{topic}-{partition}" for topic, partition in left]
-            log.get().warning("sink_partitions_unowned", partitions=places, doing="joining the group anew")
+            log.get().warning("sink_partitions_unowned", partitions=places, doing="rejoining the group")
             group.rejoin()
 
     def _take_retries(self) -> None:
-        """Dead letters that somebody wants tried again; those whose key is busy wait for it."""
+        """Queue the dead letters that an operator wants retried; those of a busy key wait for it."""
         letters = self._parts.letters
         waiting: list[ParkedKey] = []
         for parked in (*self._retries, *letters.retries()):
@@ -223,12 +223,12 @@ class SinkRunner:
                 continue
             if not parked.records:
                 letters.settled(parked, Outcome(Verdict.DONE))
-            elif not self._lanes.retry(parked):
+            elif not self._queues.retry(parked):
                 waiting.append(parked)
         self._retries = waiting
 
     def _take_in(self, polled: PollResult) -> None:
-        lanes, letters = self._lanes, self._parts.letters
+        queues, letters = self._queues, self._parts.letters
         behind: dict[tuple[TopicPartition, bytes], list[LogRecord]] = {}
         begun: set[TopicPartition] = set()
         for record in polled.records:
@@ -237,7 +237,7 @@ class SinkRunner:
             if one is None or record[2] < one.frontier.next_offset:
                 continue
             if key is None:
-                by_key([record])  # says what is wrong
+                by_key([record])  # raises TopicMismatch
                 continue
             if place not in begun:
                 begun.add(place)
@@ -245,10 +245,10 @@ class SinkRunner:
                 one.at_end = False
             one.frontier.took(record[2])
             one.high = max(one.high, record[2] + 1)
-            if not lanes.holds(place, key) and letters.blocks(place, key):
+            if not queues.holds(place, key) and letters.blocks(place, key):
                 behind.setdefault((place, key), []).append(record)
             else:
-                lanes.add(record)
+                queues.add(record)
         for (place, key), records in behind.items():
             self._park(place, key, records, _BEHIND)
         for place, offset in polled.ends.items():
@@ -269,17 +269,17 @@ class SinkRunner:
     def _collect(self, answers: Iterable[Answer]) -> None:
         for answer in answers:
             if isinstance(answer.error, SinkUnreachable):
-                self._unanswered(answer.lanes, answer.error)
+                self._unanswered(answer.queues, answer.error)
             elif answer.error is not None:
                 raise answer.error
             else:
                 self._judge(answer)
 
-    def _unanswered(self, lanes: Iterable[KeyQueue], error: SinkUnreachable) -> None:
-        """Nothing is known of these: the same again, once the store was asked how far it is."""
+    def _unanswered(self, queues: Iterable[KeyQueue], error: SinkUnreachable) -> None:
+        """Retry requests without an answer, after reading the positions of the store."""
         now_s = self._parts.clock.monotonic_s()
-        for lane in lanes:
-            self._lanes.again(lane, now_s, counts=False)
+        for queue in queues:
+            self._queues.again(queue, now_s, counts=False)
         if self._away is None:
             self._failures += 1
             self._away = Away(now_s + growing_pause(self._failures), error)
@@ -288,19 +288,19 @@ class SinkRunner:
 
     def _judge(self, answer: Answer) -> None:
         now_s, keys, records, later = self._parts.clock.monotonic_s(), 0, 0, 0
-        for lane, outcome in zip(answer.lanes, answer.outcomes, strict=True):
-            if lane.left:
-                self._lanes.done(lane)
+        for queue, outcome in zip(answer.queues, answer.outcomes, strict=True):
+            if queue.left:
+                self._queues.done(queue)
             elif outcome.verdict is Verdict.LATER:
                 later += 1
-                self._lanes.again(lane, now_s + growing_pause(lane.attempts + 1))
+                self._queues.again(queue, now_s + growing_pause(queue.attempts + 1))
             elif outcome.verdict is Verdict.REFUSED:
-                self._refused(lane, outcome)
+                self._refused(queue, outcome)
             else:
-                keys, records = keys + 1, records + len(lane.asked)
-                if lane.parked is not None:
-                    self._parts.letters.settled(lane.parked, outcome)
-                self._finished(lane.place, self._lanes.done(lane))
+                keys, records = keys + 1, records + len(queue.asked)
+                if queue.parked is not None:
+                    self._parts.letters.settled(queue.parked, outcome)
+                self._finished(queue.place, self._queues.done(queue))
         self._parts.observer.applied(keys, records)
         if later:
             self._pace.overloaded()
@@ -312,26 +312,26 @@ class SinkRunner:
             self._works()
 
     def _works(self) -> None:
-        """A write succeeded, or there is nothing to write."""
+        """A write succeeded, or nothing was left to write."""
         if self._away is None and self._pause is None and self._broker_away_s is None:
             self._parts.observer.goes_on()
 
-    def _refused(self, lane: KeyQueue, outcome: Outcome) -> None:
-        parked = lane.parked
-        records = self._lanes.close_off(lane)
+    def _refused(self, queue: KeyQueue, outcome: Outcome) -> None:
+        parked = queue.parked
+        records = self._queues.close_off(queue)
         if parked is not None:
             self._parts.letters.settled(parked, outcome)
             self._parts.observer.refused(1)
         if records:
-            self._park(lane.place, lane.key, records, outcome if parked is None else _BEHIND)
+            self._park(queue.place, queue.key, records, outcome if parked is None else _BEHIND)
 
-    def _mend(self) -> None:
-        """When the store is asked again: first how far it is, since what it acknowledged may be lost."""
+    def _recover(self) -> None:
+        """After an outage read the positions of the store first: it may have lost acknowledged writes."""
         away, now_s = self._away, self._parts.clock.monotonic_s()
         if away is None or self._pool.busy or now_s < away.at_s:
             return
         try:
-            kept = self._parts.target.positions()
+            kept = self._parts.target.saved_positions()
         except SinkUnreachable as error:
             self._failures += 1
             self._away = Away(now_s + growing_pause(self._failures), error)
@@ -345,7 +345,7 @@ class SinkRunner:
             offset = max(kept.get(place, one.low), one.low)
             if offset < one.frontier.position:
                 log.get().warning("sink_rewinds", topic=place[0], partition=place[1], offset=offset)
-                self._lanes.drop([place])
+                self._queues.drop([place])
                 one.rewind(offset)
                 self._joined().seek(place, offset)
 
@@ -353,19 +353,19 @@ class SinkRunner:
         if self._away is not None or self._pause is not None:
             return
         settings, now_s = self._parts.settings, self._parts.clock.monotonic_s()
-        self._lanes.wake(now_s)
-        while self._pool.free and self._lanes.ready and self._away is None:
-            lanes = self._lanes.take(now_s, records_max=self._pace.records, bytes_max=settings.request_bytes)
-            changes = [change_of(lane.asked) for lane in lanes]
+        self._queues.wake(now_s)
+        while self._pool.free and self._queues.ready and self._away is None:
+            queues = self._queues.take(now_s, records_max=self._pace.records, bytes_max=settings.request_bytes)
+            changes = [change_of(queue.asked) for queue in queues]
             try:
                 self._prepare(changes)
             except SinkUnreachable as error:
-                self._unanswered(lanes, error)
+                self._unanswered(queues, error)
                 return
-            self._pool.submit(lanes, changes)
+            self._pool.submit(queues, changes)
 
     def _prepare(self, changes: Iterable[Change]) -> None:
-        """Have the store know every schema before a row of it comes."""
+        """Prepare every schema in the store before its first row."""
         for change in changes:
             name = (change.topic, change.schema_id)
             if change.row is not None and name not in self._prepared:
@@ -373,9 +373,9 @@ class SinkRunner:
                 self._prepared.add(name)
 
     def _commit(self, *, only: set[TopicPartition] | None = None) -> None:
-        """Make positions durable: in the store, if it wants to know, then in the group."""
+        """Make positions durable: first in the store, then in the group."""
         now_s = self._parts.clock.monotonic_s()
-        if only is None and (now_s - self._commit_s < COMMIT_EVERY_S or self._said is not None):
+        if only is None and (now_s - self._commit_s < COMMIT_EVERY_S or self._acknowledged is not None):
             return
         among = self._partitions if only is None else {at: self._partitions[at] for at in only}
         positions = uncommitted(among, now_s, again_s=COMMIT_AGAIN_S)
@@ -387,7 +387,7 @@ class SinkRunner:
         self._commit_s = now_s
         at_s = self._parts.clock.wall_s()
         try:
-            self._parts.target.keep(positions)
+            self._parts.target.save_positions(positions)
         except SinkUnreachable as error:
             self._unanswered((), error)
             return
@@ -396,7 +396,7 @@ class SinkRunner:
             for place, offset in positions.items():
                 among[place].committed, among[place].committed_s = offset, now_s
             self._parts.places.committed({place: among[place].topic.topic_id for place in positions})
-            self._tell_lag(now_s)
+            self._report_lag(now_s)
 
     def _committed(self, marked: Mapping[TopicPartition, tuple[int, str]], now_s: float) -> bool:
         try:
@@ -413,7 +413,7 @@ class SinkRunner:
             self._parts.observer.goes_on()
         return done
 
-    def _tell_lag(self, now_s: float) -> None:
+    def _report_lag(self, now_s: float) -> None:
         still = self._away is not None or self._pause is not None
         self._still_s = (self._still_s or now_s) if still else None
         lag = lag_of(
@@ -428,33 +428,33 @@ class SinkRunner:
                 "sink_retention_alarm",
                 behind_s=round(lag.seconds),
                 left_s=round(lag.left_s or 0),
-                hint="the sink is so far behind that Kafka will remove what it has not read",
+                hint="Kafka will remove records that the sink has not read yet: speed it up, or raise the retention",
             )
         self._alarmed = in_danger
 
     def _acknowledge(self) -> None:
-        """Say that we are paused when nothing is under way and everything is committed; or that we go on."""
+        """Report that this worker is paused, once nothing is under way and all is committed; or that it runs again."""
         control, observer = self._parts.control, self._parts.observer
-        if self._pause is None and self._said is not None:
+        if self._pause is None and self._acknowledged is not None:
             control.report_running()
-            self._said = None
+            self._acknowledged = None
             observer.goes_on()
         elif self._pause is not None and not self._pool.busy:
-            said = self._pause, self._joined().member  # who has joined anew has another name
-            if said == self._said:
+            current = self._pause, self._joined().member  # the member id changes when the worker rejoins
+            if current == self._acknowledged:
                 return
             self._commit(only=set(self._partitions))
             if not uncommitted(self._partitions, self._commit_s, again_s=COMMIT_AGAIN_S):
                 observer.waits("paused", None)
-                control.report_paused(said[1])
-                self._said = said
+                control.report_paused(current[1])
+                self._acknowledged = current
 
     def _throttle(self) -> None:
         places = set(self._partitions)
         if self._pause is not None or self._away is not None:
             wanted = places
         else:
-            wanted = full_partitions(self._lanes.held, places, self._stopped, self._parts.bounds)
+            wanted = full_partitions(self._queues.held, places, self._stopped, self._parts.bounds)
             for place, one in self._partitions.items():
                 if one.frontier.span >= (_SPAN_AGAIN if place in self._stopped else SPAN_MAX):
                     wanted.add(place)
@@ -464,21 +464,21 @@ class SinkRunner:
         self._stopped = wanted
 
     def _wait_s(self) -> float:
-        """How long records may be waited for."""
+        """Return how long the poll may wait for records."""
         now_s = self._parts.clock.monotonic_s()
         if self._pool.busy:
             return _BUSY_S
-        if self._lanes.ready and self._away is None and self._pause is None:
+        if self._queues.ready and self._away is None and self._pause is None:
             return 0.0
-        next_s = self._lanes.next_s()
+        next_s = self._queues.next_s()
         until_s = min(_IDLE_S, _IDLE_S if next_s is None else max(0.0, next_s - now_s))
         due_s = self._commit_s + COMMIT_EVERY_S - now_s
         return min(until_s, due_s) if due_s > 0 else until_s
 
     def _finish(self, going: set[TopicPartition]) -> None:
-        """Wait for requests of these partitions, a bounded time, and commit what they have reached."""
+        """Wait a bounded time for requests of these partitions, and commit their positions."""
         ends_s = self._parts.clock.monotonic_s() + LEAVE_S
-        while self._lanes.flying(going) and self._parts.clock.monotonic_s() < ends_s:
+        while self._queues.flying(going) and self._parts.clock.monotonic_s() < ends_s:
             self._collect(self._pool.collect(_IDLE_S))
         try:
             self._commit(only=going)
@@ -486,7 +486,7 @@ class SinkRunner:
             log.get().warning("sink_left_uncommitted", **log.error_fields(error))
 
     def _drop(self, going: set[TopicPartition]) -> None:
-        self._lanes.drop(going)
+        self._queues.drop(going)
         self._retries = [one for one in self._retries if one.place not in going]
         self._stopped -= going
         for place in going:

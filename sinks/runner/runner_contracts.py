@@ -1,4 +1,4 @@
-"""What a runner is made of: contracts of what it needs around it, so that tests stand in for each."""
+"""The parts of a runner, as contracts, so that tests can replace each of them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from sinks.state.schema_follower import SchemaSource
 from sinks.state.table_match import TableCheck
 
 Starts: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""Where partitions are read from that nobody has committed; one that is missing from its beginning."""
+"""Finds the start offsets of partitions without a committed offset; a missing one is read from its beginning."""
 
 
 class Away(NamedTuple):
-    """The store did not answer; it is asked again at `at_s`."""
+    """The store did not answer; the runner tries again at `at_s`."""
 
     at_s: float
     error: SinkUnreachable
 
 
 class Group(Protocol):
-    """What the runner needs of `cdc.kafka.group_member.GroupConsumer`."""
+    """The part of `cdc.kafka.group_member.GroupConsumer` that the runner needs."""
 
     @property
     def member(self) -> str: ...  # noqa: D102
@@ -47,7 +47,7 @@ class Group(Protocol):
 
 
 class PauseControl(Protocol):
-    """What the runner needs of `sinks.state.pause_records.WorkerPause`."""
+    """The part of `sinks.state.pause_records.WorkerPause` that the runner needs."""
 
     def look(self) -> str | None: ...  # noqa: D102
     def report_paused(self, member: str) -> None: ...  # noqa: D102
@@ -55,7 +55,7 @@ class PauseControl(Protocol):
 
 
 class CommittedPartitions(Protocol):
-    """What the runner needs of `sinks.state.read_topics.ReadPartitions`."""
+    """The part of `sinks.state.read_topics.ReadPartitions` that the runner needs."""
 
     def reload(self) -> None: ...  # noqa: D102
     def check(self, place: TopicPartition, topic_id: str, why: SinkNames) -> None: ...  # noqa: D102
@@ -63,18 +63,18 @@ class CommittedPartitions(Protocol):
 
 
 class Directory(Protocol):
-    """What the runner needs of `cdc.kafka.admin.TopicAdmin`."""
+    """The part of `cdc.kafka.admin.TopicAdmin` that the runner needs."""
 
     def describe(self, topics: Iterable[str]) -> Mapping[str, TopicFacts | None]:
-        """Facts of each topic, None for one that is not there."""
+        """Return the facts of each topic; None for a topic that does not exist."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RunnerParts:
-    """What a runner is made of. `closing` closes what was opened for it.
+    """The parts of a runner. `closing` closes what was opened for it.
 
-    Every `watch_s` the topics are looked at: whether one was made again, and whether there are new ones. `unowned`: for
-    a worker with an instance id. `tables` checks the sink's `tables` against what is captured.
+    Every `watch_s` seconds the runner checks for recreated topics and new tables. `unowned`: for workers with an
+    instance id. `tables` checks the sink's `tables` against the captured tables.
     """
 
     why: SinkNames

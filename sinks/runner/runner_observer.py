@@ -9,12 +9,12 @@ from cdc.errors import TailraceError
 
 
 class Lag(NamedTuple):
-    """How far a sink is behind.
+    """The lag of a sink.
 
     Attributes:
-        records: offsets between what is applied and the end, control records among them.
+        records: offsets between the applied position and the end, including control records.
         seconds: age of the oldest record that is not applied; 0 when there is none.
-        left_s: until Kafka may remove what is not applied; None: it never does.
+        left_s: until Kafka may remove records that are not applied; None: it never does.
     """
 
     records: int
@@ -23,35 +23,35 @@ class Lag(NamedTuple):
 
 
 class RunnerObserver(Protocol):
-    """Told by the runner's thread, for metrics and status. Must not block or raise."""
+    """Receives events for metrics and status, in the runner's thread. Must not block or raise."""
 
     def turned(self) -> None:
         """A turn of the runner's loop begins."""
 
     def applied(self, keys: int, records: int) -> None:
-        """So many keys took the newest of so many records."""
+        """`keys` keys were applied, from `records` records."""
 
     def refused(self, keys: int) -> None:
-        """So many keys were parked, or stay so."""
+        """`keys` keys were blocked, or stay blocked after a retry."""
 
     def postponed(self, keys: int) -> None:
-        """The store had no room for so many keys now."""
+        """The store could not take `keys` keys now."""
 
     def waits(self, reason: str, cause: TailraceError | None) -> None:
-        """Nothing goes on: `reason` is store, broker or paused."""
+        """The runner waits: `reason` is store, broker, tables or paused."""
 
     def goes_on(self) -> None:
-        """It does again."""
+        """The runner no longer waits."""
 
     def level(self) -> None:
-        """Everything there is was applied."""
+        """Everything was read and applied."""
 
     def committed(self, positions: Mapping[tuple[str, int], int], lag: Lag) -> None:
-        """The positions of all partitions that are ours."""
+        """The positions of all assigned partitions, and the lag."""
 
 
 class Unobserved:
-    """Ignores everything."""
+    """Ignores all events."""
 
     def turned(self) -> None:
         """See `RunnerObserver`."""

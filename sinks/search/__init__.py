@@ -1,1 +1,1 @@
-"""Search: an OpenSearch index for each table, in step with its topic."""
+"""Search sinks: one OpenSearch index per table, in step with its topic."""

@@ -1,6 +1,6 @@
-"""What OpenSearch says of each document of a bulk request, as verdicts. Pure.
+"""Turns the bulk response of OpenSearch into one verdict per document. Pure.
 
-Reasons are made here and not taken over: OpenSearch shows a preview of the value that it could not read.
+The reasons are generated here, because OpenSearch's own texts contain a preview of the value that it could not parse.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CLASS: Final = re.compile(r"[a-z_]{1,80}")
 
 
 class IndexFailure(Enum):
-    """What a document's answer says of its index rather than of the document."""
+    """A failure of the index, and not of the document."""
 
-    BLOCKED = "the index takes no writes: it was replaced by another one, or somebody forbade them"
-    GONE = "there is no such index"
+    BLOCKED = "the index is blocked for writes: it was replaced, or an operator blocked it"
+    GONE = "the index does not exist"
     CLOSED = "the index is closed"
     FORBIDDEN = "the user may not write to the index"
 
@@ -53,7 +53,7 @@ _ANSWER: Final = msgspec.json.Decoder(_Answer)
 
 
 def parse_bulk(text: str | bytes, count: int) -> list[Outcome | IndexFailure] | None:
-    """An outcome for each of `count` documents, in their order; None when this is no whole answer to them."""
+    """Return an outcome for each of `count` documents, in order; None when the response is incomplete."""
     try:
         items = _ANSWER.decode(text).items
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -64,10 +64,10 @@ def parse_bulk(text: str | bytes, count: int) -> list[Outcome | IndexFailure] | 
 
 
 def judge(action: str, item: _Item) -> Outcome | IndexFailure:
-    """The verdict on one document."""
+    """Return the verdict on one document."""
     status, error = item.status, item.error
     if status <= _OK_MAX or (status == 404 and error is None and action == "delete"):
-        return _DONE  # a delete of nothing leaves its version behind all the same
+        return _DONE  # deleting a missing document also records its version
     kind = error.type if error else ""
     trouble = _trouble(status, kind)
     if trouble is not None:
@@ -76,12 +76,12 @@ def judge(action: str, item: _Item) -> Outcome | IndexFailure:
         return _OVERTAKEN
     if status in {400, 413}:
         return Outcome(Verdict.REFUSED, _class(kind) or f"status_{status}", _reason(error))
-    # 429 and 503: no room, or a shard that is not there now; others: nobody knows, and asking again harms nothing.
+    # 429 and 503: overload, or an unavailable shard. Others are unknown; retrying is harmless.
     return Outcome(Verdict.LATER, _class(kind) or f"status_{status}")
 
 
 def blocked(outcomes: Sequence[Outcome | IndexFailure]) -> list[int]:
-    """Which of them their index did not take because of a block."""
+    """Return the positions of documents whose index is blocked."""
     return [index for index, outcome in enumerate(outcomes) if outcome is IndexFailure.BLOCKED]
 
 
@@ -100,6 +100,6 @@ def _class(kind: str) -> str:
 
 
 def _reason(error: _Error | None) -> str:
-    """Which column it was, as far as that can be told. Of a name inside of JSON only the column is a name of ours."""
+    """Return the column, if known. Names inside a JSON column are data, so only the column is named."""
     found = _FIELD.search(error.reason) if error is not None and error.reason else None
     return f"column {found[1]}" if found else ""

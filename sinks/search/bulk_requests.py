@@ -1,4 +1,4 @@
-"""Bulk requests: lines made of bytes that are there already, halves where a request is too large. Edge."""
+"""Sends bulk requests, built from the bytes of the rows; splits a request that is too large. I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXPECTED: Final = frozenset({_TOO_LARGE, _NO_ROOM})
 
 
 class Write(NamedTuple):
-    """A document to be written, or deleted (no source): the index, the id, and its place among the changes."""
+    """A document to write, or to delete (no source); `place` is its position among the changes."""
 
     place: int
     topic: str
@@ -29,9 +29,9 @@ class Write(NamedTuple):
 def send(
     client: Client, writes: Sequence[Write], *, check: Callable[[], None] = lambda: None, again: bool = False
 ) -> dict[int, Outcome | IndexFailure]:
-    """What became of each, by place. `check` is called before each request; with `again` an equal version is taken.
+    """Return the outcome of each write, by place. `check` runs before each request; `again` also writes equal versions.
 
-    Raises SinkUnreachable when nothing is known of any, SinkUnfit.
+    Raises SinkUnreachable when the outcome of all is unknown, SinkUnfit.
     """
     found: dict[int, Outcome | IndexFailure] = {}
     open_: list[Sequence[Write]] = [writes] if writes else []
@@ -52,15 +52,18 @@ def send(
         outcomes = parse_bulk(answer, len(part))
         if outcomes is None:
             raise SinkUnreachable(
-                f"{client.url} gave no whole answer to {len(part)} documents",
-                hint="something between us and OpenSearch may cut answers off; they are sent again",
+                f"{client.url} returned an incomplete response for {len(part)} documents",
+                hint="a proxy may truncate responses; the documents are sent again",
             )
         found |= {write.place: outcome for write, outcome in zip(part, outcomes, strict=True)}
     return found
 
 
 def lines(writes: Sequence[Write], *, again: bool = False) -> bytes:
-    """The body: an action, and a document behind it unless it is a delete. Names need no escape (`naming`)."""
+    """Return the request body: an action per write, followed by the document unless it is a delete.
+
+    Names need no escaping (`index_names`).
+    """
     kind = "external_gte" if again else "external"
     heads: Mapping[str, tuple[str, str]] = {
         index: (f'{{"index":{{"_index":"{index}","_id":"', f'{{"delete":{{"_index":"{index}","_id":"')

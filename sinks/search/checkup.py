@@ -1,4 +1,4 @@
-"""Looks at an OpenSearch before its sink runs: reachable, version, health, rights to read, its indices' settings."""
+"""Checks OpenSearch for `cdc doctor`: reachable, version, health, user, settings of the indices."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _OLDEST: Final = 2
 _ABSENT: Final = frozenset({404})
 _NO_PLUGIN: Final = frozenset({400, 404, 405, 500})
 _BLOCKS: Final = {
-    "index.blocks.write": "somebody forbade writes, or a rebuild was killed: the next worker takes that away",
-    "index.blocks.read_only_allow_delete": "the disk of a node is full: OpenSearch takes it away when there is room",
-    "index.blocks.read_only": "somebody made it read-only",
+    "index.blocks.write": "an operator blocked writes, or a rebuild was killed: then the next worker removes the block",
+    "index.blocks.read_only_allow_delete": "the disk of a node is full: OpenSearch removes the block when it has space",
+    "index.blocks.read_only": "an operator made the index read-only",
 }
 
 
 def checkup(config: Config, name: str, settings: Search) -> Iterator[StoreFinding]:
-    """Raises SinkUnreachable, SinkUnfit for credentials and rights."""
+    """Yield the findings. Raises SinkUnreachable; SinkUnfit for credentials and rights."""
     client = indices_of(config.name, name, settings).client
     try:
         about = _json(client, "/")
@@ -32,7 +32,9 @@ def checkup(config: Config, name: str, settings: Search) -> Iterator[StoreFindin
         kind = str(about.get("version", {}).get("distribution", "something else"))
         yield StoreFinding("ok", "search", f"{kind} {version} at {client.url}")
         if kind != "opensearch" or not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < _OLDEST:
-            yield StoreFinding("warning", "search_version", f"the sink is made for OpenSearch {_OLDEST} or later")
+            yield StoreFinding(
+                "warning", "search_version", f"unsupported version; expected OpenSearch {_OLDEST} or later"
+            )
         yield from _health(client)
         yield from _user(client)
         yield from _settings(client, config.name, name, settings)
@@ -44,7 +46,7 @@ def _health(client: Client) -> Iterator[StoreFinding]:
     health = _json(client, "/_cluster/health")
     status = str(health.get("status"))
     if status == "red":
-        text = "the cluster is red: some shards are nowhere, and writes to them wait"
+        text = "the cluster is red: some shards are unassigned, and writes to them wait"
         yield StoreFinding("error", "search_health", text, f"curl '{client.url}/_cluster/allocation/explain?pretty'")
     else:
         yield StoreFinding(
@@ -53,20 +55,20 @@ def _health(client: Client) -> Iterator[StoreFinding]:
 
 
 def _user(client: Client) -> Iterator[StoreFinding]:
-    """Without the security plugin everybody may do everything; with it rights to write show by writing only."""
+    """Report the user and its roles. Rights to write cannot be checked without writing."""
     answer = client.ask("GET", "/_plugins/_security/authinfo", expected=_NO_PLUGIN)
     if isinstance(answer, Answer):
         yield StoreFinding(
-            "warning", "search_rights", "no security plugin answers: whoever reaches it may do everything"
+            "warning", "search_rights", "the security plugin is not installed: every client has all rights"
         )
         return
     found = msgspec.json.decode(answer)
     roles = ", ".join(map(str, found.get("roles", []))) or "none"
-    yield StoreFinding("ok", "search_rights", f"user {found.get('user_name')}, with the roles {roles}")
+    yield StoreFinding("ok", "search_rights", f"user {found.get('user_name')} has the roles {roles}")
 
 
 def _settings(client: Client, pipeline: str, sink: str, settings: Search) -> Iterator[StoreFinding]:
-    """Of the indices that are searched; reading them needs the rights that the sink needs to read."""
+    """Check the settings of the live indices; reading them needs the sink's read rights."""
     pattern = every_of(pipeline, sink)
     live = [index for index, about in _json(client, f"/{pattern}/_alias").items() if about.get("aliases")]
     found = _json(client, f"/{pattern}/_settings?flat_settings=true")
@@ -74,13 +76,13 @@ def _settings(client: Client, pipeline: str, sink: str, settings: Search) -> Ite
         own: dict[str, Any] = found.get(index, {}).get("settings", {})
         for name, why in _BLOCKS.items():
             if own.get(name) == "true":
-                yield StoreFinding("warning", "search_block", f"{index} takes no writes ({name}): {why}")
+                yield StoreFinding("warning", "search_block", f"{index} is blocked for writes ({name}): {why}")
         wanted, there = f"{settings.gc_deletes_s}s", own.get("index.gc_deletes", "60s")
         if there != wanted:
-            text = f"{index} remembers deletes for {there} (index.gc_deletes): the next start makes that {wanted}"
+            text = f"{index} keeps deleted versions for {there} (index.gc_deletes); the next start sets it to {wanted}"
             yield StoreFinding("warning", "gc_deletes", text)
     if live:
-        yield StoreFinding("ok", "search_indices", f"{len(live)} indices are searched")
+        yield StoreFinding("ok", "search_indices", f"{len(live)} live indices")
 
 
 def _json(client: Client, path: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The live index is closed for the moment in which another one takes its place; whoever closed it may die meanwhile.
+"""Blocks writes to the live index while a rebuild swaps it; an abandoned block expires.
 
-So it is closed for a time only, which is noted in its `_meta` and renewed while whoever closed it lives. When that time
-is over, any worker that meets the block takes it away. One that only stood still and goes on finds that out by closing
-the index once more behind the swap, and by applying what came between (`sinks.search.rebuild`).
+The rebuild may be killed during the swap. So the block has an expiry in the index's `_meta`, which the rebuild renews
+while it runs. After the expiry, any worker that meets the block removes it. A rebuild that was only frozen copes with
+that: it blocks the index again after the swap and applies what was written in between (`sinks.search.rebuild`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sinks.state.lease import lease_ms, renewing
 
 @contextmanager
 def closed(indices: Indices, topic: Topic, index: str, clock: Clock) -> Iterator[None]:
-    """Nothing writes to the index in the block. It stays closed behind it; see `reopen`."""
+    """Block writes to the index during the context. It stays blocked afterwards; see `reopen`."""
 
     def renew() -> None:
         indices.mark(topic, index, swap_until_ms=lease_ms(clock))
@@ -31,13 +31,13 @@ def closed(indices: Indices, topic: Topic, index: str, clock: Clock) -> Iterator
 
 
 def reopen(indices: Indices, topic: Topic, index: str) -> None:
-    """It stays the live one: writes to it are allowed again."""
+    """Allow writes to the index again, because it stays the live one."""
     indices.block(index, closed=False)
     indices.mark(topic, index, retired_ms=0, swap_until_ms=0)
 
 
 def reopen_abandoned(indices: Indices, topic: Topic, live: Index, clock: Clock) -> bool:
-    """As `reopen` if whoever closed it has not been heard of for too long; whether that was so."""
+    """Reopen the index if its block has expired; return whether it had."""
     if not live.meta.swap_until_ms or clock.wall_s() * 1000 < live.meta.swap_until_ms:
         return False
     reopen(indices, topic, live.name)

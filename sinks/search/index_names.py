@@ -1,11 +1,11 @@
-"""Names of aliases, indices and documents: injective, legal in OpenSearch, the same for ever. Pure.
+"""Names of aliases, indices and documents: unique, legal in OpenSearch, and stable. Pure.
 
-A table's alias is ``<name>.<sink>.<schema>.<table>``. Small letters, digits and ``_`` stand for themselves; every other
-byte is ``-`` and two hex digits, since index names have no capitals. Its index is ``<alias>-g<N>-<T>``: N is the
-generation, T tells the topic's id, so that a worker of a topic that was made again finds no index of the old name.
+The alias of a table is ``<name>.<sink>.<schema>.<table>``. Lower-case letters, digits and ``_`` stay; every other byte
+becomes ``-`` and two hex digits, because index names have no capitals. Its index is ``<alias>-g<N>-<T>``: N is the
+generation, and T is a hash of the topic's id, so that a recreated topic never uses the index of the old one.
 
-A document's id is made of the key's values in the order of the key, with a comma between; whatever is not a letter, a
-digit or one of ``_:@.-`` is ``%`` and two hex digits. Longer ones are ``~`` and the SHA-256 of it.
+The id of a document is made of the key's values in the order of the key, joined by commas. Characters other than
+letters, digits and ``_:@.-`` become ``%`` and two hex digits. A longer id becomes ``~`` and its SHA-256.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import msgspec
 from cdc.errors import DecodeError
 
 ALIAS_BYTES_MAX: Final = 220
-"""OpenSearch takes 255 bytes for an index; the generation needs some."""
+"""OpenSearch allows 255 bytes for an index name; the generation needs some of them."""
 ID_BYTES_MAX: Final = 512
-"""Of OpenSearch: a longer `_id` is refused with the whole request."""
+"""OpenSearch's limit: it refuses the whole request for a longer `_id`."""
 _PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "_").encode())
 _SAFE: Final = "_:@.-"
 _HASHED: Final = "~"
@@ -37,14 +37,14 @@ _TEXT: Final = msgspec.json.Decoder(str)
 
 
 class IndexName(NamedTuple):
-    """An index of ours: of which alias, and which generation."""
+    """The parts of an index name: alias and generation."""
 
     alias: str
     generation: int
 
 
 def alias_of(pipeline: str, sink: str, table: str) -> str:
-    """What readers search: the alias of ``schema.table``."""
+    """Return the alias of ``schema.table``, which readers search."""
     namespace, _, name = table.partition(".")
     alias = ".".join(_escape(part) for part in (pipeline, sink, namespace, name))
     if len(alias) <= ALIAS_BYTES_MAX:
@@ -54,17 +54,17 @@ def alias_of(pipeline: str, sink: str, table: str) -> str:
 
 
 def every_of(pipeline: str, sink: str) -> str:
-    """A pattern that fits every alias of a sink but those that were cut inside of these two names, which none is."""
+    """Return a pattern that matches every alias of a sink. No alias is cut inside these two names."""
     return f"{_escape(pipeline)}.{_escape(sink)}.*"
 
 
 def index_of(alias: str, generation: int, topic_id: str) -> str:
-    """The index behind an alias."""
+    """Return the name of the index behind an alias."""
     return f"{alias}-g{generation}-{hashlib.sha256(topic_id.encode()).hexdigest()[:8]}"
 
 
 def parse_index(index: str) -> IndexName | None:
-    """What `index_of` made; None for any other name."""
+    """Parse a name from `index_of`; None for any other name."""
     found = _GENERATION.search(index)
     if found is None or found.end() != len(index):
         return None
@@ -72,7 +72,7 @@ def parse_index(index: str) -> IndexName | None:
 
 
 def document_id(key: bytes) -> str:
-    """The `_id` of a key as the topic has it. Raises DecodeError for what is no JSON object."""
+    """Return the `_id` of a key as the topic has it. Raises DecodeError when it is not a JSON object."""
     ordinary = _ORDINARY.fullmatch(key)
     if ordinary is not None:
         text = (ordinary[1] or ordinary[2]).decode()
@@ -80,21 +80,21 @@ def document_id(key: bytes) -> str:
         try:
             text = ",".join(_part(value) for value in _VALUES.decode(key).values())
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise DecodeError("a record's key", 0, detail="is no JSON object") from None
+            raise DecodeError("a record's key", 0, detail="is not a JSON object") from None
     if text and len(text) <= ID_BYTES_MAX:
         return text
     return _HASHED + hashlib.sha256(text.encode()).hexdigest()
 
 
 def key_of(values: dict[str, msgspec.Raw], columns: Sequence[str]) -> bytes | None:
-    """The key, as the topic has it, of a document's values; None when they lack a key column."""
+    """Return the key, as the topic has it, from a document's values; None when a key column is missing."""
     if not columns or any(column not in values for column in columns):
         return None
     return msgspec.json.encode({column: _spelled(values[column]) for column in columns})
 
 
 def _spelled(value: msgspec.Raw) -> msgspec.Raw | str:
-    """A value as keys have it: one spelling of each text; a number keeps its own."""
+    """Return a value as keys have it: texts in one spelling, numbers with their digits."""
     raw = bytes(value)
     return _TEXT.decode(raw) if raw[:1] == b'"' else value
 

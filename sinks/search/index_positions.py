@@ -1,7 +1,7 @@
-"""How far each index is, noted beside the indices: below these offsets everything was applied to it. Edge.
+"""Stores the position of each index in OpenSearch: everything below these offsets was applied to it. I/O.
 
-One small index a sink, a document for each index and partition. An index that is made anew has no notes, so its topic
-is read from its beginning, whatever the consumer group says; one that was replaced keeps its own for a rollback.
+One small index per sink, with a document per index and partition. A new index has no positions, so its topic is read
+from the beginning, whatever the consumer group has committed. A replaced index keeps its positions for a rollback.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ANSWERED: Final = msgspec.json.Decoder(_Answered)
 
 
 class IndexPositions:
-    """The notes of one sink. Not thread-safe."""
+    """The stored positions of one sink. Not thread-safe."""
 
     def __init__(self, client: Client, pipeline: str, sink: str) -> None:
         self._client = client
@@ -50,13 +50,13 @@ class IndexPositions:
         self._index = f"{alias.rstrip('.')}-positions"  # no escape has a p
 
     def open(self) -> None:
-        """Have the index of the notes. Raises SinkUnfit when OpenSearch makes none."""
+        """Create the index of positions if it is missing. Raises SinkUnfit when OpenSearch refuses."""
         answer = self._client.ask("PUT", f"/{self._index}", _BODY, expected=_REFUSED)
         if isinstance(answer, Answer) and answer.kind != "resource_already_exists_exception":
-            raise SinkUnfit(f"OpenSearch refuses to make the index {self._index} ({answer.kind})", sink=self._sink)
+            raise SinkUnfit(f"OpenSearch refuses to create the index {self._index} ({answer.kind})", sink=self._sink)
 
     def note(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Note offsets by index and partition; a lower one than was noted is passed over."""
+        """Store offsets by index and partition; an offset lower than the stored one is ignored."""
         if not positions:
             return
         lines = []
@@ -67,10 +67,10 @@ class IndexPositions:
         answer = self._client.ask("POST", "/_bulk", body, ndjson=True)
         outcomes = parse_bulk(str(answer), len(positions)) or []
         if IndexFailure.GONE in outcomes:
-            self.open()  # the notes are lost; the next ones are complete again
+            self.open()  # the positions are lost; the next call stores all of them again
 
     def noted(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Offsets by index and partition, as far as there are any."""
+        """Return the stored offsets by index and partition."""
         wanted = {_id(*place): place for place in places}
         if not wanted:
             return {}
@@ -82,7 +82,7 @@ class IndexPositions:
         return {wanted[each.id]: each.source.offset for each in found if each.source is not None}
 
     def forget(self, index: str, partition_count: int) -> None:
-        """An index was removed; so are its notes."""
+        """Delete the positions of an index."""
         lines = [
             {"delete": {"_index": self._index, "_id": _id(index, partition)}} for partition in range(partition_count)
         ]

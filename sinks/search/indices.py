@@ -1,7 +1,8 @@
-"""Indices and their generations: finding, making, describing, replacing them. Edge, on `Client`.
+"""Finds, creates, describes and swaps indices and their generations. I/O, on `Client`.
 
-Readers search an alias; one index stands behind it, and its mapping's ``_meta`` says whose it is. Workers write to the
-index by its own name: what a worker of an older one still sends reaches no newer one.
+Readers search an alias with one index behind it; the ``_meta`` of its mapping identifies the index. Workers write to
+the index by its own name: through the alias, a worker of an earlier topic could write to the new index, whose offsets
+are lower than its own.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from sinks.search.opensearch_client import Answer, Client
 
 META_VERSION: Final = 1
 FIELDS_MAX: Final = 5_000
-"""Of an index, with those inside of JSON objects; OpenSearch's own limit is 1,000, a table may have 1,600 columns."""
+"""Fields per index, including those inside JSON objects. OpenSearch's default is 1,000; a table has up to 1,600
+columns."""
 _MISSING: Final = frozenset({404})
 _REFUSED: Final = frozenset({400})
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index is, kept in its mapping.
+    """The identity of an index, stored in its mapping.
 
     Attributes:
-        schema: epoch and LSN of the newest schema its fields were made from.
-        retired_ms: since when it is not written to; 0: it is.
-        swap_until_ms: until when it may be closed for another one to take its place; 0: nobody closed it.
+        schema: epoch and LSN of the newest schema that its fields come from.
+        retired_ms: when it was replaced; 0: it is in use.
+        swap_until_ms: when the block of a running swap expires; 0: no swap.
     """
 
     version: int = META_VERSION
@@ -71,7 +73,7 @@ class Indices:
     """The indices of one sink. Thread-safe."""
 
     def __init__(self, client: Client, pipeline: str, sink: str, settings: Mapping[str, Any]) -> None:
-        """`settings` are those of new indices, by OpenSearch's names without ``index.``."""
+        """`settings` are the settings of new indices, by OpenSearch's names without ``index.``."""
         self.client = client
         self.pipeline = pipeline
         self.sink = sink
@@ -79,17 +81,18 @@ class Indices:
         self._marking = threading.Lock()
 
     def alias(self, table: str) -> str:
-        """What readers search."""
+        """Return the alias that readers search."""
         return index_names.alias_of(self.pipeline, self.sink, table)
 
     def name(self, topic: Topic, generation: int) -> str:
-        """What that generation of a topic's index is called."""
+        """Return the name of a generation of a topic's index."""
         return index_names.index_of(self.alias(topic.table), generation, topic.topic_id)
 
     def live(self, topic: Topic) -> Index | None:
-        """The index behind the alias of a topic; None when there is no such alias.
+        """Return the index behind the alias of a topic; None without such an alias.
 
-        Raises SinkUnfit when something else has the alias, SinkStale when it is of another topic of the same name.
+        Raises SinkUnfit when the alias belongs to something else, SinkStale when the index is of an earlier topic of
+        the same name.
         """
         found = self.behind(topic)
         if found is not None:
@@ -97,33 +100,33 @@ class Indices:
         return found
 
     def behind(self, topic: Topic) -> Index | None:
-        """As `live`, whatever topic the index is of."""
+        """As `live`, for an index of any topic."""
         alias = self.alias(topic.table)
         found = self._described(alias)
         if not found:
             return None
         if len(found) > 1 or index_names.parse_index(found[0].name) is None:
             raise SinkUnfit(
-                f"{alias} is not an alias of one index of ours",
-                hint="remove what has that name, or give the sink another name",
+                f"{alias} is not an alias of exactly one index of this sink",
+                hint="delete the index or alias of that name, or rename the sink",
                 sink=self.sink,
                 table=topic.table,
             )
         return found[0]
 
     def is_behind(self, topic: Topic, index: str) -> bool:
-        """Whether the alias is on that index."""
+        """Whether the alias points to that index."""
         found = self.behind(topic)
         return found is not None and found.name == index
 
     def generations(self, topic: Topic) -> list[Index]:
-        """Every index of ours for a table, the oldest first; also those of a topic that is gone."""
+        """Return all indices of the sink for a table, oldest first, including those of a deleted topic."""
         alias = self.alias(topic.table)
         found = self._described(f"{alias}-g*")
         return sorted((index for index in found if _alias(index) == alias), key=lambda index: index.meta.generation)
 
     def create(self, topic: Topic, generation: int, *, live: bool, settings: Mapping[str, Any] | None = None) -> None:
-        """Make an index without fields; with `live` the alias is put on it in the same request. Twice is once."""
+        """Create an index without fields; with `live` the same request adds the alias. May be repeated."""
         meta = Meta(
             pipeline=self.pipeline, sink=self.sink, topic=topic.topic, topic_id=topic.topic_id, generation=generation
         )
@@ -137,14 +140,14 @@ class Indices:
         answer = self.client.ask("PUT", f"/{name}", body, expected=_REFUSED)
         if isinstance(answer, Answer) and answer.kind != "resource_already_exists_exception":
             raise SinkUnfit(
-                f"OpenSearch refuses to make the index {name} ({answer.kind})",
-                hint=f"look at [sinks.{self.sink}.index]; an index of the alias' name must not exist",
+                f"OpenSearch refuses to create the index {name} ({answer.kind})",
+                hint=f"check [sinks.{self.sink}.index]; no index may have the name of the alias",
                 sink=self.sink,
                 table=topic.table,
             )
 
     def put_fields(self, index: str, fields: Mapping[str, Field], meta: Meta, table: str) -> None:
-        """Add fields, and note from which schema. Raises SinkUnfit for one that is there and differs."""
+        """Add fields and record their schema. Raises SinkUnfit for an existing field with another definition."""
         body = {"_meta": {_OURS: meta}, "properties": fields}
         answer = self.client.ask("PUT", f"/{index}/_mapping", body, expected=_REFUSED | _MISSING)
         if not isinstance(answer, Answer):
@@ -152,16 +155,16 @@ class Indices:
         if answer.status == 404:
             raise gone(self.sink, index)
         raise SinkUnfit(
-            f"the index of {table} cannot have the fields that its columns need now ({answer.kind})",
-            hint="a column's type changed, or the sink's `fields`: OpenSearch never changes a field; fill a new index",
+            f"the index of {table} cannot take the fields that its columns need now ({answer.kind})",
+            hint="a column type or the sink's `fields` changed; OpenSearch never changes a field, so rebuild the index",
             command=f"cdc sink rebuild {self.sink} --table {table}",
             sink=self.sink,
             table=table,
         )
 
     def mark(self, topic: Topic, index: str, **changes: int) -> None:
-        """Note in an index's `_meta` what became of it: `retired_ms`, `swap_until_ms`."""
-        with self._marking:  # it is read and written, and a lease is renewed by a thread of its own
+        """Update `retired_ms` or `swap_until_ms` in an index's `_meta`."""
+        with self._marking:  # read and written in two steps, while a lease is renewed in its own thread
             for found in self.generations(topic):
                 if found.name == index:
                     meta = structs.replace(found.meta, **changes)
@@ -172,37 +175,37 @@ class Indices:
         self.client.ask("PUT", f"/{index}/_settings", {"index": dict(settings)})
 
     def setting(self, index: str, name: str) -> str | None:
-        """A setting of an index, as OpenSearch has it."""
+        """Return a setting of an index, as OpenSearch has it."""
         answer = self.client.ask("GET", f"/{index}/_settings/index.{name}", params={"flat_settings": "true"})
         found = msgspec.json.decode(str(answer), type=dict[str, dict[str, dict[str, Any]]])
         return next((str(each["settings"][f"index.{name}"]) for each in found.values() if each["settings"]), None)
 
     def refresh(self, indices: Iterable[str]) -> None:
-        """Searches that begin from now on see what was written before."""
+        """Make everything written before visible to new searches."""
         names = ",".join(indices)
         if names and isinstance(self.client.ask("POST", f"/{names}/_refresh", expected=_MISSING), Answer):
             raise gone(self.sink, names)
 
     def refresh_all(self) -> None:
-        """As `refresh`, of all indices of the sink, whichever there are."""
+        """As `refresh`, for all existing indices of the sink."""
         self.client.ask("POST", f"/{index_names.every_of(self.pipeline, self.sink)}/_refresh")
 
     def block(self, index: str, *, closed: bool) -> None:
-        """Forbid writes to an index, or allow them again; on return none is under way any more."""
+        """Block writes to an index, or allow them again; on return no write is under way."""
         if closed:
             self.client.ask("PUT", f"/{index}/_block/write")
         else:
             self.put_settings(index, {"blocks.write": None})
 
     def swap(self, topic: Topic, old: str | None, new: str) -> None:
-        """Put the alias from one index, if there is one, on another one, in one step."""
+        """Move the alias from the old index, if there is one, to the new one in one step."""
         alias = self.alias(topic.table)
         actions: list[dict[str, Any]] = [{"remove": {"index": old, "alias": alias}}] if old else []
         actions.append({"add": {"index": new, "alias": alias, "is_write_index": True}})
         self.client.ask("POST", "/_aliases", {"actions": actions})
 
     def delete(self, index: str) -> None:
-        """Remove an index for good. Nothing happens when it is gone."""
+        """Delete an index; does nothing if it does not exist."""
         self.client.ask("DELETE", f"/{index}", expected=_MISSING)
 
     def _described(self, pattern: str) -> list[Index]:
@@ -222,15 +225,15 @@ class Indices:
         meta = index.meta
         if (meta.version, meta.pipeline, meta.sink) != (META_VERSION, self.pipeline, self.sink):
             raise SinkUnfit(
-                f"the index {index.name} was not made by sink {self.sink!r} of pipeline {self.pipeline!r}",
-                hint="give the sink another name, or remove the index",
+                f"the index {index.name} was not created by sink {self.sink!r} of pipeline {self.pipeline!r}",
+                hint="rename the sink, or delete the index",
                 sink=self.sink,
                 table=topic.table,
             )
         if (meta.topic, meta.topic_id) != (topic.topic, topic.topic_id):
             raise SinkStale(
-                f"the index of {topic.table} is of a topic {topic.topic} that was made again since",
-                hint="its offsets begin anew, so nothing can be compared: fill a new index",
+                f"the index of {topic.table} belongs to an earlier topic {topic.topic}, which was recreated since",
+                hint="the offsets restarted at 0, so versions cannot be compared: rebuild the index",
                 command=f"cdc sink rebuild {self.sink} --table {topic.table}",
                 sink=self.sink,
                 table=topic.table,
@@ -239,10 +242,10 @@ class Indices:
 
 
 def gone(sink: str, index: str) -> SinkStale:
-    """An index that was there is not there any more."""
+    """Return the error for an index that no longer exists."""
     return SinkStale(
-        f"sink {sink!r}: the index {index} is gone",
-        hint="somebody removed it, with all that was in it; a start makes another one and fills it from the topic",
+        f"sink {sink!r}: the index {index} no longer exists",
+        hint="it was deleted with its documents; a restart creates a new one and fills it from the topic",
         command=f"cdc sink run {sink}",
         sink=sink,
     )

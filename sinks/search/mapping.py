@@ -1,8 +1,8 @@
-"""What fields an index has for a table, and what a row must become to fit them. Pure.
+"""Generates the mapping of a table's index, and turns rows into documents that fit it. Pure.
 
-The mapping is strict and made from the schema record. It says how a column is searched; the document itself is the row
-as the topic has it, byte for byte, so no value loses a digit to its field's type. A value that its field cannot index
-although the column's type allows it (NaN, infinity, a date BC) is kept in the document and not found by that field.
+The mapping is strict and generated from the schema record. It decides how a column is searched. The document is the row
+as the topic has it, byte for byte, so numbers keep all digits. A value that the field cannot index although the
+column's type allows it (NaN, infinity, a date BC) stays in the document, but the field does not find it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ JsonForm: TypeAlias = Literal["string", "object", "flat_object"]
 Field: TypeAlias = Mapping[str, Any]
 
 KEYWORD_CHARS_MAX: Final = 8191
-"""Lucene's longest term has 32,766 bytes, and a character has up to four; longer ones would refuse the document."""
+"""Lucene's longest term has 32,766 bytes, a character up to four. OpenSearch refuses documents with longer terms."""
 _EXACT_CHARS_MAX: Final = 256
-"""Of a text's `keyword`: what OpenSearch itself takes where it makes mappings."""
+"""Length of a text's `keyword`: the default of OpenSearch's own dynamic mappings."""
 _WHOLE: Final = {"int2": "short", "int4": "integer"}
 _KEYWORD: Final = {"type": "keyword", "ignore_above": KEYWORD_CHARS_MAX}
 _TEXT: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": _EXACT_CHARS_MAX}}}
@@ -67,12 +67,12 @@ _STRING: Final = msgspec.json.Decoder(str)
 
 
 class Form(NamedTuple):
-    """A table as an index takes it.
+    """How the rows of a schema become documents.
 
     Attributes:
-        fields: column -> its field, as the mapping's `properties` have it.
-        parsed: columns whose value is JSON in a string and must be that JSON itself.
-        printed: columns whose value is JSON and must be a string.
+        fields: column -> field, as in the `properties` of the mapping.
+        parsed: columns whose value is JSON in a string and must become that JSON.
+        printed: columns whose value is JSON and must become a string.
     """
 
     fields: Mapping[str, Field]
@@ -81,19 +81,19 @@ class Form(NamedTuple):
 
 
 PLAIN: Final = Form({})
-"""Rows that go as they are."""
+"""Rows are documents without a change."""
 
 
 def form_of(record: SchemaRecord, overrides: Mapping[str, Field], json: JsonForm) -> Form:
-    """The form of a schema; `overrides` has fields by column.
+    """Return the form of a schema; `overrides` has fields by column.
 
     Raises:
-        SinkUnfit: an override names no column, or OpenSearch cannot have a column of that name, or such a key.
+        SinkUnfit: an override names an unknown column, or OpenSearch does not support a column name or a key type.
     """
     unknown = sorted(set(overrides) - {column.name for column in record.columns})
     if unknown:
         raise SinkUnfit(
-            f"{record.table} has no column {', '.join(unknown)}, for which the sink's `fields` has an entry",
+            f"the sink's `fields` name {', '.join(unknown)}, but {record.table} has no such column",
             hint="correct [sinks.NAME.fields]",
             table=record.table,
         )
@@ -112,19 +112,19 @@ def form_of(record: SchemaRecord, overrides: Mapping[str, Field], json: JsonForm
 
 
 def source_of(row: bytes, form: Form) -> bytes:
-    """The document of a row: itself, unless a column must change; on one line. Raises DecodeError."""
+    """Return the document of a row, on one line: the row itself, unless a column must change. Raises DecodeError."""
     if form.parsed or form.printed:
         try:
             row = _changed(row, form)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise DecodeError("a row", 0, detail="is not the JSON that its schema says") from None
-    # Type json keeps line breaks between its tokens, and a bulk request ends a document with one. Those inside of
+    # Type json keeps line breaks between tokens, and a line break ends a document in a bulk request. Line breaks inside
     # strings are escaped.
     return row.replace(b"\n", b" ") if b"\n" in row else row
 
 
 def with_kept(source: bytes, held: bytes, kept: tuple[str, ...]) -> bytes:
-    """The document with the values that the store has for `kept`, as far as it has any. Raises DecodeError."""
+    """Return the document with the stored values of the columns `kept`. Raises DecodeError."""
     try:
         values, old = _VALUES.decode(source), _VALUES.decode(held)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -134,7 +134,7 @@ def with_kept(source: bytes, held: bytes, kept: tuple[str, ...]) -> bytes:
 
 
 def values_of(source: bytes) -> dict[str, object]:
-    """A document by column, numbers with all of their digits. Raises DecodeError."""
+    """Return a document by column; numbers keep all digits. Raises DecodeError."""
     try:
         return _CONTENT.decode(source)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -156,12 +156,12 @@ def _changed(row: bytes, form: Form) -> bytes:
 
 def _field(column: SchemaColumn, json: JsonForm) -> Field:
     if column.fields:
-        # Each document of an array is to be matched by itself: two fields of one order line, not of any two.
+        # Match each document of an array separately: two fields of the same order line, not of two lines.
         kind = "nested" if column.type.endswith("[]") else "object"
         return {"type": kind, "properties": {field.name: _field(field, json) for field in column.fields}}
     encoding = column.encoding
     while encoding.startswith("array<"):
-        # OpenSearch has no arrays: a field may have many values. Those of JSON would have to be taken apart.
+        # OpenSearch has no array type: any field may have several values.
         encoding = encoding[len("array<") : -1]
     if encoding in {"json", "json_value"}:
         return _JSON[json]
@@ -175,15 +175,15 @@ def _field(column: SchemaColumn, json: JsonForm) -> Field:
 def _check(table: str, column: SchemaColumn) -> None:
     if "." in column.name or not column.name.strip() or column.name in _RESERVED | _RESERVED_MORE:
         raise SinkUnfit(
-            f"{table} has a column {column.name!r}, which OpenSearch cannot have as a field",
-            hint="it reads a dot as a path and keeps some names for itself: rename the column, or leave the table out",
+            f"OpenSearch does not support a field with the name of column {column.name!r} of {table}",
+            hint="it reads dots as paths and reserves some names: rename the column, or remove the table from the sink",
             table=table,
             column=column.name,
         )
     if column.key and column.encoding == "json_value":
         raise SinkUnfit(
             f"{table} has the JSON column {column.name!r} in its key",
-            hint='as values, 1 and "1" would be one document; use encode.json = "string", or leave the table out',
+            hint='1 and "1" would be the same document; set encode.json = "string", or remove the table from the sink',
             table=table,
             column=column.name,
         )

@@ -1,6 +1,6 @@
-"""The topic of matches, ``<name>.__matches``: a record for each document and stored query that match.
+"""Writes the topic ``<name>.__matches``: one record for each document that matches a stored query.
 
-Records of one key of a table are in one partition, in the order of its changes.
+All records of a key are in one partition, in the order of its changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc.model.topic_names import matches_topic
 from sinks.search.stored_queries import Match
 
 _RETENTION_MS: Final = 7 * 86_400_000
-"""As long as data topics remember deletes: who was away for longer asks the index."""
+"""As long as data topics keep deletes; a consumer that was down for longer must search the index."""
 
 
 class MatchTopic:
@@ -33,7 +33,7 @@ class MatchTopic:
         self._lock = threading.Lock()
 
     def publish(self, matches: Sequence[Match]) -> None:
-        """See `Publisher`. Raises BrokerRefused, too."""
+        """See `Publisher`. Also raises BrokerRefused."""
         with self._lock:
             try:
                 count = self._count()
@@ -42,8 +42,8 @@ class MatchTopic:
                 )
             except BrokerUnreachable as error:
                 raise SinkUnreachable(
-                    f"matches of stored queries cannot be written to {self._topic}",
-                    hint="the documents are applied again when Kafka answers; matches are told by their keys",
+                    f"cannot write matches of stored queries to {self._topic}",
+                    hint="the documents are applied again when Kafka answers; repeated matches have equal keys",
                     topic=self._topic,
                 ) from error
 
@@ -57,8 +57,8 @@ class MatchTopic:
             facts = admin.describe([self._topic])[self._topic]
             if facts is None and not kafka.create_topics:
                 raise SinkUnfit(
-                    f"there is no topic {self._topic}, and kafka.create_topics is false",
-                    hint="stored queries need it: make it, with any number of partitions",
+                    f"topic {self._topic} does not exist, and kafka.create_topics is false",
+                    hint="stored queries need it: create it, with any number of partitions",
                     topic=self._topic,
                 )
             if facts is None:

@@ -1,6 +1,6 @@
-"""The client of OpenSearch: the only file that knows opensearch-py, and what its errors mean for a sink.
+"""The client of OpenSearch: the only module that uses opensearch-py, and translates its errors.
 
-It repeats nothing by itself: who asks knows what may be asked again.
+It never retries: only the caller knows which requests may be repeated.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from cdc.config.secret import Secret
 from cdc.errors import SinkUnfit, SinkUnreachable
 
 TIMEOUT_S: Final = 60.0
-"""For an answer. A bulk request of 5 MB takes well under a second; a node that collects garbage takes its time."""
+"""For a response. A bulk request of 5 MB takes well under a second; a long garbage collection of a node takes more."""
 _NDJSON: Final = {"content-type": "application/x-ndjson"}
 _TEXTS: Final = ("ca_certs", "client_cert", "client_key", "ssl_assert_fingerprint")
 _SWITCHES: Final = {"true": True, "false": False}
 OPTIONS: Final = frozenset({"username", "password", "timeout", "http_compress", "verify_certs", *_TEXTS})
-# It logs each request that fails as a warning, expected ones too, and rows at lower levels; we raise what matters.
+# The library logs each failed request as a warning, even expected ones, and rows at lower levels.
 logging.getLogger("opensearch").setLevel(logging.CRITICAL)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Status and body of what is not a success, as `Client.ask` hands it out for the statuses that were asked for."""
+    """Status and error class of an expected failure, as returned by `Client.ask`."""
 
     status: int
     kind: str
 
 
 class Client:
-    """Requests as path and bytes. Thread-safe."""
+    """Sends requests as path and bytes. Thread-safe."""
 
     def __init__(self, url: str, options: Mapping[str, Secret], *, connections: int, sink: str) -> None:
-        """No connection is made yet. Raises SinkUnfit for an option that nobody takes."""
+        """No connection is made yet. Raises SinkUnfit for unknown options."""
         self.url = url.rstrip("/")
         self._sink = sink
         try:
@@ -59,8 +59,8 @@ class Client:
             )
         except (ImproperlyConfigured, ValueError, OSError) as error:
             raise SinkUnfit(
-                f"sink {sink!r}: the client takes no such options: {type(error).__name__}",
-                hint=f"look at [sinks.{sink}.options]; a file that it names must be readable",
+                f"sink {sink!r}: the client rejects the options: {type(error).__name__}",
+                hint=f"check [sinks.{sink}.options]; files named there must be readable",
                 sink=sink,
             ) from error
 
@@ -74,18 +74,18 @@ class Client:
         expected: frozenset[int] = frozenset(),
         ndjson: bool = False,
     ) -> str | Answer:
-        """The body of the answer; an `Answer` when its status is one of `expected`.
+        """Send a request; return the body of the response, or an `Answer` if its status is in `expected`.
 
         Args:
-            method: of HTTP.
-            path: with a slash in front.
-            body: bytes as they are; anything else as JSON.
-            params: of the query.
-            expected: statuses that are no error here.
-            ndjson: the body is lines.
+            method: the HTTP method.
+            path: with a leading slash.
+            body: bytes are sent unchanged; anything else as JSON.
+            params: the query parameters.
+            expected: statuses that are not an error here.
+            ndjson: the body is newline-delimited JSON.
 
         Raises:
-            SinkUnreachable: it may be done or not.
+            SinkUnreachable: the request may have been executed or not.
             SinkUnfit: credentials or rights are missing, or OpenSearch refuses the request itself.
         """
         sent = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
@@ -111,15 +111,16 @@ class Client:
         if isinstance(error, SSLError):
             return SinkUnfit(
                 f"sink {self._sink!r}: no trusted connection to {self.url}",
-                hint=f"[sinks.{self._sink}.options] ca_certs names the file of its authority",
+                hint=f"set ca_certs in [sinks.{self._sink}.options] to the file of its certificate authority",
                 sink=self._sink,
             )
         if isinstance(error, NoConnection) or not isinstance(status, int):
             return self._unreachable(type(error).__name__)
         if status in {401, 403}:
             return SinkUnfit(
-                f"sink {self._sink!r}: {self.url} refuses {'the credentials' if status == 401 else 'it the right'}",
-                hint=f"[sinks.{self._sink}.options] username, password; it must be allowed to make and write indices",
+                f"sink {self._sink!r}: {self.url} {'rejects the credentials' if status == 401 else 'denies a right'}",
+                hint=f"check username and password in [sinks.{self._sink}.options]; the user must be allowed to create "
+                "and write indices",
                 sink=self._sink,
             )
         if status == 429 or status >= 500:
@@ -132,15 +133,15 @@ class Client:
 
     def _unreachable(self, why: str) -> SinkUnreachable:
         return SinkUnreachable(
-            f"sink {self._sink!r}: no good answer of {self.url} ({why})",
-            hint="does OpenSearch run, and is it well?",
+            f"sink {self._sink!r}: no valid response from {self.url} ({why})",
+            hint="check that OpenSearch is running and healthy",
             command=f"curl {self.url}/_cluster/health",
             sink=self._sink,
         )
 
 
 class _AsText:
-    """Bodies as they come: most are read into types, and a row need not be read at all."""
+    """Passes bodies through unchanged: most are decoded into types later, and rows are not decoded at all."""
 
     mimetype = "application/json"
 
@@ -157,23 +158,23 @@ def _arguments(options: Mapping[str, Secret], sink: str) -> dict[str, Any]:
     unknown = sorted(set(options) - OPTIONS)
     if unknown:
         raise SinkUnfit(
-            f"sink {sink!r}: there is no option {', '.join(unknown)}",
-            hint=f"there are: {', '.join(sorted(OPTIONS))}",
+            f"sink {sink!r}: unknown option {', '.join(unknown)}",
+            hint=f"the options are {', '.join(sorted(OPTIONS))}",
             sink=sink,
         )
-    told = {name: secret.reveal() for name, secret in options.items()}
-    arguments: dict[str, Any] = {name: told[name] for name in _TEXTS if name in told}
-    if "username" in told:
-        arguments["http_auth"] = (told["username"], told.get("password", ""))
+    given = {name: secret.reveal() for name, secret in options.items()}
+    arguments: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
+    if "username" in given:
+        arguments["http_auth"] = (given["username"], given.get("password", ""))
     for name in ("http_compress", "verify_certs"):
-        if name in told:
-            if told[name] not in _SWITCHES:
-                raise SinkUnfit(f"sink {sink!r}: option {name} is neither true nor false", sink=sink)
-            arguments[name] = _SWITCHES[told[name]]
+        if name in given:
+            if given[name] not in _SWITCHES:
+                raise SinkUnfit(f"sink {sink!r}: invalid option {name}; expected true or false", sink=sink)
+            arguments[name] = _SWITCHES[given[name]]
     try:
-        arguments["timeout"] = float(told.get("timeout", TIMEOUT_S))
+        arguments["timeout"] = float(given.get("timeout", TIMEOUT_S))
     except ValueError:
-        raise SinkUnfit(f"sink {sink!r}: option timeout is no number of seconds", sink=sink) from None
+        raise SinkUnfit(f"sink {sink!r}: invalid option timeout; expected a number of seconds", sink=sink) from None
     return arguments
 
 
@@ -186,7 +187,7 @@ class _Failure(msgspec.Struct):
 
 
 def _kind(error: TransportError) -> str:
-    """The class of an error as OpenSearch names it; its text may hold a value."""
+    """Return the error class as OpenSearch names it; its text may contain a value."""
     info: Any = error.info
     try:
         failure = (

@@ -1,11 +1,11 @@
-"""A new index beside the live one, filled from the compacted topic; and the way back. Readers notice neither.
+"""Rebuilds an index from the compacted topic beside the live one, and rolls back, without interrupting searches.
 
-Both end alike: (1) nothing may write to the live index any more, (2) the other one is brought to the end of the topic,
-(3) searches see all of it, (4) it is noted how far it is, (5) the alias goes from one to the other in one step. Whoever
-still held changes for the old index meets its block, and goes on with the new one. The old one is kept, and its notes
-with it, so that `roll_back` need only apply what came since.
+Both end with the same steps: (1) block writes to the live index, (2) apply the rest of the topic to the other index,
+(3) refresh it, (4) store its positions, (5) move the alias in one step. A worker with changes for the old index meets
+the block and continues with the new index. The old index and its positions are kept, so that `roll_back` only applies
+newer records.
 
-Whoever does this may be killed at any moment, or stand still for long: see `sinks.search.index_closing`.
+The process may be killed or frozen at any moment: see `sinks.search.index_closing`.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from sinks.search.indices import Index, Indices
 from sinks.search.target import IndexOptions, SearchTarget
 
 NEAR_RECORDS: Final = 2_000
-"""Behind the end of the topic by which an index is near enough to make workers wait for the rest."""
+"""Records left at which the workers are paused to apply the rest."""
 ROUNDS_MAX: Final = 10
-"""Of catching up while workers write; after them they are made to wait all the same."""
+"""Rounds of catching up while workers write; then the workers are paused anyway."""
 PATIENCE_S: Final = 300.0
-"""Without anything applied, because OpenSearch has no room or does not answer."""
+"""Time without progress, because OpenSearch is overloaded or does not answer, before the rebuild fails."""
 _PAUSE_S: Final = 0.5
 _ERRORS_SHOWN: Final = 3
 
 
 class TopicEnds(Protocol):
-    """What is needed of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
+    """The Kafka reader that is needed here; `cdc.kafka.log_reader.LogReader` implements it."""
 
     def end_offsets(self, topics: Sequence[str]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """First offset there is, and the one after the last committed record."""
+        """Return the first offset of each partition, and the one after its last committed record."""
 
     def read(
         self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None
     ) -> Iterator[list[LogRecord]]:
-        """Committed records between two offsets of each partition."""
+        """Yield the committed records between two offsets of each partition."""
 
 
 class Schemas(Protocol):
-    """What is needed of the schemas; see `schemas_of`."""
+    """The schemas of topics."""
 
     def all(self, topic: str) -> Sequence[SchemaRecord]:
-        """Every schema of a topic there is now, the newest first."""
+        """Return all current schemas of a topic, newest first."""
 
 
 class SwapResult(NamedTuple):
-    """What became of a table's index.
+    """The result for a table.
 
     Attributes:
-        now: the index behind the alias; `before` was there, and is kept.
-        records: read for it.
-        refused: records that it did not take.
-        positions: partition -> offset below which everything is in it.
+        now: the index behind the alias; `before` is the previous one, which is kept.
+        records: number of records read for it.
+        refused: number of records that it refused.
+        positions: partition -> offset below which everything is applied.
     """
 
     table: str
@@ -78,13 +78,13 @@ class SwapResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildContext:
-    """What both need.
+    """The parts and options of a rebuild or rollback.
 
     Attributes:
-        paused: while it is held no worker of the sink applies anything. Whether it works is not relied on: writes to
-            the old index are forbidden meanwhile; without it workers would only ask in vain.
-        accept_refused: go on although records were refused.
-        parallel: requests under way at a time; request_records: keys in one.
+        paused: pauses the workers of the sink. Correctness does not depend on it, because writes to the old index are
+            blocked; without the pause the workers would only retry in vain.
+        accept_refused: continue although records were refused.
+        parallel: concurrent requests; request_records: keys per request.
     """
 
     indices: Indices
@@ -100,23 +100,23 @@ class RebuildContext:
 
 
 def rebuild(shop: RebuildContext, topic: Topic) -> SwapResult:
-    """Fill a new index and put the alias on it. Killed at any moment it can be done again.
+    """Fill a new index and move the alias to it. After a crash at any moment it can be repeated.
 
-    Raises SinkUnfit when records are refused, or the schema cannot be had; SinkUnreachable, BrokerUnreachable.
+    Raises SinkUnfit when records are refused, or the fields of a schema; SinkUnreachable, BrokerUnreachable.
     """
     indices = shop.indices
     shop.book.open()
     live = _live(shop, topic)
     there = indices.generations(topic)
     for left in (index for index in there if index != live and not index.meta.retired_ms):
-        _remove(shop, left, topic)  # of one that was killed
+        _remove(shop, left, topic)  # left by a killed rebuild
     number = max((index.meta.generation for index in there), default=0) + 1
     name = indices.name(topic, number)
     shop.book.forget(name, topic.partition_count)
     indices.create(topic, number, live=False)
     try:
         filling = _Filling(shop, topic, name)
-        # Nobody searches it yet, and every refresh costs.
+        # It is not searched yet, and each refresh is expensive.
         indices.put_settings(name, {"refresh_interval": "-1"})
         filling.catch_up()
         swapped = _take_over(shop, topic, live, filling)
@@ -131,24 +131,24 @@ def rebuild(shop: RebuildContext, topic: Topic) -> SwapResult:
 
 
 def roll_back(shop: RebuildContext, topic: Topic, *, remembers_ms: int) -> SwapResult:
-    """Bring the index that was there before up to date and put the alias on it. Doing it again goes forth again.
+    """Bring the previous index up to date and move the alias back to it. Repeating it undoes the rollback.
 
     Args:
-        shop: what is needed.
-        topic: the table's.
-        remembers_ms: for how long the topic keeps tombstones; an index that rests for longer would miss deletes.
+        shop: the parts and options.
+        topic: the topic of the table.
+        remembers_ms: how long the topic keeps tombstones; an index that was retired for longer would miss deletes.
 
     Raises:
-        SinkUnfit: there is none, or it cannot have the fields that columns need by now.
-        SinkStale: it has rested for too long, or is of a topic that was made again.
+        SinkUnfit: there is no previous index, or it cannot take the fields that columns need now.
+        SinkStale: it was retired for too long, or belongs to an earlier topic of the same name.
     """
     indices = shop.indices
     live = _live(shop, topic)
     resting = [index for index in indices.generations(topic) if index.meta.retired_ms and index != live]
     if not resting:
         raise SinkUnfit(
-            f"there is no index of {topic.table} to go back to",
-            hint="one is kept by each rebuild, until the next",
+            f"there is no previous index of {topic.table}",
+            hint="a rebuild keeps the index that it replaces, until the next rebuild",
             command=f"cdc sink rebuild {indices.sink} --table {topic.table}",
             table=topic.table,
         )
@@ -157,9 +157,9 @@ def roll_back(shop: RebuildContext, topic: Topic, *, remembers_ms: int) -> SwapR
     if old.meta.topic_id != topic.topic_id or rested_ms > remembers_ms:
         raise SinkStale(
             f"{old.name} cannot be brought up to date: "
-            + ("it is of a topic that was made again" if rested_ms <= remembers_ms else "deletes of the time since are "
-               "not in the topic any more"),
-            hint="fill a new one",
+            + ("it belongs to an earlier topic, which was recreated" if rested_ms <= remembers_ms else
+               "the topic no longer has all deletes since it was replaced"),
+            hint="rebuild instead",
             command=f"cdc sink rebuild {indices.sink} --table {topic.table}",
             table=topic.table,
         )  # fmt: skip
@@ -175,7 +175,7 @@ def roll_back(shop: RebuildContext, topic: Topic, *, remembers_ms: int) -> SwapR
 
 
 def _live(shop: RebuildContext, topic: Topic) -> Index | None:
-    """The index behind the alias, open if it was left closed."""
+    """Return the index behind the alias, and remove an abandoned block."""
     live = shop.indices.behind(topic)
     if live is None or not reopen_abandoned(shop.indices, topic, live, shop.clock):
         return live
@@ -183,12 +183,15 @@ def _live(shop: RebuildContext, topic: Topic) -> Index | None:
 
 
 def _take_over(shop: RebuildContext, topic: Topic, live: Index | None, filling: _Filling) -> SwapResult:
-    """The five steps of the top of the file."""
+    """Run the five steps in the docstring of the module.
+
+    Writes are blocked before the end of the topic is read, so that everything the old index has lies below that end.
+    """
     indices, name = shop.indices, filling.index
     with shop.paused(), _closed(shop, live, filling):
         filling.finish()
         filling.target.refresh([topic.topic])
-        filling.target.attach(topic, name)  # the settings of an index that is searched
+        filling.target.attach(topic, name)  # the settings of a live index
         shop.book.note({(name, partition): at for (_, partition), at in filling.positions.items()})
         if live is not None:
             indices.mark(topic, live.name, retired_ms=max(1, int(shop.clock.wall_s() * 1000)))
@@ -210,7 +213,7 @@ def _take_over(shop: RebuildContext, topic: Topic, live: Index | None, filling: 
 
 @contextmanager
 def _closed(shop: RebuildContext, live: Index | None, filling: _Filling) -> Iterator[None]:
-    """Forbid writes to the live index; allow them again if it stays the live one."""
+    """Block writes to the live index; allow them again if it stays the live one."""
     if live is None:
         yield
         return
@@ -224,7 +227,7 @@ def _closed(shop: RebuildContext, live: Index | None, filling: _Filling) -> Iter
 
 
 def _close_again(indices: Indices, topic: Topic, old: str) -> None:
-    """If we stood still for long before the swap, somebody has opened it and written there: what follows copes."""
+    """Block the old index again: if this process was frozen before the swap, a worker removed the block and wrote."""
     indices.block(old, closed=True)
     indices.mark(topic, old, swap_until_ms=0)
 
@@ -235,7 +238,7 @@ def _remove(shop: RebuildContext, index: Index, topic: Topic) -> None:
 
 
 class _Filling:
-    """Applies a topic to one index, from where that index is."""
+    """Applies a topic to one index, from the index's positions on."""
 
     def __init__(self, shop: RebuildContext, topic: Topic, index: str) -> None:
         self.topic = topic
@@ -250,14 +253,14 @@ class _Filling:
         ).items()}  # fmt: skip
         ends = shop.reader.end_offsets([topic.topic])
         if len(ends) != topic.partition_count:
-            raise SinkStale(f"{topic.topic} has another number of partitions than was recorded", topic=topic.topic)
+            raise SinkStale(f"{topic.topic} has another number of partitions than recorded", topic=topic.topic)
         self.positions: dict[TopicPartition, int] = {
             place: max(low, noted.get(place, low)) for place, (low, _) in ends.items()
         }
         self._known: set[str] = set()
 
     def catch_up(self) -> None:
-        """Come near to the end of the topic while workers go on."""
+        """Apply the topic almost to its end while the workers run."""
         for _ in range(ROUNDS_MAX):
             ends = self._ends()
             if sum(ends[place] - at for place, at in self.positions.items()) <= NEAR_RECORDS:
@@ -266,12 +269,12 @@ class _Filling:
         self._check_refused()
 
     def finish(self) -> None:
-        """Come to the end of the topic as it is now: everything that anybody wrote to the old index lies below."""
+        """Apply the topic to its current end, which covers everything written to the old index."""
         self._fill(self._ends())
         self._check_refused()
 
     def follow(self) -> None:
-        """As `finish`, when the index is the live one: what it refuses now the workers park."""
+        """As `finish`, after the swap: a record that is refused now becomes a dead letter of the workers."""
         self._fill(self._ends())
 
     def _ends(self) -> dict[TopicPartition, int]:
@@ -289,7 +292,7 @@ class _Filling:
         self.positions.update(ends)
 
     def _prepare(self) -> None:
-        # The newest first: where an older one differs, its column has the newer type.
+        # Newest first: where an older schema differs, the column keeps the newer type.
         for record in self._shop.schemas.all(self.topic.topic):
             if record.schema_id not in self._known:
                 self.target.prepare(record)
@@ -299,21 +302,21 @@ class _Filling:
         unknown = next((each for each in changes if each.row is not None and each.schema_id not in self._known), None)
         if unknown is not None:
             raise SinkGap(
-                f"a row of {unknown.topic} names schema {unknown.schema_id}, and there is no such schema",
-                hint="its record was written before the row; somebody removed it",
+                f"a row of {unknown.topic} refers to schema {unknown.schema_id}, which does not exist",
+                hint="capture writes the schema before the row: its record was deleted",
                 topic=unknown.topic,
             )
         size = self._shop.request_records
         parts = [changes[first : first + size] for first in range(0, len(changes), size)]
         with ThreadPoolExecutor(self._shop.parallel) as pool:
-            for told in pool.map(self._apply_part, parts):
-                for outcome in told:
+            for outcomes in pool.map(self._apply_part, parts):
+                for outcome in outcomes:
                     if outcome.verdict is Verdict.REFUSED:
                         what = f"{outcome.error} {outcome.reason}".strip()
                         self.refused[what] = self.refused.get(what, 0) + 1
 
     def _apply_part(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Until every verdict is final."""
+        """Apply the changes until every verdict is final."""
         clock, final = self._shop.clock, []
         moved_s, pending = clock.monotonic_s(), list(changes)
         while pending:
@@ -328,7 +331,8 @@ class _Filling:
                 moved_s = clock.monotonic_s()
             elif clock.monotonic_s() - moved_s > PATIENCE_S:
                 raise trouble or SinkUnreachable(
-                    f"OpenSearch takes nothing for {self.index}, for {PATIENCE_S:.0f} s", hint="is its disk full?"
+                    f"OpenSearch accepted no write to {self.index} for {PATIENCE_S:.0f} s",
+                    hint="check that its disk is not full",
                 )
             pending = later
             if pending:
@@ -342,7 +346,7 @@ class _Filling:
         raise SinkUnfit(
             f"the new index of {self.topic.table} refuses {sum(self.refused.values())} records: "
             + "; ".join(f"{self.refused[what]} {what}" for what in most),
-            hint="the index that is there stays; correct the sink's `fields`, or go on without them",
+            hint="the current index stays; correct the sink's `fields`, or continue without these records",
             command=f"cdc sink rebuild {self._shop.indices.sink} --table {self.topic.table} --accept-refused",
             table=self.topic.table,
         )

@@ -1,4 +1,4 @@
-"""Puts the rebuilding of search indices together: Kafka, OpenSearch, and the pause of the sink's workers.
+"""Builds the rebuild of search indices from Kafka, OpenSearch, and the pause of the sink's workers.
 
 Part of the composition root beside `cdc.run.app`.
 """
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from cdc.clock import Clock
 
 _HEARD_S: Final = 1.0
-"""For a request under way that was sent before a worker looked."""
+"""For requests that a worker sent before it noticed the query."""
 _SLACK: Final = 0.8
-"""Of what a topic remembers: compaction is not punctual, and bringing an index up to date takes time."""
+"""Share of the time that a topic keeps deletes: compaction is not punctual, and applying records takes time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """Which tables of which sink; `accept_refused` as `RebuildContext` has it."""
+    """The sink and tables to rebuild; `accept_refused` as in `RebuildContext`."""
 
     config: Config
     sink: str
@@ -59,18 +59,18 @@ class RebuildRequest:
 
 
 def search_of(config: Config, sink: str) -> Search:
-    """The section of a search sink. Raises UsageError for another kind."""
+    """Return the section of a search sink. Raises UsageError for another kind."""
     settings = sink_of(config, sink)
     if not isinstance(settings, Search):
         raise UsageError(
             f"sink {sink!r} is not of kind search",
-            hint="a cache is filled anew by `cdc sink rebuild`; a lake by a new path",
+            hint="`cdc sink rebuild` also refills a cache; give a lake a new path, and other sinks a new name",
         )
     return settings
 
 
 def rebuild_indices(what: RebuildRequest, clock: Clock) -> Iterator[SwapResult]:
-    """Fill a new index for each table, one after the other. Raises SinkBusy while somebody else is at it."""
+    """Rebuild the index of each table, one after the other. Raises SinkBusy while another command runs."""
     with claimed(what.config, what.sink, "rebuild", clock), open_rebuild(what, clock) as (shop, tables):
         for topic, _ in tables:
             swapped = rebuild(shop, topic)
@@ -79,16 +79,16 @@ def rebuild_indices(what: RebuildRequest, clock: Clock) -> Iterator[SwapResult]:
 
 
 def roll_back_indices(what: RebuildRequest, clock: Clock) -> Iterator[SwapResult]:
-    """Bring back the index before, for each table. Raises SinkBusy while somebody else is at it."""
+    """Roll back the index of each table. Raises SinkBusy while another command runs."""
     with claimed(what.config, what.sink, "rollback", clock), open_rebuild(what, clock) as (shop, tables):
         for topic, remembers_ms in tables:
             yield roll_back(shop, topic, remembers_ms=remembers_ms)
 
 
 def replay_query(shop: RebuildContext, config: Config, sink: str, topic: Topic, name: str) -> int:
-    """Publish what a query matches of everything the topic holds; how many matches. Repeating it does no harm.
+    """Publish the matches of a query for all rows in the topic; return their number. Repeating it is harmless.
 
-    Begins when every worker has heard of the query, so no row is in neither.
+    It starts when every worker has noticed the query, so no row is missed.
     """
     shop.clock.wait(threading.Event(), LOOK_S + _HEARD_S)
     book, publisher = StoredQueries(shop.indices), MatchTopic(config, sink)
@@ -111,9 +111,9 @@ def replay_query(shop: RebuildContext, config: Config, sink: str, topic: Topic, 
 
 
 def _settle(what: RebuildRequest, topic: Topic, swapped: SwapResult, clock: Clock) -> None:
-    """Have a sink that is down go on where its new index is: what made it STALE or GAP is behind it.
+    """Commit the positions of the new index if the sink has no workers, so that a STALE or GAP sink can continue.
 
-    One with workers goes on by itself, from an earlier offset, which harms nothing.
+    Running workers continue by themselves from an earlier offset, which is harmless.
     """
     admin, group = GroupAdmin(what.config.kafka), sink_group(what.config.name, what.sink)
     if admin.members(group):
@@ -130,7 +130,7 @@ def _settle(what: RebuildRequest, topic: Topic, swapped: SwapResult, clock: Cloc
 
 @contextmanager
 def open_rebuild(what: RebuildRequest, clock: Clock) -> Iterator[tuple[RebuildContext, list[tuple[Topic, int]]]]:
-    """What all of this needs, open; tables with the ms for which their topics remember deletes."""
+    """Open the parts; yield them and the topics, each with the time in ms that it keeps deletes."""
     config, settings = what.config, search_of(what.config, what.sink)
     with ExitStack() as closing:
         client_id = f"{config.name}.sink.{what.sink}.rebuild"
@@ -159,20 +159,20 @@ def open_rebuild(what: RebuildRequest, clock: Clock) -> Iterator[tuple[RebuildCo
 
 
 def _tables(what: RebuildRequest, settings: Search, book: SchemaFollower) -> list[tuple[Topic, int]]:
-    """Topics, and for how many ms each remembers deletes."""
+    """Return the topics, and how many ms each keeps deletes."""
     book.look()
     kept = {topic: record for topic, record in book.tables().items() if matches(record.table, settings.tables)}
     missing = sorted(set(what.tables) - {record.table for record in kept.values()})
     if missing or not kept:
         there = ", ".join(sorted(record.table for record in kept.values())) or "none"
-        raise UsageError(f"sink {what.sink!r} keeps no table {', '.join(missing) or 'yet'}", hint=f"it keeps: {there}")
+        raise UsageError(f"sink {what.sink!r} has no table {', '.join(missing) or 'yet'}", hint=f"its tables: {there}")
     found = []
     for topic, facts in TopicAdmin(what.config.kafka).describe(sorted(kept)).items():
         record = kept[topic]
         if what.tables and record.table not in what.tables:
             continue
         if facts is None:
-            raise SinkUnfit(f"there is no topic {topic!r}", hint="is capture of the table set up?", topic=topic)
+            raise SinkUnfit(f"topic {topic!r} does not exist", hint="capture the table first", topic=topic)
         remembers_s = window_of(facts.configs).delete_s
         remembers_ms = (1 << 62) if remembers_s is None else int(remembers_s * 1000 * _SLACK)
         place = Topic(topic, facts.topic_id, facts.partition_count, record.table, record.key)

@@ -1,4 +1,4 @@
-"""Puts a sink of kind `search` together."""
+"""Builds the target of a sink of kind `search`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cdc.config.settings import Config, Search
 
 _MORE_CONNECTIONS: Final = 2
-"""Beside those of requests under way: the runner's own thread asks too."""
+"""In addition to the requests under way: the runner's own thread sends requests too."""
 
 
 def target(
@@ -27,9 +27,9 @@ def target(
     clock: Clock | None = None,
     publisher: Publisher | None = None,
 ) -> SearchTarget:
-    """The store of the sink `name`. No connection is made yet; raises SinkUnfit for options that nobody takes.
+    """Return the target of the sink `name`. No connection is made yet; raises SinkUnfit for unknown options.
 
-    `publisher` takes what stored queries match, in place of Kafka.
+    `publisher` receives the matches of stored queries instead of Kafka.
     """
     clock, indices = clock or SystemClock(), indices_of(config.name, name, settings)
     matcher = Matcher(StoredQueries(indices), publisher or MatchTopic(config, name), clock)
@@ -38,13 +38,13 @@ def target(
 
 
 def indices_of(pipeline: str, name: str, settings: Search) -> Indices:
-    """The indices of a sink."""
+    """Return the indices of a sink."""
     client = Client(settings.url, settings.options, connections=settings.parallel + _MORE_CONNECTIONS, sink=name)
     return Indices(client, pipeline, name, settings.index)
 
 
 def shape_of(settings: Search) -> IndexOptions:
-    """What its settings say of its indices."""
+    """Return the index options from the settings."""
     return IndexOptions(
         json=settings.json,
         fields=settings.fields,

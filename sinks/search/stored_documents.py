@@ -1,4 +1,4 @@
-"""Reading documents back: by id, and all of an index; sources as the bytes that OpenSearch keeps. Edge."""
+"""Reads documents by id, or all of an index; the sources are the bytes that OpenSearch stores. I/O."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sinks.search.mapping import values_of
 from sinks.search.opensearch_client import Answer, Client
 
 PAGE: Final = 1_000
-"""Documents of one page of a scroll, and ids of one request."""
+"""Documents per scroll page, and ids per request."""
 _KEEP: Final = "5m"
 _MISSING: Final = frozenset({404})
 
 
-# Of a document that is not there; msgspec has no Raw | None.
+# Source of a missing document; msgspec has no Raw | None.
 _NONE: Final = msgspec.Raw()
 
 
@@ -49,12 +49,12 @@ _VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def sources(client: Client, index: str, names: Sequence[str]) -> dict[str, bytes]:
-    """The documents of these ids, of those that are there."""
+    """Return the existing documents of these ids."""
     return {document.id: bytes(document.source) for document in _gotten(client, index, names) if bytes(document.source)}
 
 
-def look(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -> dict[str, StoredKey | None]:
-    """What an index has under these ids."""
+def read_keys(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -> dict[str, StoredKey | None]:
+    """Return what an index has under these ids."""
     found: dict[str, StoredKey | None] = dict.fromkeys(names)
     for document in _gotten(client, index, names):
         if bytes(document.source):
@@ -62,8 +62,8 @@ def look(client: Client, index: str, key: Sequence[str], names: Sequence[str]) -
     return found
 
 
-def held(client: Client, index: str, key: Sequence[str]) -> Iterator[StoredKey]:
-    """Every document of an index as it was when this began."""
+def stored_keys(client: Client, index: str, key: Sequence[str]) -> Iterator[StoredKey]:
+    """Yield every document of an index, as of the start of the call."""
     body = {"size": PAGE, "sort": ["_doc"], "version": True, "query": {"match_all": {}}}
     answer = client.ask("POST", f"/{index}/_search", body, params={"scroll": _KEEP}, expected=_MISSING)
     if isinstance(answer, Answer):
@@ -106,6 +106,4 @@ def _held(document: _Document, columns: Sequence[str]) -> StoredKey:
 
 
 def _torn(client: Client) -> SinkUnreachable:
-    return SinkUnreachable(
-        f"{client.url} gave no whole answer", hint="something between us and OpenSearch may cut answers off"
-    )
+    return SinkUnreachable(f"{client.url} returned an incomplete response", hint="a proxy may truncate responses")

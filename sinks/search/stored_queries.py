@@ -1,8 +1,8 @@
-"""Stored queries: which there are, and which of them documents match. Edge, on `Client`.
+"""Stores queries, and finds those that match a document. I/O, on `Client`.
 
-The queries of a table are an index of OpenSearch's percolator, with the fields of the table's own index. A document
-that was applied is matched before anybody learns that it was, and the matches are durable by then: what dies in
-between matches again, with the same key.
+The queries of a table are a percolator index in OpenSearch, with the fields of the table's own index. An applied
+document is matched before the sink reports it as applied, and its matches are durable by then. After a crash in
+between, the document is matched again, and the matches have the same keys.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cdc.clock import Clock
 
 QUERIES_MAX: Final = 10_000
-"""Of a table: OpenSearch's limit of what one search returns (`index.max_result_window`)."""
+"""Per table: OpenSearch's limit for the results of one search (`index.max_result_window`)."""
 LOOK_S: Final = 2.0
-"""Between looks whether there are queries. One that is added is heard of by then."""
+"""Between checks for queries; a new query is noticed within this time."""
 DOCUMENTS: Final = 200
-"""Matched in one request; bytes are bounded by the sink's `request_bytes`."""
+"""Documents per request; their bytes are bounded by the sink's `request_bytes`."""
 _QUERY: Final = "__query"
 _VERSION: Final = "__version"
 _MISSING: Final = frozenset({404})
@@ -34,7 +34,7 @@ _REFUSED: Final = frozenset({400})
 
 
 class Query(NamedTuple):
-    """A stored query; `version` grows each time that it is stored again."""
+    """A stored query; `version` grows each time it is stored again."""
 
     name: str
     version: int
@@ -42,7 +42,7 @@ class Query(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A document that a query matches. `key` tells a repetition from another match."""
+    """A document that matches a query. A repeated match has the same `key`."""
 
     change: Change
     key: bytes
@@ -50,10 +50,10 @@ class Match(NamedTuple):
 
 
 class Publisher(Protocol):
-    """Where matches go. Thread-safe."""
+    """Receives matches. Thread-safe."""
 
     def publish(self, matches: Sequence[Match]) -> None:
-        """They are durable when this returns. Raises SinkUnreachable when that is not known."""
+        """Write matches; they are durable when this returns. Raises SinkUnreachable when that is unknown."""
 
     def close(self) -> None:
         """End the connections. May be called twice."""
@@ -77,19 +77,19 @@ _FOUND: Final = msgspec.json.Decoder(_Found)
 
 
 class StoredQueries:
-    """The queries of one sink."""
+    """The stored queries of one sink."""
 
     def __init__(self, indices: Indices) -> None:
         self._indices = indices
         self._client: Client = indices.client
 
     def add(self, topic: Topic, name: str, query: Mapping[str, Any], settings: Mapping[str, Any]) -> Query:
-        """Store a query, or another one under its name. Raises UsageError for one that OpenSearch does not take."""
+        """Store a query, or replace the one of that name. Raises UsageError when OpenSearch rejects it."""
         live = self._indices.live(topic)
         if live is None:
             raise SinkUnfit(
                 f"there is no index of {topic.table} yet",
-                hint="run the sink first: queries are over the fields of its index",
+                hint="run the sink first: queries use the fields of its index",
                 command=f"cdc sink run {self._indices.sink}",
                 table=topic.table,
             )
@@ -97,33 +97,34 @@ class StoredQueries:
         fields = {**live.fields, _QUERY: {"type": "percolator"}, _VERSION: {"type": "long"}}
         body = {"settings": {"index": dict(settings)}, "mappings": {"dynamic": False, "properties": fields}}
         answer = self._client.ask("PUT", f"/{index}", body, expected=_REFUSED)
-        if isinstance(answer, Answer):  # it is there: columns may have come since
+        if isinstance(answer, Answer):  # the index exists: columns may have been added since
             answer = self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields}, expected=_REFUSED)
         if isinstance(answer, Answer):
             raise SinkUnfit(
-                f"the queries of {topic.table} are over fields of other types than its index has now ({answer.kind})",
-                hint="remove them all, and add them again",
+                f"the queries of {topic.table} use fields of other types than its index has now ({answer.kind})",
+                hint="remove all queries of the table, and add them again",
                 command=f"cdc sink query list {self._indices.sink}",
                 table=topic.table,
             )
         there = {each.name: each for each in self.all(topic)}
         if name not in there and len(there) >= QUERIES_MAX:
-            raise UsageError(f"{topic.table} has {QUERIES_MAX} queries, which is all it can have")
+            raise UsageError(f"{topic.table} already has {QUERIES_MAX} queries, the maximum")
         version = there[name].version + 1 if name in there else 1
         document = {_QUERY: dict(query), _VERSION: version}
         path = f"/{index}/_doc/{name}"
         answer = self._client.ask("PUT", path, document, params={"refresh": "true"}, expected=_REFUSED)
         if isinstance(answer, Answer):
             raise UsageError(
-                f"OpenSearch takes no such query ({answer.kind})",
-                hint='it is what stands under "query" in a search, as {"match": {"name": "apple"}}, of fields that are',
+                f"OpenSearch rejects the query ({answer.kind})",
+                hint='expected the "query" of a search over existing fields, e.g. {"match": {"name": "apple"}}',
             )
         return Query(name, version, query)
 
     def remove(self, topic: Topic, name: str) -> bool:
-        """Forget a query; False when there is none of that name.
+        """Remove a query; False when there is none of that name.
 
-        With the last one go the fields that they were over: those that come then are over the index' own of that time.
+        Removing the last query also removes the fields of the queries; later queries use the current fields of the
+        index.
         """
         index = self._index(topic)
         path = f"/{index}/_doc/{name}"
@@ -133,7 +134,7 @@ class StoredQueries:
         return not isinstance(gone, Answer)
 
     def all(self, topic: Topic) -> list[Query]:
-        """Every query of a table, by name."""
+        """Return all queries of a table, by name."""
         body = {"size": QUERIES_MAX, "query": {"match_all": {}}}
         answer = self._client.ask("POST", f"/{self._index(topic)}/_search", body, expected=_MISSING)
         if isinstance(answer, Answer):
@@ -149,7 +150,7 @@ class StoredQueries:
     def matches(
         self, topic: Topic, documents: Sequence[tuple[Change, bytes]], *, only: str | None = None
     ) -> Iterator[Match]:
-        """What matches these documents; with `only` of that query alone."""
+        """Yield the matches of these documents; with `only`, those of one query."""
         for first in range(0, len(documents), DOCUMENTS):
             part = documents[first : first + DOCUMENTS]
             for hit in self._percolated(topic, part, only):
@@ -170,21 +171,21 @@ class StoredQueries:
                 return []
             raise SinkUnfit(
                 f"stored queries of {topic.table} cannot be matched with its documents ({answer.kind})",
-                hint="after a column's type changed they are over its former type: remove them all, and add them again",
+                hint="a column type changed since they were stored: remove all queries of the table and add them again",
                 command=f"cdc sink query list {self._indices.sink}",
                 table=topic.table,
             )
         try:
             return _FOUND.decode(answer).hits.hits
         except msgspec.MsgspecError:
-            raise SinkUnreachable("OpenSearch gave no whole answer about stored queries") from None
+            raise SinkUnreachable("OpenSearch returned an incomplete response about stored queries") from None
 
     def _index(self, topic: Topic) -> str:
         return f"{self._indices.alias(topic.table)}-queries"  # no escape has a q
 
 
 class Matcher:
-    """See `sinks.search.target.DocumentObserver`: publishes what documents match, where a table has queries."""
+    """See `sinks.search.target.DocumentObserver`: publishes the matches of tables with stored queries."""
 
     def __init__(self, book: StoredQueries, publisher: Publisher, clock: Clock) -> None:
         self._book = book
@@ -216,7 +217,7 @@ class Matcher:
 
 
 def match_of(topic: Topic, change: Change, query: str, version: int) -> Match:
-    """A match as it is published. Its key is the same whenever the same record matches the same query again."""
+    """Return a match as it is published. The key is the same when a record matches the same query again."""
     key = {"query": query, "version": version, "table": topic.table, "key": msgspec.Raw(change.key)}
     placed = {**key, "partition": change.partition, "offset": change.offset}
     position = {"topic": topic.topic, "epoch": change.epoch, "commit_lsn": change.commit_lsn, "ts_ms": change.ts_ms}

@@ -1,8 +1,8 @@
-"""OpenSearch as a store (`sinks.contract.Target`): an index for each table, a document for each key.
+"""Writes rows to OpenSearch (`sinks.contract.Target`): an index per table, a document per key.
 
-The version of a document is the offset of its record, external to OpenSearch, which refuses a lower or equal one. A
-deleted document's version is remembered for `gc_deletes_s`; a worker that was frozen for longer than half of it sends
-nothing any more.
+The version of a document is the offset of its record (an external version), and OpenSearch refuses lower or equal ones.
+It remembers the version of a deleted document for `gc_deletes_s`. A worker that was frozen for longer than half of that
+time during a request sends nothing more.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from sinks.search.mapping import Field
 
 NOTE_S: Final = 1.0
-"""Between notes of how far indices are; what was applied since the last one may be applied again after a crash."""
+"""Between writes of positions; changes applied since the last one may be applied again after a crash."""
 FORGET_S: Final = 0.25
-"""Until OpenSearch forgets the version of a deleted document, when it is told to: its clock for that has steps of
+"""Time until OpenSearch forgets the version of a deleted document with `gc_deletes` 0: its clock has steps of
 200 ms (`thread_pool.estimated_time_interval`)."""
 FORGET_TRIES: Final = 8
-_UNREADABLE: Final = Outcome(Verdict.REFUSED, "unreadable_row", "it is not the JSON that its schema says")
+_UNREADABLE: Final = Outcome(Verdict.REFUSED, "unreadable_row", "the row is not valid JSON for its schema")
 
 
 class DocumentObserver(Protocol):
-    """Who is told of documents that were applied, before anybody else learns it; called by several threads."""
+    """Receives applied documents before the sink reports them as applied; called by several threads."""
 
     def applied(self, topic: Topic, documents: Sequence[tuple[Change, bytes]]) -> None:
-        """Rows of a topic as documents. Raises what keeps the changes from being DONE."""
+        """Handle documents of a topic. An error keeps the changes from being DONE."""
 
     def close(self) -> None:
         """End the connections. May be called twice."""
@@ -52,11 +52,11 @@ class DocumentObserver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """What a sink's settings say of its indices.
+    """The settings of a sink for its indices.
 
     Attributes:
-        json: of columns of JSON.
-        fields: table -> column -> field in place of the generated one.
+        json: the form of JSON columns.
+        fields: table -> column -> field instead of the generated one.
         refresh_interval_s, gc_deletes_s: as `cdc.config.settings.Search` has them.
     """
 
@@ -97,20 +97,20 @@ class SearchTarget:
         for topic in topics:
             found = self._indices.live(topic)
             if found is None:
-                # In this order: notes of an index that is gone must not outlive the making of another one.
+                # Positions first: after a crash in between, an empty index with old positions would count as complete.
                 self._book.forget(self._indices.name(topic, 1), topic.partition_count)
                 self._indices.create(topic, 1, live=True, settings=self._settings())
                 found = self._indices.live(topic)
             if found is None:
                 raise SinkUnfit(
-                    f"there is an index of {topic.table}, and no alias {self._indices.alias(topic.table)} on it",
-                    hint="put the alias on it again, or remove it",
+                    f"the index of {topic.table} exists, but it lacks the alias {self._indices.alias(topic.table)}",
+                    hint="add the alias again, or delete the index",
                     table=topic.table,
                 )
             self.attach(topic, found.name)
 
     def attach(self, topic: Topic, index: str) -> None:
-        """Write this topic to an index that is there; it remembers deletes for as long as we need."""
+        """Write this topic to an existing index, and apply the settings of the sink to it."""
         self._topics[topic.topic] = topic
         for name, value in self._settings().items():
             if self._indices.setting(index, name) != value:
@@ -136,7 +136,7 @@ class SearchTarget:
         for place, change in enumerate(changes):
             index = self._live.get(change.topic)
             if index is None:
-                raise InvariantError(f"a change of {change.topic}, which was not opened")
+                raise InvariantError(f"a change of topic {change.topic}, which was not opened")
             try:
                 source = None if change.row is None else source_of(change.row, self._forms.get(change.schema_id, PLAIN))
                 writes.append(Write(place, change.topic, index, document_id(change.key), change.offset, source))
@@ -145,16 +145,16 @@ class SearchTarget:
         writes = self._completed(writes, changes)
         outcomes |= self._written(writes, began_s)
         if self._watcher is not None:
-            self._tell(self._watcher, writes, changes, outcomes)
+            self._notify(self._watcher, writes, changes, outcomes)
         return [outcomes[place] for place in range(len(changes))]
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Target`."""
         self._kept.update(positions)
         if self._clock.monotonic_s() - self._noted_s >= NOTE_S:
             self._note()
 
-    def positions(self) -> Mapping[TopicPartition, int] | None:
+    def saved_positions(self) -> Mapping[TopicPartition, int] | None:
         """See `Target`."""
         self._kept.clear()
         places = {
@@ -174,14 +174,14 @@ class SearchTarget:
             return None
         return values_of(source_of(change.row, self._forms.get(change.schema_id, PLAIN)))
 
-    def held(self, topic: str) -> Iterator[StoredKey]:
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
         """See `Target`."""
-        return stored_documents.held(self._indices.client, self._live[topic], self._topic(topic).key)
+        return stored_documents.stored_keys(self._indices.client, self._live[topic], self._topic(topic).key)
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
         """See `Target`."""
         names = [document_id(key) for key in keys]
-        found = stored_documents.look(self._indices.client, self._live[topic], self._topic(topic).key, names)
+        found = stored_documents.read_keys(self._indices.client, self._live[topic], self._topic(topic).key, names)
         held = [found[name] for name in names]
         return [None if each is None else each._replace(key=key) for each, key in zip(held, keys, strict=True)]
 
@@ -192,14 +192,14 @@ class SearchTarget:
         ]
         bulk_requests.send(self._indices.client, writes, again=True)
 
-    def mend(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
-        """See `Target`. A document that claims a later version was written by somebody else, which counted it up."""
+    def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
+        """See `Target`. A document with a later version was written by another program, which increased the version."""
         writes = [self._mended(place, change) for place, change in enumerate(changes)]
         pairs = list(zip(writes, seen, strict=True))
         ahead = [pair for pair in pairs if pair[1] is not None and pair[1].version > pair[0].version]
         plain = [write for write, one in pairs if one is None or one.version <= write.version]
         outcomes = bulk_requests.send(self._indices.client, plain, again=True)
-        # Of one that is not there: a delete by the API has left its version, which is counted up, too.
+        # A missing document may have left a higher version: a delete by another program increased it too.
         refused = {place for place, outcome in outcomes.items() if outcome == Outcome(Verdict.OVERTAKEN)}
         ahead += [(write, None) for write, one in pairs if one is None and write.place in refused]
         for index in sorted({write.into for write, _ in ahead}):
@@ -211,10 +211,10 @@ class SearchTarget:
         return Write(place, change.topic, index, name, change.offset, source)
 
     def _lower(self, index: str, pairs: Sequence[tuple[Write, StoredKey | None]]) -> None:
-        """Write documents with a lower version than they have: delete them, have that forgotten, write them.
+        """Write documents with a lower version than they have: delete them, let OpenSearch forget them, write them.
 
-        OpenSearch forgets versions of deleted documents when it refreshes, once they are older than `gc_deletes`.
-        Meanwhile a worker that was frozen could bring a deleted row back; the ones that run send a key's newest only.
+        OpenSearch forgets versions of deleted documents at a refresh, once they are older than `gc_deletes`. Until
+        then a worker that was frozen could restore a deleted row; running workers only send a key's newest record.
         """
         client = self._indices.client
         there = [write._replace(version=one.version, source=None) for write, one in pairs if one is not None]
@@ -234,7 +234,7 @@ class SearchTarget:
 
     def close(self) -> None:
         """See `Target`."""
-        # If it cannot be noted, what was noted before is lower, which costs a repetition.
+        # If this fails, the stored positions are lower, and some changes are applied twice.
         with suppress(SinkUnreachable, SinkStale, SinkUnfit):
             self._note()
         if self._watcher is not None:
@@ -253,7 +253,7 @@ class SearchTarget:
         return self._topics[topic]
 
     def _put_fields(self, topic: Topic, schema: SchemaRecord, form: Form) -> None:
-        """Have the fields of a schema. Of an older one than the index has seen only those that are not there."""
+        """Add the fields of a schema; of a schema older than the index has seen, only missing fields."""
         found = self._described(topic)
         place = (schema.epoch, schema.lsn)
         fields = dict(form.fields)
@@ -271,7 +271,7 @@ class SearchTarget:
         return found
 
     def _completed(self, writes: Sequence[Write], changes: Sequence[Change]) -> list[Write]:
-        """Documents whose row lacks values of its own, with those that the index has."""
+        """Complete the documents of incomplete rows with the values in the index."""
         lacking = [write for write in writes if write.source is not None and changes[write.place].kept]
         held: dict[tuple[str, str], bytes | None] = {}
         for index in {write.into for write in lacking}:
@@ -286,7 +286,7 @@ class SearchTarget:
         ]
 
     def _written(self, writes: Sequence[Write], began_s: float) -> dict[int, Outcome]:
-        """Write, and again what met an index that was replaced meanwhile."""
+        """Write, and repeat writes whose index was replaced in the meantime."""
         found = self._send(writes, began_s)
         moved = [write for write in writes if found[write.place] is IndexFailure.BLOCKED and self._moved(write)]
         if moved:
@@ -305,15 +305,15 @@ class SearchTarget:
         def check() -> None:
             if self._clock.monotonic_s() - began_s > self._shape.gc_deletes_s / 2:
                 raise SinkUnreachable(
-                    f"sink {self._indices.sink!r}: this process stood still for so long that others may have gone on",
-                    hint="what it holds is read again",
+                    f"sink {self._indices.sink!r}: this process was frozen for so long that its writes may be outdated",
+                    hint="it reads its records again",
                     sink=self._indices.sink,
                 )
 
         return bulk_requests.send(self._indices.client, writes, check=check)
 
     def _moved(self, write: Write) -> bool:
-        """Whether another index has the alias now, which is used from now on, or this one was left closed."""
+        """Whether to repeat the write: the alias moved to another index, or an abandoned block was removed."""
         topic = self._topic(write.topic)
         with self._lock:
             if self._live[topic.topic] != write.into:
@@ -331,18 +331,18 @@ class SearchTarget:
     def _judged(self, trouble: IndexFailure, write: Write) -> Outcome:
         sink = self._indices.sink
         if trouble is IndexFailure.BLOCKED:
-            return Outcome(Verdict.LATER, "cluster_block_exception", "the index takes no writes now")
+            return Outcome(Verdict.LATER, "cluster_block_exception", "the index is blocked for writes")
         if trouble is IndexFailure.GONE:
             raise gone(sink, write.into)
         raise SinkUnfit(
             f"sink {sink!r}: {trouble.value}: {write.into}",
-            hint="open it, or give the sink's user the right to write",
+            hint="open the index, or grant the sink's user the right to write",
             sink=sink,
             index=write.into,
         )
 
     def _check_owner(self, topic: str) -> None:
-        """A version that is there already counts only if the index is of this very topic."""
+        """Check that the index belongs to this topic: otherwise its versions cannot be compared."""
         if self._indices.live(self._topic(topic)) is None:
             raise gone(self._indices.sink, self._live[topic])
 
@@ -352,17 +352,18 @@ class SearchTarget:
         self._kept.clear()
         self._noted_s = self._clock.monotonic_s()
 
-    def _tell(
+    def _notify(
         self,
         watcher: DocumentObserver,
         writes: Sequence[Write],
         changes: Sequence[Change],
         outcomes: Mapping[int, Outcome],
     ) -> None:
+        # OVERTAKEN too: a crash between the document and its matches would otherwise lose the matches.
         final = {Verdict.DONE, Verdict.OVERTAKEN}
-        told: dict[str, list[tuple[Change, bytes]]] = {}
+        applied: dict[str, list[tuple[Change, bytes]]] = {}
         for write in writes:
             if write.source is not None and outcomes[write.place].verdict in final:
-                told.setdefault(write.topic, []).append((changes[write.place], write.source))
-        for topic, documents in told.items():
+                applied.setdefault(write.topic, []).append((changes[write.place], write.source))
+        for topic, documents in applied.items():
             watcher.applied(self._topic(topic), documents)

@@ -1,1 +1,1 @@
-"""What a sink records in Kafka besides offsets: pauses, claims, reports, the topics it has read."""
+"""The state of a sink in Kafka besides offsets: pauses, claims, reports, the topics it has read."""

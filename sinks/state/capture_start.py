@@ -1,4 +1,4 @@
-"""Tells a sink that was started before capture of its pipeline from one whose topics were lost."""
+"""Distinguishes a sink that was started before capture from a sink whose topics were deleted."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cdc.model.topic_names import cuts_topic, schema_topic
 
 
 class Topics(Protocol):
-    """What is needed of `cdc.kafka.log_reader.LogReader`."""
+    """The part of `cdc.kafka.log_reader.LogReader` that is needed here."""
 
     def partitions(self, topics: Iterable[str]) -> Sequence[TopicPartition]:
-        """The partitions of topics. Raises TopicMissing."""
+        """Return the partitions of topics. Raises TopicMissing."""
 
 
 @contextmanager
 def waiting_for_capture(topics: Topics, name: str, has_position: Callable[[], bool]) -> Iterator[None]:
     """Raise CaptureNotStarted for TopicMissing when capture of pipeline `name` has never run.
 
-    It has run when its schema topic or its cut index exists, or when the sink has a position of its own: then a missing
-    topic was deleted, and the error stays what it is.
+    Capture has run if its schema topic or its cut index exists, or if the sink has a position of its own. Then a
+    missing topic was deleted, and TopicMissing is raised.
     """
     try:
         yield
@@ -33,7 +33,7 @@ def waiting_for_capture(topics: Topics, name: str, has_position: Callable[[], bo
             raise
         raise CaptureNotStarted(
             f"capture of pipeline {name!r} has not started yet: topic {schemas!r} does not exist",
-            hint="start capture; the sink waits for it, and begins by itself",
+            hint="start capture; the sink waits for it and then starts by itself",
             command="cdc run",
             topic=schemas,
         ) from error

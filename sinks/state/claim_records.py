@@ -1,10 +1,10 @@
-"""One at a time: who rebuilds, rolls back or repairs a sink says so in the sink's state topic, and others are refused.
+"""Claims on a sink: only one rebuild, rollback or repair runs at a time. Stored in the sink's state topic.
 
-``{"control":"claim","id":i}`` -> ``{"what","who","since_ms","until_ms"}``. Whoever wants to begin writes his own claim
-and then reads the topic to its end. Two cannot both find themselves alone, for one of the two was written after the
-other; that both find each other and neither begins is possible, and harmless. A claim holds for a time and is renewed,
-so one whose owner was killed ends by itself. It keeps people out of each other's way; that nothing breaks when an owner
-stands still for longer than that is the affair of each of these works.
+``{"control":"claim","id":i}`` -> ``{"what","who","since_ms","until_ms"}``. A command writes its claim, then reads
+the topic to its end. Two commands cannot both find no other claim, because one claim was written after the other. Both
+may find each other and give up, which is harmless. A claim expires unless it is renewed, so that of a killed command
+ends by itself. Claims only keep operators from disturbing each other. Each command must itself stay correct when it is
+frozen for longer than its claim lasts.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cdc.errors import SinkBusy
 from sinks.state.lease import lease_ms
 from sinks.state.pause_records import StateEntries
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _PREFIX: Final = b'{"control":"claim",'
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is done to a sink, by whom, and since and until when, in ms since 1970."""
+    """A running command on a sink: name, owner, start and expiry, in ms since 1970."""
 
     what: str
     who: str
@@ -37,14 +37,14 @@ class Claim:
 
     @property
     def since(self) -> str:
-        """For people, in UTC."""
+        """The start as text, in UTC."""
         return datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds")
 
     def busy(self, sink: str) -> SinkBusy:
-        """What the second one is told."""
+        """Return the error for a second command."""
         return SinkBusy(
-            f"{self.what} of sink {sink!r} is under way: {self.who}, since {self.since}",
-            hint="wait until it has ended",
+            f"a {self.what} of sink {sink!r} is already running: {self.who}, since {self.since}",
+            hint="wait until it has finished",
             command=f"cdc sink status {sink}",
             sink=sink,
             until=str(self.until_ms),
@@ -52,7 +52,7 @@ class Claim:
 
 
 def claims_of(entries: Iterable[tuple[bytes, bytes | None]], now_ms: float) -> dict[bytes, Claim | None]:
-    """Key -> claim, None where its time is over or it says nothing we know."""
+    """Return the claim of each key; None for an expired or unreadable claim."""
     found: dict[bytes, Claim | None] = {}
     for key, value in entries:
         if key.startswith(_PREFIX) and value is not None:
@@ -62,13 +62,13 @@ def claims_of(entries: Iterable[tuple[bytes, bytes | None]], now_ms: float) -> d
 
 
 def busy_with(entries: Iterable[tuple[bytes, bytes | None]], now_ms: float) -> str:
-    """What is done to a sink, by whom and since when, in a line; empty: nothing."""
+    """Return the running commands on a sink in one line, with owner and start; empty: none."""
     live = [claim for claim in claims_of(entries, now_ms).values() if claim is not None]
     return "; ".join(f"{claim.what}: {claim.who}, since {claim.since}" for claim in live)
 
 
 class ClaimHolder:
-    """Takes, renews and gives back one claim. One thread at a time."""
+    """Takes, renews and releases one claim. One thread at a time."""
 
     def __init__(
         self, state: StateEntries, sink: str, clock: Clock, *, name: Callable[[], str] = lambda: secrets.token_hex(8)
@@ -80,7 +80,7 @@ class ClaimHolder:
         self._mine: Claim | None = None
 
     def take(self, what: str, who: str) -> None:
-        """Begin. Raises SinkBusy, and nothing is claimed then."""
+        """Take the claim. Raises SinkBusy without taking it when another claim is live."""
         self._mine = Claim(what, who, int(self._clock.wall_s() * 1000), lease_ms(self._clock))
         self._write()
         others = claims_of(self._state.load().items(), self._clock.wall_s() * 1000)
@@ -93,7 +93,7 @@ class ClaimHolder:
             self._state.put([(key, None) for key in others])
 
     def take_or_wait(self, what: str, who: str) -> None:
-        """As `take`; a claim that nobody renews, because its owner was killed, is waited for. Raises SinkBusy."""
+        """Take the claim; wait for the claim of a killed owner to expire. Raises SinkBusy when its owner is alive."""
         first: str | None = None
         while True:
             try:
@@ -101,20 +101,20 @@ class ClaimHolder:
             except SinkBusy as busy:
                 until = str(busy.facts["until"])
                 if first not in {None, until}:
-                    raise  # its owner lives
+                    raise  # the owner is alive: it renewed the claim
                 first = until
-                self._clock.wait(threading.Event(), _LOOK_S)
+                self._clock.wait(threading.Event(), _POLL_S)
             else:
                 return
 
     def renew(self) -> None:
-        """It goes on."""
+        """Extend the claim."""
         if self._mine is not None:
             self._mine = replace(self._mine, until_ms=lease_ms(self._clock))
             self._write()
 
     def give_back(self) -> None:
-        """It has ended. May be called twice."""
+        """Release the claim. May be called twice."""
         if self._mine is not None:
             self._mine = None
             self._state.put([(self._key, None)])

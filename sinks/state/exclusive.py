@@ -1,4 +1,4 @@
-"""Keeps commands that rebuild or mend one sink out of each other's way, on whatever machines they run."""
+"""Lets one command at a time rebuild or repair a sink, across machines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sinks.state.state_topic import StateTopic
 
 @contextmanager
 def claimed(config: Config, sink: str, what: str, clock: Clock) -> Iterator[None]:
-    """Nobody else does such a thing to the sink meanwhile.
+    """Hold a claim on the sink, so that no other command rebuilds or repairs it.
 
-    Waits for the claim of one that was killed to end, up to half a minute. Raises SinkBusy when its owner lives, and as
-    `StateTopic`.
+    Waits up to half a minute for the claim of a killed command to expire. Raises SinkBusy when another command is
+    running, and the errors of `StateTopic`.
     """
     state = StateTopic(config, sink)
     claiming = ClaimHolder(state, sink, clock)

@@ -1,4 +1,4 @@
-"""What holds for a time and is renewed while its owner lives: nobody has to clean up behind one that was killed."""
+"""Leases: expire unless their owner renews them, so a killed owner leaves nothing to clean up."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cdc.errors import TailraceError
 from cdc.telemetry import log
 
 LEASE_S: Final = 30.0
-"""Clocks of machines may differ by the half of it; a swap takes a second or two where nothing is in its way."""
+"""The clocks of the machines may differ by half of it; an undisturbed index swap takes a second or two."""
 RENEW_S: Final = 5.0
 
 
 def lease_ms(clock: Clock) -> int:
-    """Until when something that is done now holds, in ms since 1970."""
+    """Return the expiry of a lease that is taken or renewed now, in ms since 1970."""
     return int((clock.wall_s() + LEASE_S) * 1000)
 
 
 @contextmanager
 def renewing(renew: Callable[[], None]) -> Iterator[None]:
-    """Call it again and again, in a thread. One that fails is called again."""
+    """Call `renew` periodically in a thread, also after it failed."""
     stop = threading.Event()
 
     def work() -> None:
@@ -32,7 +32,7 @@ def renewing(renew: Callable[[], None]) -> Iterator[None]:
                 renew()
             except TailraceError as error:
                 log.get().warning("sink_lease_not_renewed", **log.error_fields(error))
-            except Exception as error:  # noqa: BLE001 - it is called again
+            except Exception as error:  # noqa: BLE001 - the next call may succeed
                 log.get().error("sink_lease_not_renewed", error=log.origin(error))
 
     thread = threading.Thread(target=work, name="sink-lease", daemon=True)

@@ -1,7 +1,7 @@
-"""What is committed beside an offset, and where a partition is read from because of it. Pure.
+"""The metadata of a committed offset, and the start offset of a partition that follows from it. Pure.
 
-An offset says nothing without the topic it is of: a topic that was made again counts from 0. So its id goes along, and
-the time, because whoever slept for longer than Kafka keeps the marks of deleted keys has missed some of them.
+A recreated topic counts from 0 again, so an offset only means something together with the id of its topic. The metadata
+holds that id and the commit time: a sink that was down for longer than Kafka keeps tombstones may have missed deletes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from cdc.kafka.group_member import PartitionStart
 from sinks.contract import TopicPartition
 
 SLEEP_SHARE: Final = 0.8
-"""Of the time for which a delete stays in a topic: a sink that slept for longer may have missed one."""
+"""Share of the time that a tombstone stays in a topic. A sink that was down for longer may have missed deletes."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The text beside an offset. `at_s`: when it was committed, since 1970; days count, so any clock will do."""
+    """The metadata of an offset. `at_s`: commit time since 1970; only days matter, so any clock is precise enough."""
 
     topic_id: str
     at_s: int
 
 
 class Window(NamedTuple):
-    """For how long a topic keeps what a late reader must not miss.
+    """How long a topic keeps records that a late reader must not miss.
 
     Attributes:
-        delete_s: from a delete until Kafka may remove its last trace; None: a topic that is not compacted.
-        retention_s: for how long any record stays; None: until a newer one of its key comes.
+        delete_s: from a delete until Kafka may remove its tombstone; None: the topic is not compacted.
+        retention_s: how long any record stays; None: until a newer record of its key arrives.
     """
 
     delete_s: float | None
@@ -39,34 +39,34 @@ class Window(NamedTuple):
 
     @property
     def shortest_s(self) -> float | None:
-        """Until the first thing is lost that is not read."""
+        """The time until the first unread record may be lost; None: never."""
         return min((one for one in self if one is not None), default=None)
 
 
 class SinkNames(NamedTuple):
-    """What a message needs to say: the group, the sink and the command that mends it."""
+    """The names for error messages: the sink, its group, and the commands that fix it."""
 
     sink: str
     group: str
 
     @property
     def command(self) -> str:
-        """What to try."""
+        """The command to try."""
         return f"cdc sink rebuild {self.sink}"
 
     @property
     def repair(self) -> str:
-        """What to try where the topic itself may lack something."""
+        """The command to try when the topic itself may lack records."""
         return f"cdc verify {self.sink} --repair"
 
 
 def metadata(topic_id: str, at_s: float) -> str:
-    """The text of a Mark."""
+    """Encode a Mark."""
     return msgspec.json.encode(Mark(topic_id, int(at_s))).decode()
 
 
 def mark_of(text: str) -> Mark | None:
-    """What was committed beside an offset; None when it was not us: a tool that resets offsets writes nothing."""
+    """Parse the metadata of an offset; None when another program committed it, such as a tool that resets offsets."""
     try:
         return msgspec.json.decode(text, type=Mark)
     except msgspec.MsgspecError:
@@ -74,7 +74,7 @@ def mark_of(text: str) -> Mark | None:
 
 
 def window_of(configs: Mapping[str, str]) -> Window:
-    """From the settings of a topic."""
+    """Return the window of a topic from its settings."""
     policy = configs.get("cleanup.policy", "compact")
     compacted = "compact" in policy
     delete_ms = int(configs.get("min.compaction.lag.ms", "0")) + int(configs.get("delete.retention.ms", "86400000"))
@@ -91,9 +91,9 @@ def start_offset(
     why: SinkNames,
     first: int | None = None,
 ) -> int:
-    """Where a partition is read from: behind what is committed, or `first` (its beginning) when nothing is.
+    """Return the offset to read a partition from: the committed one, or `first` (its beginning) without one.
 
-    Raises SinkStale when the offset is of another topic or too old, SinkGap when what comes next is gone.
+    Raises SinkStale when the offset belongs to another topic or is too old, SinkGap when the next record is gone.
     """
     topic, partition = place
     committed = begin.committed
@@ -105,17 +105,17 @@ def start_offset(
     if committed.offset > begin.high:
         raise SinkStale(
             f"group {why.group} is at offset {committed.offset} of {topic}-{partition}, which ends at {begin.high}",
-            hint="the topic lost its end, or was made again; build the sink anew, or repair it",
+            hint="the topic lost its newest records, or was recreated; rebuild or repair the sink",
             command=why.command,
             topic=topic,
             partition=partition,
         )
     if committed.offset < begin.low:
         raise SinkGap(
-            f"{topic}-{partition} begins at offset {begin.low}, and group {why.group} has read it up to "
+            f"{topic}-{partition} begins at offset {begin.low}, but group {why.group} has read it only up to "
             f"{committed.offset}",
-            hint="records are gone that the sink has not read, and the topic lacks what they said: a sink that is "
-            "built anew would, too; repair both against the source",
+            hint="Kafka removed records that the sink has not read, so a rebuilt sink would lack them too; repair the "
+            "sink and the topic from the source",
             command=why.repair,
             topic=topic,
             partition=partition,
@@ -124,9 +124,9 @@ def start_offset(
     limit_s = None if window.delete_s is None else SLEEP_SHARE * window.delete_s
     if limit_s is not None and slept_s > limit_s and committed.offset < begin.high:
         raise SinkStale(
-            f"sink {why.sink} last applied {topic}-{partition} {_days(slept_s)} ago, and deletes stay "
-            f"{_days(window.delete_s or 0)} in the topic: it may have missed some",
-            hint=f"build it anew, or have it compared and repaired: cdc verify {why.sink} --repair",
+            f"sink {why.sink} last applied {topic}-{partition} {_days(slept_s)} ago, but the topic keeps deletes for "
+            f"{_days(window.delete_s or 0)}: the sink may have missed some",
+            hint=f"rebuild it, or compare and repair it: cdc verify {why.sink} --repair",
             command=why.command,
             topic=topic,
             partition=partition,
@@ -135,10 +135,10 @@ def start_offset(
 
 
 def topic_recreated(why: SinkNames, topic: str, *, found: str, wanted: str) -> SinkStale:
-    """The error of a topic with another id."""
+    """Return the error for a topic with another id."""
     return SinkStale(
-        f"topic {topic!r} was deleted and made again: its id is {found}, and sink {why.sink} belongs to {wanted}",
-        hint="nothing is written from it; build the sink anew",
+        f"topic {topic!r} was deleted and recreated: its id is {found}, but sink {why.sink} has read {wanted}",
+        hint="the sink writes nothing from the new topic; rebuild the sink",
         command=why.command,
         topic=topic,
         found=found,
@@ -147,7 +147,7 @@ def topic_recreated(why: SinkNames, topic: str, *, found: str, wanted: str) -> S
 
 
 def left_s(window: Window, behind_s: float) -> float | None:
-    """How long a sink that is so far behind may stay so before something is lost; None: for ever."""
+    """Return how long a sink with this lag may stay behind before records are lost; None: forever."""
     shortest_s = window.shortest_s
     return None if shortest_s is None else shortest_s - behind_s
 

@@ -1,4 +1,4 @@
-"""Pauses a sink and has it go on: a record in its state topic that outlives every process."""
+"""Pauses and resumes a sink with a record in its state topic, which outlives every process."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from sinks.state.pause_records import PAUSE_KEY, holds, pause_of, pause_value, p
 from sinks.state.state_topic import StateTopic
 
 PAUSE_S: Final = 30.0
-"""For workers to stand still. Whoever fills a sink has another guard against those that do not."""
-_LOOK_S: Final = 0.2
+"""Time for workers to stop. A rebuild has another guard against workers that do not stop."""
+_POLL_S: Final = 0.2
 
 
 def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float, lease_ms: int = 0) -> int:
-    """Returns when every worker of the sink has committed and applies nothing; how many there are.
+    """Pause the sink, wait until every worker has committed and stopped, and return the number of workers.
 
-    A sink that is paused already stays so. With `lease_ms` the wish holds until then only, in ms since 1970.
-    Raises SinkBehind when workers do not say so in time; the wish holds.
+    A sink that is already paused stays paused. With `lease_ms` the pause expires at that time, in ms since 1970.
+    Raises SinkBehind when workers do not acknowledge in time; the pause stays in effect.
     """
     state, group = StateTopic(config, sink), sink_group(config.name, sink)
     admin = GroupAdmin(config.kafka)
@@ -47,16 +47,16 @@ def pause_sink(config: Config, sink: str, clock: Clock, *, timeout_s: float, lea
             if clock.monotonic_s() > ends_s:
                 raise SinkBehind(
                     f"{len(missing)} of {len(members)} workers of {sink!r} have not stopped after {timeout_s:.0f} s",
-                    hint="the wish holds: they stop as soon as they hear of it; see their logs",
+                    hint="the pause stays in effect: they stop when they read it; see their logs",
                     command=f"cdc sink status {sink}",
                 )
-            clock.wait(threading.Event(), _LOOK_S)
+            clock.wait(threading.Event(), _POLL_S)
     finally:
         state.close()
 
 
 def renew_pause(config: Config, sink: str, lease_ms: int) -> None:
-    """Have a pause that holds for a time hold longer; nothing if it is gone, or holds for good."""
+    """Extend a pause that expires; does nothing if it is gone, or does not expire."""
     state = StateTopic(config, sink)
     try:
         there = state.load().get(PAUSE_KEY)
@@ -68,7 +68,7 @@ def renew_pause(config: Config, sink: str, lease_ms: int) -> None:
 
 
 def resume_sink(config: Config, sink: str) -> bool:
-    """Have it go on; False when it was not paused. Workers hear of it within a second."""
+    """Resume the sink; False when it was not paused. Workers notice within a second."""
     state = StateTopic(config, sink)
     try:
         if PAUSE_KEY not in state.load():
@@ -81,9 +81,9 @@ def resume_sink(config: Config, sink: str) -> bool:
 
 @contextmanager
 def paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
-    """Workers stand still, and go on afterwards unless somebody had paused them before.
+    """Pause the workers, and resume them afterwards unless an operator had paused them before.
 
-    Those that do not hear of it in time are logged: nobody relies on it alone.
+    Workers that do not stop in time are only logged: no caller relies on the pause alone.
     """
     try:
         with renewing(lambda: renew_pause(config, sink, held_ms(clock))):
@@ -98,7 +98,7 @@ def paused(config: Config, sink: str, clock: Clock) -> Iterator[None]:
 
 
 def _paused_for_good(config: Config, sink: str, clock: Clock) -> bool:
-    """Whether somebody paused it until somebody resumes it."""
+    """Whether an operator paused it without an expiry."""
     state = StateTopic(config, sink)
     try:
         there = state.load().get(PAUSE_KEY)

@@ -1,8 +1,8 @@
-"""Whether a sink is paused, and who has heard of it: records in the sink's state topic, so that it lasts.
+"""The records of a pause in the sink's state topic: the request, and the acknowledgement of each worker.
 
-``{"control":"pause"}`` -> ``{"pause":id}`` is the wish; it is gone when somebody resumes. With ``"until_ms"`` it holds
-until then, unless it is written anew: a command that pauses for a moment may be killed in it.
-``{"control":"paused","member":m}`` -> ``{"pause":id}`` says that a worker applies nothing and has committed.
+``{"control":"pause"}`` -> ``{"pause":id}`` requests a pause; resuming removes it. With ``"until_ms"`` it expires at
+that time unless it is renewed, because a command that pauses for a moment may be killed.
+``{"control":"paused","member":m}`` -> ``{"pause":id}`` acknowledges: the worker has committed and applies nothing.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ PAUSE_KEY: Final = b'{"control":"pause"}'
 
 
 class StateEntries(Protocol):
-    """What is needed of `sinks.state.state_topic.StateTopic`."""
+    """The part of `sinks.state.state_topic.StateTopic` that is needed here."""
 
     def load(self) -> dict[bytes, bytes]:
-        """Everything that is kept now; `new` goes on behind it."""
+        """Return all current entries; `new` continues after them."""
 
     def new(self) -> list[Entry]:
-        """What was written since."""
+        """Return the entries written since."""
 
     def put(self, entries: list[Entry]) -> list[int]:
         """Write entries durably."""
 
 
 def is_control(key: bytes) -> bool:
-    """Whether a record is of the sink as a whole, and not of one of its keys."""
+    """Whether a record concerns the sink as a whole, and not one of its keys."""
     return key.startswith(b'{"control":')
 
 
 def paused_key(member: str) -> bytes:
-    """Key of what a worker says."""
+    """Return the key of a worker's acknowledgement."""
     return json.dumps({"control": "paused", "member": member}, separators=(",", ":")).encode()
 
 
 def pause_value(pause: str, until_ms: int = 0) -> bytes:
-    """Value of both."""
+    """Return the value of a request or an acknowledgement."""
     until = {"until_ms": until_ms} if until_ms else {}
     return json.dumps({"pause": pause, **until}, separators=(",", ":")).encode()
 
 
 def until_ms(value: bytes | None) -> int:
-    """Until when a pause holds, in ms since 1970; 0: until somebody resumes."""
+    """Return when a pause expires, in ms since 1970; 0: it does not expire."""
     if value is None or pause_of(value) is None:
         return 0
     found = json.loads(value).get("until_ms", 0)
@@ -55,13 +55,13 @@ def until_ms(value: bytes | None) -> int:
 
 
 def holds(value: bytes | None, clock: Clock) -> str | None:
-    """As `pause_of`, unless its time is over."""
+    """Return the id of a pause; None when it has expired."""
     until = until_ms(value)
     return None if until and clock.wall_s() * 1000 > until else pause_of(value)
 
 
 def pause_of(value: bytes | None) -> str | None:
-    """Which pause a value is of."""
+    """Return the id of the pause in a value."""
     if value is None:
         return None
     try:
@@ -72,7 +72,7 @@ def pause_of(value: bytes | None) -> str | None:
 
 
 def paused_members(entries: Iterable[tuple[bytes, bytes | None]], pause: str) -> set[str]:
-    """Members that say they are paused by this pause."""
+    """Return the members that have acknowledged this pause."""
     members: set[str] = set()
     for key, value in entries:
         name = json.loads(key)
@@ -82,32 +82,32 @@ def paused_members(entries: Iterable[tuple[bytes, bytes | None]], pause: str) ->
 
 
 class WorkerPause:
-    """A worker's side. One thread."""
+    """The worker's side of a pause. One thread."""
 
     def __init__(self, state: StateEntries, clock: Clock) -> None:
         self._state = state
         self._clock = clock
         self._wish = state.load().get(PAUSE_KEY)
-        self._said: bytes | None = None
+        self._acknowledged: bytes | None = None
 
     def look(self) -> str | None:
-        """Which pause holds now; None: none. Raises BrokerUnreachable."""
+        """Return the id of the current pause; None: not paused. Raises BrokerUnreachable."""
         for key, value in self._state.new():
             if key == PAUSE_KEY:
                 self._wish = value
         return holds(self._wish, self._clock)
 
     def report_paused(self, member: str) -> None:
-        """This worker applies nothing, and what it applied is committed."""
+        """Acknowledge the pause: this worker has committed and applies nothing."""
         pause = pause_of(self._wish)
         if pause is not None:
-            said, before = paused_key(member), self._said
-            forgotten = [(before, None)] if before not in {None, said} else []
-            self._said = said
-            self._state.put([*forgotten, (said, pause_value(pause))])
+            entry, before = paused_key(member), self._acknowledged
+            forgotten = [(before, None)] if before not in {None, entry} else []
+            self._acknowledged = entry
+            self._state.put([*forgotten, (entry, pause_value(pause))])
 
     def report_running(self) -> None:
-        """It goes on, or ends."""
-        if self._said is not None:
-            self._state.put([(self._said, None)])
-            self._said = None
+        """Withdraw the acknowledgement: this worker runs again, or ends."""
+        if self._acknowledged is not None:
+            self._state.put([(self._acknowledged, None)])
+            self._acknowledged = None

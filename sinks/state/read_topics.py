@@ -1,8 +1,8 @@
-"""Which partitions a sink has ever committed, and of which topic: kept in its state topic, since Kafka forgets.
+"""Records in the sink's state topic which partitions the sink has ever committed, and the id of their topics.
 
-When a topic is deleted the broker deletes the offsets of all groups in it, and those of a group that is away for
-longer than `offsets.retention.minutes` (7 days). Without offsets a sink would look as if it had never been, and begin
-anew in a store that holds another log, or rows whose deletes are gone.
+When a topic is deleted, the broker deletes the offsets of all groups for it. It also deletes the offsets of a group
+without members after `offsets.retention.minutes` (7 days). Without this record, a sink that lost its offsets would
+start from the beginning, in a store that holds rows of another topic, or rows whose deletes are gone.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ _READ: Final = "read"
 
 
 class StateEntries(Protocol):
-    """What is needed of `sinks.state.state_topic.StateTopic`."""
+    """The part of `sinks.state.state_topic.StateTopic` that is needed here."""
 
     def load(self) -> dict[bytes, bytes]:
-        """Everything that is kept now."""
+        """Return all current entries."""
 
     def put(self, entries: list[Entry]) -> list[int]:
         """Write entries durably."""
 
 
 class ReadPartitions:
-    """A worker's side. One thread."""
+    """The worker's side. One thread."""
 
     def __init__(self, state: StateEntries) -> None:
         self._state = state
         self._known = _places(state.load())
 
     def reload(self) -> None:
-        """Read what other workers have written: before partitions begin."""
+        """Read what other workers have written; before new partitions are read."""
         self._known = _places(self._state.load())
 
     def check(self, place: TopicPartition, topic_id: str, why: SinkNames) -> None:
-        """A partition begins that has no committed offset. Raises SinkStale when it had one."""
+        """Check a partition without a committed offset. Raises SinkStale when it had one."""
         known = self._known.get(place)
         if known is None:
             return
         if known != topic_id:
             raise topic_recreated(why, place[0], found=topic_id, wanted=known)
         raise SinkStale(
-            f"the offsets that group {why.group} had of {place[0]}-{place[1]} are gone",
-            hint="Kafka forgets them when a group is away for longer than offsets.retention.minutes, and so much may "
-            "have been deleted meanwhile; build the sink anew",
+            f"group {why.group} has lost its committed offset of {place[0]}-{place[1]}",
+            hint="Kafka expires offsets when a group has no member for offsets.retention.minutes; rows may have been "
+            "deleted since then, so rebuild the sink",
             command=why.command,
             topic=place[0],
             partition=place[1],
         )
 
     def committed(self, places: Mapping[TopicPartition, str]) -> None:
-        """Offsets of these were committed, of topics with these ids."""
+        """Note that offsets of these partitions were committed, with the ids of their topics."""
         new = {place: topic_id for place, topic_id in places.items() if self._known.get(place) != topic_id}
         if new:
             self._state.put([(_key(place), _value(topic_id)) for place, topic_id in new.items()])
@@ -70,7 +70,7 @@ class ReadPartitions:
 
 
 def has_read(config: Config, sink: str) -> bool:
-    """Whether the sink has read any partition, ever. Raises what `StateTopic` raises."""
+    """Whether the sink has ever read a partition. Raises the errors of `StateTopic`."""
     state = StateTopic(config, sink)
     try:
         return has_positions(state.load())
@@ -79,12 +79,12 @@ def has_read(config: Config, sink: str) -> bool:
 
 
 def has_positions(entries: Mapping[bytes, bytes]) -> bool:
-    """The same, of what its state topic holds."""
+    """Whether these entries of a state topic show that the sink has read a partition."""
     return bool(_places(entries))
 
 
 def forget(config: Config, sink: str) -> None:
-    """The sink begins anew, in an empty store: its offsets and what it has read. Nobody may be in its group."""
+    """Delete the offsets of a sink and the record of what it has read. Its group must have no members."""
     state = StateTopic(config, sink)
     try:
         GroupAdmin(config.kafka).delete(sink_group(config.name, sink))
@@ -94,10 +94,10 @@ def forget(config: Config, sink: str) -> None:
 
 
 def woken(config: Config, sink: str, clock: Clock, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
-    """The store was compared and repaired as of the offsets it is at, so it slept no longer, and lacks nothing.
+    """Renew the commit times after the store was compared and repaired at its offsets: it lacks nothing now.
 
-    Nobody may be in its group. Topic ids stay as they were: a topic that was made again stays another one. `bounds` are
-    the first offset and the end of each partition that was compared: where what it is at is gone, it goes on at these.
+    The group must have no members. Topic ids do not change: a recreated topic still counts as another one. `bounds` has
+    the first and the end offset of each compared partition; a committed offset outside is moved to them.
     """
     admin, group = GroupAdmin(config.kafka), sink_group(config.name, sink)
     now_s = clock.wall_s()

@@ -1,7 +1,7 @@
-"""Sends the reports of a sink's process: to the process that started it, and to the sink's state topic.
+"""Sends the status reports of a sink's process to its parent process and to the sink's state topic.
 
-One thread for each, so that a broker that is away does not keep the other from knowing. Part of the composition root
-beside `cdc.run.app`.
+Each destination has its own thread, so that an unavailable broker does not delay the reports to the parent. Part of the
+composition root beside `cdc.run.app`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cdc.telemetry import log
 from sinks.state.state_topic import Entry, StateTopic, ensure_state_topic
 
 FORGET_S: Final = 86_400.0
-"""Reports of workers that ended longer ago are removed when another one starts."""
+"""When a worker starts, it removes reports of other workers older than this."""
 
 _WRITE_S: Final = 5.0
 _STATE_EVERY_S: Final = 1.0  # a change of state is written before the next report is due
@@ -43,7 +43,7 @@ _END_S: Final = 6.0  # for the last report
 
 
 class ReportSender:
-    """Sends reports every few seconds until closed, and a last one then. `send` may raise TailraceError and OSError."""
+    """Sends a report every few seconds and a last one at the end. `send` may raise TailraceError and OSError."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ReportSender:
         every_s: float,
         name: str,
     ) -> None:
-        """`report` makes one now."""
+        """`report` returns a current report."""
         self._report = report
         self._send = send
         self._clock = clock
@@ -65,11 +65,11 @@ class ReportSender:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
 
     def start(self) -> None:
-        """Send the first one now, in a thread."""
+        """Start the thread, which sends the first report at once."""
         self._thread.start()
 
     def close(self) -> bool:
-        """Send the last one; give up when that takes long. Whether the thread has ended."""
+        """Send the last report, in a bounded time; return whether the thread has ended."""
         self._stop.set()
         self._thread.join(_END_S)
         return not self._thread.is_alive()
@@ -85,7 +85,7 @@ class ReportSender:
         self._try(structs.replace(self._report(), ended=True))
 
     def _try(self, report: SinkReport) -> None:
-        """An outlet that does not work is logged once; the work of the sink goes on."""
+        """Log a failing destination once; the sink continues."""
         try:
             self._send(report)
         except (TailraceError, OSError) as error:
@@ -108,15 +108,15 @@ def heartbeats(
     worker: str = "",
     report_fd: int | None = None,
 ) -> Iterator[None]:
-    """Report while this lasts, and how it ended.
+    """Send reports while the context lasts, and a last one at its end.
 
     Args:
-        config: where the state topic is.
-        sink: its name.
-        status: the document of /status, asked from two threads.
-        clock: for when.
-        worker: a name that stays over restarts; without one it is made of host and process id.
-        report_fd: the pipe to the process that started this one.
+        config: the configuration.
+        sink: the name of the sink.
+        status: returns the document of /status; called by two threads.
+        clock: for the times of reports.
+        worker: a name that survives restarts; without one, host and process id.
+        report_fd: the pipe to the parent process.
     """
     host, pid = socket.gethostname(), os.getpid()
 
@@ -135,7 +135,7 @@ def heartbeats(
         yield
     finally:
         ended = [outlet.close() for outlet in reversed(outlets)]
-        if all(ended):  # a client is closed by no thread while another one waits in it
+        if all(ended):  # a Kafka client must not be closed while another thread waits in it
             topic.close()
 
 
@@ -144,14 +144,14 @@ class _Pipe:
         self._descriptor = descriptor
 
     def send(self, report: SinkReport) -> None:
-        """Shorter than PIPE_BUF as long as the error is; a longer one is still one line."""
+        """Write one line; it is atomic up to PIPE_BUF."""
         data = encode(report) + b"\n"
         while data:
             data = data[os.write(self._descriptor, data) :]
 
 
 class _Topic:
-    """Connected when it is first needed, and again after an error. One thread."""
+    """Connects at the first report. One thread."""
 
     def __init__(self, config: Config, sink: str, worker: str, clock: Clock) -> None:
         self._config = config
@@ -181,7 +181,7 @@ class _Topic:
         self._writer = writer
 
     def _forgotten(self) -> list[Entry]:
-        """Removes reports of workers that will not come back under the same name."""
+        """Return the entries that delete old reports of other workers."""
         state, now_ms = StateTopic(self._config, self._sink), self._clock.wall_s() * 1000
         try:
             kept = {key: decode(value) for key, value in state.load().items() if is_report(key) and key != self._key}

@@ -1,7 +1,7 @@
-"""Which schemas there are: follows ``<name>.__schema``, and knows what tables a sink keeps.
+"""Follows the schema topic ``<name>.__schema``, and knows which tables a sink keeps.
 
-A sink that asks for published views follows ``<name>.__schema.<lake>`` as well, which is there from the first cut on
-that the lake publishes.
+A sink that keeps published views also follows ``<name>.__schema.<lake>``, which exists from the first cut that the lake
+publishes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cdc.progress.restore import TopicReader
 from sinks.state.topic_format import check_encodings
 
 DEADLINE_S: Final = 30.0
-"""For a schema that a row names: it is in the same Kafka transaction at the latest, so it is seen moments later."""
+"""To wait for the schema of a row: it is in the same Kafka transaction or an earlier one, so it arrives at once."""
 
-_LOOK_AGAIN_S: Final = 0.1
+_POLL_S: Final = 0.1
 _decode: Final = msgspec.json.Decoder(SchemaRecord).decode
 
 
@@ -32,13 +32,13 @@ class SchemaSource(Protocol):
     """What the runner needs; `SchemaFollower` is one."""
 
     def look(self) -> None:
-        """Read what is new."""
+        """Read new schema records."""
 
     def tables(self) -> dict[str, SchemaRecord]:
-        """Topic -> the newest schema of each table that is kept; those without a key are not. Raises SinkUnfit."""
+        """Return the newest schema of each kept table with a key, by topic. Raises SinkUnfit."""
 
     def find(self, topic: str, schema_id: str) -> SchemaRecord:
-        """The schema that a row of a topic names. Waits; raises SinkGap without it, SinkUnfit."""
+        """Return the schema that a row names. Waits for it; raises SinkGap when it does not arrive, SinkUnfit."""
 
 
 class SchemaFollower:
@@ -75,7 +75,7 @@ class SchemaFollower:
         return found
 
     def captured(self) -> dict[str, bool]:
-        """Every captured table: whether it has a key."""
+        """Return for every captured table whether it has a key."""
         return {record.table: bool(record.key) for record in self._newest.values()}
 
     def find(self, topic: str, schema_id: str) -> SchemaRecord:
@@ -87,12 +87,12 @@ class SchemaFollower:
                 continue
             if self._clock.monotonic_s() > ends_s:
                 raise SinkGap(
-                    f"a row of {topic} names schema {schema_id}, and {self._topic} does not have it",
-                    hint="its record was written before the row; somebody removed it, or made the topic again",
+                    f"a row of {topic} refers to schema {schema_id}, which is not in {self._topic}",
+                    hint="capture writes the schema before the row: its record was deleted, or the topic was recreated",
                     topic=topic,
                     schema_id=schema_id,
                 )
-            self._clock.wait(threading.Event(), _LOOK_AGAIN_S)
+            self._clock.wait(threading.Event(), _POLL_S)
         check_encodings(found)
         return found
 

@@ -1,7 +1,7 @@
-"""The state topic of a sink, ``<name>.__blocked.<sink>``: compacted, one partition, keys and values are JSON.
+"""Reads and writes the state topic of a sink, ``<name>.__blocked.<sink>``: compacted, one partition, JSON.
 
-Keys are objects. Those with ``control`` are of the runner (``{"control":"pause"}``, see `sinks.state.pause_records`),
-the others of dead letters. Whoever reads ignores what it does not know.
+Keys are objects. Keys with ``control`` belong to the runner (``{"control":"pause"}``, see `sinks.state.pause_records`),
+all others to dead letters. A reader ignores unknown keys.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cdc.publish.topic_rules import sink_state_want
 from cdc.publish.topic_setup import ensure_topics
 
 Entry: TypeAlias = tuple[bytes, bytes | None]
-"""(key, value); None takes the key away."""
+"""(key, value); None deletes the key."""
 
 _PARTITION: Final = 0
 
 
 def ensure_state_topic(config: Config, sink: str) -> str:
-    """Make the topic when it is not there; its name. Raises TopicMismatch when another of that name is unusable."""
+    """Create the topic if it is missing; return its name. Raises TopicMismatch when the existing topic is unusable."""
     topic = sink_state_topic(config.name, sink)
     ensure_topics(
         TopicAdmin(config.kafka),
@@ -40,7 +40,7 @@ def ensure_state_topic(config: Config, sink: str) -> str:
 class StateTopic:
     """Reads and writes the state of a sink. One thread. Several may be open at once, on any machine.
 
-    Opening makes the topic. Raises TopicMismatch, BrokerRefused, BrokerUnreachable everywhere.
+    Creates the topic when opened. Every method raises TopicMismatch, BrokerRefused, BrokerUnreachable.
     """
 
     def __init__(self, config: Config, sink: str) -> None:
@@ -51,7 +51,7 @@ class StateTopic:
         self._next: int | None = None
 
     def load(self) -> dict[bytes, bytes]:
-        """Everything that is kept now, by key; `new` goes on behind it."""
+        """Return all current entries, by key; `new` continues after them."""
         kept: dict[bytes, bytes] = {}
         for key, value in self.stream():
             if value is None:
@@ -61,16 +61,16 @@ class StateTopic:
         return kept
 
     def stream(self) -> Iterator[Entry]:
-        """All there is, oldest first, one at a time; exhaust it, and `new` goes on behind it."""
+        """Yield all entries, oldest first; once exhausted, `new` continues after them."""
         self._next = None
         yield from self._read()
 
     def new(self) -> list[Entry]:
-        """What was written since the last `load` or `new`, by anybody, oldest first; without either, all there is."""
+        """Return entries written by any process since the last `load` or `new`, oldest first; at first all entries."""
         return list(self._read())
 
     def put(self, entries: Sequence[Entry]) -> list[int]:
-        """Write entries, in this order; they are durable when this returns, with these offsets."""
+        """Write entries in this order; they are durable when this returns. Return their offsets."""
         return self._writer.write([(self.topic, _PARTITION, key, value, None) for key, value in entries])
 
     def close(self) -> None:

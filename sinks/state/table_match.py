@@ -1,4 +1,4 @@
-"""Checks that the `tables` of a sink match captured tables: a name that does not is most often a typing error."""
+"""Checks that the `tables` of a sink match captured tables; a name without a match is usually a typo."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from cdc.patterns import matches
 from cdc.telemetry import log
 
 SETTLE_S: Final = 10.0
-"""Until a name that no table has is an error: capture may be in its first start."""
+"""Before a name without a table is an error: capture may be starting for the first time."""
 
-_NEVER_CAPTURED: Final = "views."  # these come from a lake, some time after it has started
+_NEVER_CAPTURED: Final = "views."  # views come from a lake, some time after it has started
 
 
 class Captured(Protocol):
-    """What is needed of `sinks.state.schema_follower.SchemaFollower`."""
+    """The part of `sinks.state.schema_follower.SchemaFollower` that is needed here."""
 
     def captured(self) -> Mapping[str, bool]:
-        """Every captured table: whether it has a key."""
+        """Return for every captured table whether it has a key."""
 
 
 class Observer(Protocol):
-    """What is needed of `sinks.runner.runner_observer.RunnerObserver`."""
+    """The part of `sinks.runner.runner_observer.RunnerObserver` that is needed here."""
 
     def waits(self, reason: str, cause: TailraceError | None) -> None: ...  # noqa: D102
 
 
 def unmatched(patterns: Sequence[str], captured: Mapping[str, bool]) -> list[str]:
-    """The patterns that no captured table with a key fits. Exclusions (``!``) need no match."""
+    """Return the patterns that match no captured table with a key. Exclusions (``!``) need no match."""
     keyed = [table for table, has_key in captured.items() if has_key]
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     return [pattern for pattern in wanted if not any(matches(table, [pattern]) for table in keyed)]
 
 
 def keeps_nothing(patterns: Sequence[str], missing: Sequence[str]) -> bool:
-    """Whether `missing` are all patterns but exclusions."""
+    """Whether all patterns but exclusions are in `missing`."""
     return len(missing) == sum(not pattern.startswith("!") for pattern in patterns)
 
 
 def is_name(pattern: str) -> bool:
-    """Whether it names one captured table: a pattern may match tables that are created later."""
+    """Whether it is the name of one captured table, and no pattern that may match later tables."""
     return not any(sign in pattern for sign in "*?[") and not pattern.startswith(_NEVER_CAPTURED)
 
 
 def warn_of_settings(sink: str, settings: Mapping[str, Iterable[str]], captured: Mapping[str, bool]) -> None:
-    """Log settings about tables, by their key, that no captured table fits: they have no effect."""
+    """Log table settings, by their key, that match no captured table: they have no effect."""
     for setting, patterns in settings.items():
         missing = unmatched(list(patterns), captured)
         if missing:
@@ -57,13 +57,13 @@ def warn_of_settings(sink: str, settings: Mapping[str, Iterable[str]], captured:
 
 
 def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool], *, setting: str = "tables") -> SinkUnfit:
-    """The error for `missing`, of which there is at least one; names what was probably meant."""
+    """Return the error for `missing`, which is not empty, with the closest table name."""
     first = next((one for one in missing if is_name(one)), missing[0])
     what = f"sinks.{sink}.{setting} has {first!r}"
     if first in captured:
         return SinkUnfit(
-            f"{what}, which has no key: search and cache sinks need one",
-            hint="give the table a primary key or a replica identity, or leave it out of the sink",
+            f"{what}, which has no key: the sink needs one",
+            hint="give the table a primary key or a replica identity, or remove it from the sink",
             table=first,
         )
     near = get_close_matches(first, [table for table, has_key in captured.items() if has_key], n=1)
@@ -72,16 +72,16 @@ def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool], *, 
     return SinkUnfit(
         f"{what}, {why}{meant}",
         hint=f"correct sinks.{sink}.{setting}, or capture the table (source.tables); a table that is created later "
-        "joins by itself when a pattern matches it",
+        "is added when a pattern matches it",
         command="cdc snapshot status",
         table=first,
     )
 
 
 class TableCheck:
-    """Looks whenever schemas were read. A sink that keeps some tables goes on, and what is missing is logged.
+    """Checks the tables after each read of the schemas. A sink that keeps at least one table continues, with a log.
 
-    A sink that keeps none waits when a pattern may still match, and is misconfigured when it has names alone.
+    A sink that keeps no table waits if a pattern may still match; if it has only names, it is misconfigured.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TableCheck:
         *,
         settings: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """`settings`: other keys of the section that name tables; the ones that match none are logged once."""
+        """`settings`: other keys of the section that name tables; those without a match are logged once."""
         self._settings = settings or {}
         self._sink = sink
         self._patterns = patterns
@@ -105,7 +105,7 @@ class TableCheck:
         self._logged: list[str] = []
 
     def look(self) -> None:
-        """Compare. Raises SinkUnfit when no name has a table."""
+        """Check the patterns. Raises SinkUnfit when there are only names, and none is a captured table."""
         captured = self._schemas.captured()
         settled = self._clock.monotonic_s() - self._since_s >= SETTLE_S
         if settled and captured:

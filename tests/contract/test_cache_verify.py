@@ -87,10 +87,10 @@ def test_planted_rows_are_found_and_repaired_and_nothing_else_is_touched(valkey:
     target, client = opened(valkey, mode), client_of(valkey)
     target.apply(changes(book.records))
     names = {
-        key: one.name for key, one in zip(book.rows, target.look(TABLE.topic, list(book.rows)), strict=True) if one
+        key: one.name for key, one in zip(book.rows, target.read_keys(TABLE.topic, list(book.rows)), strict=True) if one
     }
     edited, deleted, stale, late = list(names)[:4]
-    before = {one.key: one for one in target.held(TABLE.topic)}
+    before = {one.key: one for one in target.stored_keys(TABLE.topic)}
     if mode == "hash":
         client.hset(names[edited], "v", "edited")
     else:
@@ -117,7 +117,7 @@ def test_planted_rows_are_found_and_repaired_and_nothing_else_is_touched(valkey:
     }, found
     found = check(repair=True)
     assert (found.repaired, found.unrepaired, found.ok) == (5, 0, True), found
-    assert {one.key: one for one in target.held(TABLE.topic) if one.content is not None} == before
+    assert {one.key: one for one in target.stored_keys(TABLE.topic) if one.content is not None} == before
     assert check(repair=False).differing == 0
     target.close()
 

@@ -100,7 +100,7 @@ def test_what_one_owner_parked_the_next_one_retries_by_command(
         assert (code, done["done"]) == (0, 1)
     assert told(capsys, *dlq, "list") == (0, {"blocked": []})
     letters.close()
-    assert {key: row["v"] for key, row in live(target.held(PLACE[0])).items() if row} == {
+    assert {key: row["v"] for key, row in live(target.stored_keys(PLACE[0])).items() if row} == {
         b'{"id":1}': "d",
         b'{"id":2}': "f",
     }

@@ -108,7 +108,7 @@ class Busy:
             records = self.log.records(at)
             drain(target, records, batch=200)
             at = records[-1][2] + 1
-            target.keep({(TABLE.topic, 0): at})
+            target.save_positions({(TABLE.topic, 0): at})
         target.close()
 
     def _search(self) -> None:
@@ -159,7 +159,7 @@ def test_readers_never_miss_a_document_while_an_index_is_replaced_and_brought_ba
     last = opened(opensearch.url, sink_name)
     drain(last, log.records())
     last.refresh([TABLE.topic])
-    assert live(last.held(TABLE.topic)) == log.book.rows
+    assert live(last.stored_keys(TABLE.topic)) == log.book.rows
     kept = ask(opensearch.url, "GET", f"/{alias(sink_name)}-g*/_alias")
     assert len(kept) == 2, "the live one, and one to go back to"
     last.close()
@@ -241,7 +241,7 @@ def test_topic_that_was_made_again_gets_a_new_index_and_no_way_back(
 
     opened(opensearch.url, sink_name, topics=[again]).close()
     assert len(documents(opensearch.url, alias(sink_name))) == 3
-    with pytest.raises(SinkStale, match="made again"):
+    with pytest.raises(SinkStale, match="recreated"):
         roll_back(shop, again, remembers_ms=DAY_MS)
 
 

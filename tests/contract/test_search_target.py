@@ -71,7 +71,7 @@ def test_row_is_the_document_byte_for_byte(target: SearchTarget, opensearch: Ope
     (outcome,) = target.apply([change(7, row)])
 
     assert outcome.verdict is Verdict.DONE
-    (held,) = target.look(TABLE.topic, [b'{"id":"1"}'])
+    (held,) = target.read_keys(TABLE.topic, [b'{"id":"1"}'])
     assert held is not None
     assert (held.version, held.content) == (7, {"id": "1", "v": "x", "n": 9007199254740993, "big": "1.50"})
     assert held.content == target.content(change(7, row))
@@ -88,8 +88,8 @@ def test_key_of_any_text_is_found_again_and_none_is_taken_for_another(target: Se
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.DONE}
     target.refresh([TABLE.topic])
-    assert {held.key for held in target.held(TABLE.topic)} == set(wanted)
-    looked = target.look(TABLE.topic, wanted)
+    assert {held.key for held in target.stored_keys(TABLE.topic)} == set(wanted)
+    looked = target.read_keys(TABLE.topic, wanted)
     assert [held and held.content and held.content["v"] for held in looked] == [str(n) for n in range(len(keys))]
 
 
@@ -140,15 +140,15 @@ def test_topic_that_was_made_again_is_stale(target: SearchTarget) -> None:
 def test_index_that_is_gone_is_stale_and_its_topic_is_read_again(
     target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
 ) -> None:
-    target.keep({(TABLE.topic, 0): 40})
-    assert target.positions() == {(TABLE.topic, 0): 40}
+    target.save_positions({(TABLE.topic, 0): 40})
+    assert target.saved_positions() == {(TABLE.topic, 0): 40}
     ask(opensearch.url, "DELETE", f"/{alias(sink_name)}-g1-*")
 
     with pytest.raises(SinkStale):
         target.apply([change(41, b'{"id":"1"}')])
     again = opened(opensearch.url, sink_name)
 
-    assert again.positions() == {}, "whatever the consumer group says"
+    assert again.saved_positions() == {}, "whatever the consumer group says"
     again.close()
 
 
@@ -192,7 +192,7 @@ def test_index_keeps_the_values_that_an_update_lacks(target: SearchTarget) -> No
     target.apply(changes(book.records[begin:]))
 
     target.refresh([TABLE.topic])
-    found = live(target.held(TABLE.topic))
+    found = live(target.stored_keys(TABLE.topic))
     assert found == book.rows
     assert [found[b'{"id":%d}' % key]["big"] for key in (1, 2, 3, 4)] == [
         "of a later event",

@@ -60,7 +60,7 @@ def test_document_that_was_deleted_by_the_api_is_written_again(
     ask(opensearch.url, "DELETE", f"/{alias(sink_name)}/_doc/1?refresh=true")
     assert target.apply([change])[0].verdict is Verdict.OVERTAKEN
 
-    target.mend([change], [None])
+    target.repair_keys([change], [None])
 
     target.refresh([TABLE.topic])
     assert documents(opensearch.url, alias(sink_name)) == {"1": {"id": "1", "v": "x"}}

@@ -26,7 +26,7 @@ def rig(kafka: KafkaServer, topic_prefix: str) -> SinkRig:
 
 
 def held(rig: SinkRig, target: MemoryTarget) -> Mapping[bytes | None, Mapping[str, object]]:
-    return live(target.held(rig.topic))
+    return live(target.stored_keys(rig.topic))
 
 
 class Slow(MemoryTarget):
@@ -79,10 +79,10 @@ class Failing(MemoryTarget):
             raise SinkUnreachable("the store is away")
         return super().apply(changes)
 
-    def keep(self, positions: Mapping[TopicPartition, int]) -> None:
+    def save_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         self.kept.update(positions)
 
-    def positions(self) -> Mapping[TopicPartition, int] | None:
+    def saved_positions(self) -> Mapping[TopicPartition, int] | None:
         self.asked += 1
         if self.away.is_set():
             raise SinkUnreachable("the store is away")
@@ -278,7 +278,7 @@ def test_memory_is_bounded_by_pausing_and_all_is_applied(rig: SinkRig) -> None:
     most = 0
     with rig.worker(target, bounds=Bounds(records_max=400, bytes_max=1 << 20), settings={"request_records": 50}) as one:
         while not one.told.levels:
-            most = max(most, sum(load.record_count for load in one.runner._lanes.held.values()))
+            most = max(most, sum(load.record_count for load in one.runner._queues.held.values()))
             time.sleep(0.001)
         rig.until_level()
 
@@ -297,7 +297,7 @@ def test_topic_made_again_is_stale_at_the_start_and_writes_nothing(rig: SinkRig)
         error = worker.ended()
 
     assert isinstance(error, SinkStale)
-    assert "made again" in error.message
+    assert "recreated" in error.message
     assert error.command == "cdc sink rebuild s"
     assert held(rig, target) == {}
 
@@ -346,7 +346,7 @@ def test_group_whose_offsets_kafka_has_forgotten_is_stale(rig: SinkRig) -> None:
         error = worker.ended()
 
     assert isinstance(error, SinkStale)
-    assert "are gone" in error.message
+    assert "has lost its committed offset" in error.message
 
 
 def test_offset_that_is_gone_is_a_gap(kafka: KafkaServer, topic_prefix: str) -> None:
@@ -363,7 +363,7 @@ def test_offset_that_is_gone_is_a_gap(kafka: KafkaServer, topic_prefix: str) -> 
         error = worker.ended()
 
     assert isinstance(error, SinkGap)
-    assert "records are gone" in error.hint
+    assert "Kafka removed records" in error.hint
     assert held(rig, target) == {}
 
 

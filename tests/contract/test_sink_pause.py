@@ -75,7 +75,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
         rig.until_level()
         assert not resume_sink(config, "s")
 
-    assert live(target.held(rig.topic)) == rig.rows
+    assert live(target.stored_keys(rig.topic)) == rig.rows
 
 
 def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is_named(
@@ -94,7 +94,7 @@ def test_two_rebuilds_of_a_sink_exclude_each_other_and_everybody_sees_who_is_at_
     clock = SystemClock()
     viewer = SinkViewer(config, clock)
     with claimed(config, "s", "rebuild", clock):
-        who = f"rebuild of sink 's' is under way: process {os.getpid()} on "
+        who = f"a rebuild of sink 's' is already running: process {os.getpid()} on "
         with pytest.raises(SinkBusy, match=who), claimed(config, "s", "rollback", clock):
             pytest.fail("both are at it")
         assert viewer.busy("s").startswith(f"rebuild: process {os.getpid()} on ")

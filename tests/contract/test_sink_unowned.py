@@ -41,7 +41,7 @@ def test_partition_that_a_killed_worker_left_to_nobody_is_read_again(rig: SinkRi
         rig.until_level()
 
         assert len(first.places) == len(second.places) == 1
-        assert live(target.held(rig.topic)) == rig.rows
+        assert live(target.stored_keys(rig.topic)) == rig.rows
 
 
 def test_broker_by_itself_leaves_such_a_partition_unread(rig: SinkRig) -> None:

@@ -65,7 +65,7 @@ def writes(server: Valkey, url: str, options: dict[str, str]) -> None:
         book = LogBook(TABLE.topic)
         book.put(1, {"id": 1, "v": "x"})
         assert [outcome.verdict for outcome in target.apply(changes(book.records))] == [Verdict.DONE]
-        assert [one.content for one in target.held(TABLE.topic)] == [{"id": 1, "v": "x"}]
+        assert [one.content for one in target.stored_keys(TABLE.topic)] == [{"id": 1, "v": "x"}]
     finally:
         target.close()
 
@@ -96,7 +96,9 @@ def test_cache_behind_tls_is_opened_by_its_authority_a_client_certificate_and_a_
         assert "not trusted" in refused(server, url, {**mine, **login, "ssl_ca_certs": str(others.ca)})
         assert "does not answer" in refused(server, url, {**trust, **login}), "no certificate of our own"
         assert "password" in refused(server, url, {**trust, **mine, **login, "password": f"{PASSWORD}?"})
-        assert "does not let our user" in refused(server, url, {**trust, **mine, **login, "username": "reader"})
+        assert "does not permit the sink's user" in refused(
+            server, url, {**trust, **mine, **login, "username": "reader"}
+        )
 
 
 def test_sentinel_with_a_password_of_its_own_leads_to_a_primary_with_another(

@@ -21,7 +21,7 @@ from cdc.errors import ConfigError, SinkStale, SinkUnfit, SinkUnreachable
 from cdc.local.valkey_server import Valkey
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
-from sinks.contract import Change, StoredKey, Target, Topic, Verdict
+from sinks.contract import Change, StoredKey, Topic, Verdict, Verifiable
 from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.servers.valkey import MakeValkey, cache_settings, client_of
 from tests.fixtures.servers.valkey import config as configured
@@ -30,7 +30,7 @@ from tests.fixtures.sinks.sink_logs import TABLE, LogBook, changes, live
 
 NUMBERS = itertools.count()
 DOCUMENT = Path(__file__).parents[2] / "docs/howto/cache.md"
-CHECKS: Sequence[Callable[[Target, Topic], None]] = (
+CHECKS: Sequence[Callable[[Verifiable, Topic], None]] = (
     target_contract.older_record_never_wins,
     target_contract.delete_of_what_never_was_is_done,
     target_contract.what_was_looked_at_is_removed_and_nothing_newer,
@@ -40,11 +40,11 @@ CHECKS: Sequence[Callable[[Target, Topic], None]] = (
 class Typed(CacheTarget):
     """A hash has texts alone; the suite compares values."""
 
-    def held(self, topic: str) -> Iterator[StoredKey]:
-        return (_typed(one) for one in super().held(topic))
+    def stored_keys(self, topic: str) -> Iterator[StoredKey]:
+        return (_typed(one) for one in super().stored_keys(topic))
 
-    def look(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
-        return [None if one is None else _typed(one) for one in super().look(topic, keys)]
+    def read_keys(self, topic: str, keys: Sequence[bytes]) -> Sequence[StoredKey | None]:
+        return [None if one is None else _typed(one) for one in super().read_keys(topic, keys)]
 
 
 def _typed(held: StoredKey) -> StoredKey:
@@ -89,7 +89,7 @@ def test_cache_converges_whatever_was_repeated_reordered_or_lacked_values(
 
 @pytest.mark.parametrize("mode", ["value", "hash"])
 @pytest.mark.parametrize("check", CHECKS)
-def test_cache_is_guarded(valkey: Valkey, check: Callable[[Target, Topic], None], mode: str) -> None:
+def test_cache_is_guarded(valkey: Valkey, check: Callable[[Verifiable, Topic], None], mode: str) -> None:
     target = opened(valkey, mode=mode)
 
     check(target, TABLE)
@@ -135,7 +135,7 @@ def test_key_template_names_rows_and_two_tables_that_would_share_names_are_refus
 
     with client_of(valkey) as reader:
         assert reader.get("order:a%2Fb/12:v1") == b'{"x":1}'
-    with pytest.raises(ConfigError, match=r"rows of public\.\w+ and public\.\w+ could have one name"):
+    with pytest.raises(ConfigError, match=r"rows of public\.\w+ and public\.\w+ could have the same name"):
         target.open([orders, orders._replace(topic="shop.public.o2", table="public.o2")])
     target.close()
 
@@ -150,7 +150,7 @@ def test_replay_mends_a_value_that_is_gone_or_was_altered(valkey: Valkey) -> Non
         reader.set("shop:cache:public.t:2", "by hand")
 
     assert [one.verdict for one in target.apply(changes(book.records))] == [Verdict.DONE] * 2
-    assert live(target.held(TABLE.topic)) == book.rows
+    assert live(target.stored_keys(TABLE.topic)) == book.rows
     target.close()
 
 
@@ -162,14 +162,14 @@ def test_what_somebody_else_put_there_is_shown_and_can_be_removed_and_mended(val
         other.set("shop:cache:public.t:1", '{"id":1,"x":"altered"}')
         other.set("shop:cache:public.t:99", "no row at all")
 
-    held = {one.name: one for one in target.held(TABLE.topic)}
+    held = {one.name: one for one in target.stored_keys(TABLE.topic)}
     altered, foreign = held["shop:cache:public.t:1"], held["shop:cache:public.t:99"]
     assert (altered.key, altered.content) == (b'{"id":1}', {"id": 1, "x": "altered"})
     assert (foreign.key, foreign.content) == (None, {"": b"no row at all"})
     target.remove(TABLE.topic, list(held.values()))
-    assert live(target.held(TABLE.topic)) == {}
+    assert live(target.stored_keys(TABLE.topic)) == {}
     assert [one.verdict for one in target.apply(changes(book.records))] == [Verdict.DONE]
-    assert live(target.held(TABLE.topic)) == book.rows
+    assert live(target.stored_keys(TABLE.topic)) == book.rows
     target.close()
 
 
@@ -196,7 +196,7 @@ def test_mode_invalidate_takes_the_key_away_and_no_late_fill_survives(valkey: Va
         assert filled(reader, key, lambda: "v2")
         assert [one.verdict for one in target.apply(second)] == [Verdict.OVERTAKEN]
         assert reader.get(key) == b"v2", "an old change takes nothing away"
-    assert live(target.held(TABLE.topic)) == {b'{"id":1}': {}}
+    assert live(target.stored_keys(TABLE.topic)) == {b'{"id":1}': {}}
     target.close()
 
 
@@ -247,7 +247,7 @@ def test_row_that_begins_without_a_value_takes_none_from_the_row_before(valkey: 
         for target, content in ((lasting, {"id": 1, "v": "new"}), (expiring, None)):
             for records in parts:
                 target.apply(changes(records))
-            (held,) = target.look(TABLE.topic, [b'{"id":1}'])
+            (held,) = target.read_keys(TABLE.topic, [b'{"id":1}'])
             assert held is not None
             assert (held.content, held.version) == (content, book.records[-1][2]), name
             target.close()
@@ -283,7 +283,7 @@ def test_row_completed_from_what_the_store_had_never_covers_one_that_came_meanwh
 
     assert [one.verdict for one in slow.apply([second])] == [Verdict.OVERTAKEN]
     slow._store.commands = read  # type: ignore[method-assign]
-    assert live(slow.held(TABLE.topic)) == book.rows
+    assert live(slow.stored_keys(TABLE.topic)) == book.rows
     slow.close()
     fast.close()
 
@@ -297,7 +297,7 @@ def test_flushed_scripts_are_sent_again(valkey: Valkey) -> None:
         other.script_flush()
 
     assert {one.verdict for one in target.apply(changes(book.records[1:]))} == {Verdict.DONE}
-    assert live(target.held(TABLE.topic)) == book.rows
+    assert live(target.stored_keys(TABLE.topic)) == book.rows
     target.close()
 
 
@@ -351,11 +351,11 @@ def test_cluster_is_refused_by_name(make_valkey: MakeValkey) -> None:
 
 def test_wrong_password_and_missing_rights_are_for_a_person_and_no_secret_is_told(make_valkey: MakeValkey) -> None:
     server = make_valkey(requirepass="correct-horse")
-    with pytest.raises(SinkUnfit, match="does not take our user name and password") as refused:
+    with pytest.raises(SinkUnfit, match="rejected the user name and password") as refused:
         opened(server, options={"password": Secret("battery-staple")})
     target = opened(server, options={"password": Secret("correct-horse")})
     target._store.command("test", "ACL", "SETUSER", "reader", "on", ">pw-of-reader", "~*", "+@read", "+info", "+ping")
-    with pytest.raises(SinkUnfit, match="does not let our user note what it holds") as limited:
+    with pytest.raises(SinkUnfit, match="does not permit the sink's user to record the tables") as limited:
         opened(server, options={"username": Secret("reader"), "password": Secret("pw-of-reader")})
     target.close()
 
@@ -376,9 +376,9 @@ def test_rights_in_the_documents_are_enough(valkey: Valkey) -> None:
         target = opened(valkey, sink="cache" if mode == "value" else f"cache{mode}", mode=mode, options=options)
         for record in book.records:
             assert [one.verdict for one in target.apply(changes([record]))] == [Verdict.DONE]
-        target.keep({(TABLE.topic, 0): 2})
-        assert target.positions() == {(TABLE.topic, 0): 2}
-        target.remove(TABLE.topic, list(target.held(TABLE.topic)))
+        target.save_positions({(TABLE.topic, 0): 2})
+        assert target.saved_positions() == {(TABLE.topic, 0): 2}
+        target.remove(TABLE.topic, list(target.stored_keys(TABLE.topic)))
         target.close()
     with client_of(valkey) as admin:
         admin.execute_command("ACL", "DELUSER", "tailrace")
@@ -398,7 +398,7 @@ def test_full_store_asks_for_patience_and_takes_deletes_all_the_same(make_valkey
         # Buffers of connections count, too, and what they give back could be room for one more.
         other.config_set("maxmemory", "4mb")
         assert {verdict(record) for record in book.records[full:]} == {Verdict.LATER}
-        assert live(target.held(TABLE.topic)) == {key: book.rows[key] for key in list(book.rows)[:full]}
+        assert live(target.stored_keys(TABLE.topic)) == {key: book.rows[key] for key in list(book.rows)[:full]}
 
         for key in range(full // 2):
             book.delete(key)
@@ -416,12 +416,12 @@ def test_server_that_is_away_a_replica_or_not_redis_is_named(make_valkey: MakeVa
     book.put(1, {"id": 1})
     with client_of(server) as other:
         other.execute_command("REPLICAOF", "127.0.0.1", valkey.port)
-        with pytest.raises(SinkUnreachable, match="takes nothing now"):
+        with pytest.raises(SinkUnreachable, match="accepts no writes now"):
             target.apply(changes(book.records))
         with pytest.raises(SinkUnreachable, match="does not answer"):
-            target.positions()
+            target.saved_positions()
         other.execute_command("REPLICAOF", "NO", "ONE")
-    target.positions()
+    target.saved_positions()
     assert [one.verdict for one in target.apply(changes(book.records))] == [Verdict.DONE]
     server.kill()
     with pytest.raises(SinkUnreachable, match="does not answer"):
@@ -436,15 +436,15 @@ def test_server_that_hangs_is_unreachable_and_goes_on_where_it_was(
     server, book = make_valkey(), LogBook()
     target = opened(server)
     book.put(1, {"id": 1})
-    target.keep({(TABLE.topic, 0): 7})
+    target.save_positions({(TABLE.topic, 0): 7})
     server.pause()
     with pytest.raises(SinkUnreachable, match="does not answer"):
         target.apply(changes(book.records))
     server.resume()
 
-    assert target.positions() == {(TABLE.topic, 0): 7}
+    assert target.saved_positions() == {(TABLE.topic, 0): 7}
     assert target.apply(changes(book.records))[0].verdict in {Verdict.DONE, Verdict.OVERTAKEN}
-    assert live(target.held(TABLE.topic)) == book.rows
+    assert live(target.stored_keys(TABLE.topic)) == book.rows
     target.close()
 
 
@@ -471,6 +471,6 @@ def test_two_workers_that_apply_one_log_in_pieces_at_once_end_at_its_last_record
         verdicts = list(pool.map(work, both, (1, 2)))
 
     assert set.union(*verdicts) == {Verdict.DONE, Verdict.OVERTAKEN}
-    assert live(both[0].held(TABLE.topic)) == book.rows
+    assert live(both[0].stored_keys(TABLE.topic)) == book.rows
     for target in both:
         target.close()

@@ -37,7 +37,7 @@ class Worker:
         self.rewound: list[tuple[int, int]] = []
 
     def kept(self) -> int:
-        return self.target.positions().get(PLACE, 0)
+        return self.target.saved_positions().get(PLACE, 0)
 
     def run(self, end: int, *, wait_s: float = 60.0) -> None:
         """Apply what lies below `end`, however often it has to begin again."""
@@ -53,7 +53,7 @@ class Worker:
         records = self.book.records[self.at : min(self.at + PIECE, end)]
         outcomes = self.target.apply(changes(records))
         assert {one.verdict for one in outcomes} <= {Verdict.DONE, Verdict.OVERTAKEN}
-        self.target.keep({PLACE: self.at + len(records)})
+        self.target.save_positions({PLACE: self.at + len(records)})
         self.at += len(records)
 
     def begin_again(self) -> None:
@@ -96,7 +96,7 @@ def test_server_without_persistence_that_was_killed_is_filled_from_the_beginning
     worker.run(len(book.records))
 
     assert worker.rewound == [(300, 0)]
-    assert live(worker.target.held(TOPIC)) == book.rows
+    assert live(worker.target.stored_keys(TOPIC)) == book.rows
     worker.target.close()
 
 
@@ -117,11 +117,11 @@ def test_positions_after_a_crash_never_cover_a_row_that_was_lost(make_valkey: Ma
         server.start()
         again = Worker(target_on(server), book)
         kept.append(again.at)
-        versions = {one.key: one.version for one in again.target.held(TOPIC)}
+        versions = {one.key: one.version for one in again.target.stored_keys(TOPIC)}
         missing = [key for key, last in folded(book.records[: again.at]).items() if versions.get(key, -1) < last]
         assert missing == []
         again.run(len(book.records))
-        assert live(again.target.held(TOPIC)) == book.rows
+        assert live(again.target.stored_keys(TOPIC)) == book.rows
         again.target.close()
         server.stop()
 
@@ -142,7 +142,7 @@ def test_everything_taken_away_under_a_running_worker_is_noticed_when_it_notes_h
     worker.run(len(book.records))
 
     assert worker.rewound == [(200, 0)]
-    assert live(worker.target.held(TOPIC)) == book.rows
+    assert live(worker.target.stored_keys(TOPIC)) == book.rows
     worker.target.close()
 
 
@@ -152,17 +152,17 @@ def test_worker_that_missed_a_restart_can_neither_write_nor_note_before_it_asks_
     server, book = make_valkey(), log(40)
     target = target_on(server)
     target.open([TABLE])
-    target.positions()
+    target.saved_positions()
     target.apply(changes(book.records[:20]))
     server.restart("kill")
 
     with pytest.raises(SinkUnreachable):
-        target.keep({PLACE: 20})
-    with pytest.raises(SinkUnreachable, match="was started or promoted since"):
+        target.save_positions({PLACE: 20})
+    with pytest.raises(SinkUnreachable, match="was restarted or promoted since"):
         target.apply(changes(book.records[20:]))
-    with pytest.raises(SinkUnreachable, match="was started or promoted since"):
-        target.keep({PLACE: 20})
-    assert target.positions() == {}
+    with pytest.raises(SinkUnreachable, match="was restarted or promoted since"):
+        target.save_positions({PLACE: 20})
+    assert target.saved_positions() == {}
     target.close()
 
 
@@ -171,18 +171,18 @@ def test_server_that_was_a_replica_in_between_is_noticed_on_the_same_connection(
     server, other, book = make_valkey(), make_valkey(), log(40)
     target = target_on(server)
     target.open([TABLE])
-    target.positions()
+    target.saved_positions()
     target.apply(changes(book.records))
-    target.keep({PLACE: 10})
+    target.save_positions({PLACE: 10})
     with client_of(server) as admin:
         admin.execute_command("REPLICAOF", "127.0.0.1", other.port)
         until(lambda: _synced(server), "it has what the other has")
         admin.execute_command("REPLICAOF", "NO", "ONE")
         admin.hset("cdc:positions:shop:cache", f"{TOPIC}-0", f"{10:019d}")
 
-    with pytest.raises(SinkUnreachable, match="lost what it had acknowledged"):
-        target.keep({PLACE: 40})
-    assert target.positions() == {PLACE: 10}
+    with pytest.raises(SinkUnreachable, match="lost acknowledged writes"):
+        target.save_positions({PLACE: 40})
+    assert target.saved_positions() == {PLACE: 10}
     target.close()
 
 
@@ -233,7 +233,7 @@ def test_sentinel_fail_over_that_loses_writes_is_rewound_and_ends_exact(
         with client_of(replica) as promoted:
             assert promoted.info("replication")["role"] == "master"
         assert worker.rewound[0] == (400, 200)
-        assert live(worker.target.held(TOPIC)) == book.rows
+        assert live(worker.target.stored_keys(TOPIC)) == book.rows
         worker.target.close()
 
 

@@ -15,7 +15,7 @@ from cdc.kafka.admin import TopicAdmin
 from cdc.lsn import Lsn
 from sinks.cache.row_names import mark
 from sinks.compose import target_of
-from sinks.contract import Change, Topic
+from sinks.contract import Change, Topic, Verifiable
 from tests.fixtures.servers.commands import cdc
 from tests.fixtures.servers.supervised_run import supervised
 from tests.fixtures.servers.valkey import client_of
@@ -189,12 +189,13 @@ def make_stale(config_path: Path, sink: str, topic: str, key: int) -> None:
     facts = TopicAdmin(config.kafka).describe([topic])[topic]
     assert facts is not None
     target = target_of(config, sink, applied_of(config, sink))
+    assert isinstance(target, Verifiable)
     target.open([Topic(topic, facts.topic_id, facts.partition_count, "public.t", ("id",))])
     raw = b'{"id":%d}' % key
-    (held,) = target.look(topic, [raw])
+    (held,) = target.read_keys(topic, [raw])
     assert held is not None
     row = b'{"id":%d,"v":"older"}' % key
-    target.mend([Change(topic, 0, held.version - 1, raw, row, (), "", 1, 1, 1)], [held])
+    target.repair_keys([Change(topic, 0, held.version - 1, raw, row, (), "", 1, 1, 1)], [held])
     target.close()
 
 

@@ -94,7 +94,7 @@ def table(capture: CaptureSite, name: str) -> dict[str, Any]:
 
 
 def stored(capture: CaptureSite, running: Running, name: str) -> dict[str, Any]:
-    rows = live(running.target.held(capture.topic(name)))
+    rows = live(running.target.stored_keys(capture.topic(name)))
     return {
         (key or b"").decode(): {column: value for column, value in row.items() if value is not None}
         for key, row in rows.items()
@@ -168,7 +168,7 @@ def test_replay_into_another_target_leaves_the_first_as_it_is(capture: CaptureSi
     assert stored(capture, again, "items") == {key: row for key, row in first.items() if row["v"] == "late"}
     assert first == table(capture, "items")
     assert running.told.records == applied
-    with pytest.raises(UsageError, match="is a sink of the configuration"):
+    with pytest.raises(UsageError, match="is already a sink in the configuration"):
         replayed(config, "s", Replay(AtLsn(early), "s"))
 
 

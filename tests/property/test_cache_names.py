@@ -44,13 +44,13 @@ def test_a_name_is_what_an_application_makes_by_percent_encoding(a: object, b: o
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        ("x:{a}", "lacks b of the key"),
+        ("x:{a}", "lacks the key column b"),
         ("{a}:{b}", "begins with a value"),
         ("x:{a}{b}", "two values need : or /"),
         ("x:{a}-{b}", "two values need : or /"),
-        ("x:{a}:{b}:{c}", r"\{c\} is none of \{name\}, \{sink\}, \{table\}, \{key\}, \{a\}, \{b\}"),
-        ("x*:{key}", "it takes letters"),
-        ("x:{a}:{b", "it takes letters"),
+        ("x:{a}:{b}:{c}", r"unknown \{c\}; expected one of \{name\}, \{sink\}, \{table\}, \{key\}, \{a\}, \{b\}"),
+        ("x*:{key}", "only contain letters"),
+        ("x:{a}:{b", "only contain letters"),
     ],
 )
 def test_template_by_which_rows_could_share_a_name_is_refused_with_the_reason(template: str, why: str) -> None:
@@ -60,13 +60,13 @@ def test_template_by_which_rows_could_share_a_name_is_refused_with_the_reason(te
 
 def test_tables_whose_names_could_meet_are_refused() -> None:
     check_apart([("a", "x:"), ("b", "y:"), ("c", "xy:")])
-    with pytest.raises(ConfigError, match="rows of a and b could have one name"):
+    with pytest.raises(ConfigError, match="rows of a and b could have the same name"):
         check_apart([("c", "y:"), ("a", "x:"), ("b", "x:1")])
 
 
 @pytest.mark.parametrize("key", [b"[1]", b"{", b'{"a":1}', b"\xff"])
 def test_key_that_is_none_of_ours_is_refused_without_showing_it(key: bytes) -> None:
-    with pytest.raises(TopicMismatch, match="no JSON object of a, b"):
+    with pytest.raises(TopicMismatch, match="not a JSON object with a, b"):
         Names(PAIR, "shop", "cache").value(key)
 
 

@@ -104,7 +104,7 @@ def test_batches_fold_to_what_record_by_record_gives_wherever_they_are_cut(log: 
         for batch in batches:
             target.apply([sinks.runner.key_fold.change_of(batch)])
             done += len(batch)
-            held = target.look(TOPIC, [KEY])[0]
+            held = target.read_keys(TOPIC, [KEY])[0]
             found = None if held is None else held.content
             assert found == row_of(wanted[done - 1].row), f"behind record {done - 1} of {[len(b) for b in batches]}"
 
@@ -121,7 +121,7 @@ def test_a_store_that_reads_records_again_ends_in_the_same_row(log: KeyLog, begi
             done += len(batch)
             if done > begin:
                 target.apply([sinks.runner.key_fold.change_of(batch)])
-        held = target.look(TOPIC, [KEY])[0]
+        held = target.read_keys(TOPIC, [KEY])[0]
         assert held is not None
         assert held.content == row_of(one_by_one(log.records)[-1].row)
 

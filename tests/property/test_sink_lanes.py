@@ -40,7 +40,7 @@ class Runner(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.lanes = self.lanes_kind()
+        self.queues = self.lanes_kind()
         self.now_s = 0.0
         self.model = {place: Partition() for place in PLACES}
         self.frontiers = {place: Frontier(0) for place in PLACES}
@@ -53,7 +53,7 @@ class Runner(RuleBasedStateMachine):
         model = self.model[place]
         offset = model.next_offset + gap
         record: LogRecord = (*place, offset, 0, key, b"x" * size, None)
-        self.lanes.add(record)
+        self.queues.add(record)
         self.frontiers[place].took(offset)
         model.unfinished.append((offset, key))
         model.next_offset = offset + 1
@@ -68,16 +68,16 @@ class Runner(RuleBasedStateMachine):
     def request_goes_out(self, records_max: int, bytes_max: int) -> None:
         if len(self.requests) >= REQUESTS_MAX:
             return
-        taken = self.lanes.take(self.now_s, records_max=records_max, bytes_max=bytes_max)
+        taken = self.queues.take(self.now_s, records_max=records_max, bytes_max=bytes_max)
         assert len(taken) <= records_max
-        sizes = [len(lane.asked[-1][5] or b"") for lane in taken]
+        sizes = [len(queue.asked[-1][5] or b"") for queue in taken]
         assert len(taken) <= 1 or sum(sizes) <= bytes_max
-        for lane in taken:
-            name = (lane.place, lane.key)
+        for queue in taken:
+            name = (queue.place, queue.key)
             assert name not in self.asking, "a key is in two requests"
             self.asking.add(name)
-            offsets = [record[2] for record in lane.asked]
-            wanted = [offset for offset, key in self.model[lane.place].unfinished if key == lane.key]
+            offsets = [record[2] for record in queue.asked]
+            wanted = [offset for offset, key in self.model[queue.place].unfinished if key == queue.key]
             assert offsets == wanted, "a request has all that its key has to do, in order"
         if taken:
             self.requests.append(taken)
@@ -87,16 +87,16 @@ class Runner(RuleBasedStateMachine):
         if not self.requests:
             return
         request = data.draw(st.sampled_from(self.requests))
-        lane = request.pop(data.draw(st.integers(0, len(request) - 1)))
+        queue = request.pop(data.draw(st.integers(0, len(request) - 1)))
         self.requests = [one for one in self.requests if one]
-        self.asking.remove((lane.place, lane.key))
+        self.asking.remove((queue.place, queue.key))
         match verdict:
             case "again":
-                self.lanes.again(lane, self.now_s + 5)
+                self.queues.again(queue, self.now_s + 5)
             case "done":
-                self._finished(lane.place, self.lanes.done(lane))
+                self._finished(queue.place, self.queues.done(queue))
             case "close":
-                self._finished(lane.place, self.lanes.close_off(lane))
+                self._finished(queue.place, self.queues.close_off(queue))
 
     @rule()
     def time_passes(self) -> None:
@@ -105,7 +105,7 @@ class Runner(RuleBasedStateMachine):
     @rule(place=st.sampled_from(PLACES), back=st.integers(0, 10))
     def partition_goes_and_comes_again(self, place: TopicPartition, back: int) -> None:
         start = max(self.model[place].position - back, 0)
-        self.lanes.drop([place])
+        self.queues.drop([place])
         self.model[place] = Partition(start)
         self.frontiers[place] = Frontier(start)
 
@@ -114,22 +114,22 @@ class Runner(RuleBasedStateMachine):
         if hasattr(self, "model"):
             for place, model in self.model.items():
                 assert self.frontiers[place].position == model.position
-                held = self.lanes.held.get(place, Load())
+                held = self.queues.held.get(place, Load())
                 assert held.record_count == len(model.unfinished)
                 assert held.byte_count == sum(self.weights[place, offset] for offset, _ in model.unfinished)
-            assert self.lanes.flying(PLACES) == len(self.asking)
+            assert self.queues.flying(PLACES) == len(self.asking)
 
     def teardown(self) -> None:
         """Whatever happened, everything gets done."""
         if not hasattr(self, "model"):
             return
         for request in self.requests:
-            for lane in request:
-                self._finished(lane.place, self.lanes.done(lane))
+            for queue in request:
+                self._finished(queue.place, self.queues.done(queue))
         for _ in range(STEPS + 1):
-            for lane in self.lanes.take(self.now_s + 1000, records_max=2, bytes_max=1):
-                self._finished(lane.place, self.lanes.done(lane))
-        assert self.lanes.idle
+            for queue in self.queues.take(self.now_s + 1000, records_max=2, bytes_max=1):
+                self._finished(queue.place, self.queues.done(queue))
+        assert self.queues.idle
         assert [frontier.span for frontier in self.frontiers.values()] == [0, 0]
 
     def _finished(self, place: TopicPartition, records: list[LogRecord]) -> None:
@@ -155,11 +155,11 @@ class Hasty(KeyQueues):
     """A mutant: a key whose partition went and came again is ready although a request has it."""
 
     def drop(self, places: object) -> None:
-        for name in [name for name in self._lanes if name[0] in places]:  # type: ignore[operator]
-            lane = self._lanes.pop(name)
+        for name in [name for name in self._queues if name[0] in places]:  # type: ignore[operator]
+            queue = self._queues.pop(name)
             self._ready.pop(name, None)
-            if lane.under_way:
-                lane.left = True
+            if queue.under_way:
+                queue.left = True
         for place in places:  # type: ignore[attr-defined]
             self._held.pop(place, None)
 
@@ -167,8 +167,8 @@ class Hasty(KeyQueues):
 class Early(KeyQueues):
     """A mutant: what is to be asked again counts as finished."""
 
-    def again(self, lane: KeyQueue, at_s: float, *, counts: bool = True) -> None:
-        self.done(lane)
+    def again(self, queue: KeyQueue, at_s: float, *, counts: bool = True) -> None:
+        self.done(queue)
 
 
 @pytest.mark.parametrize("mutant", [Hasty, Early])
@@ -198,35 +198,35 @@ def test_frontier_is_finished_in_any_order(kinds: list[bool], random: object) ->
 
 
 def test_slow_key_holds_up_no_other_key_of_its_partition() -> None:
-    lanes, frontier = KeyQueues(), Frontier(0)
+    queues, frontier = KeyQueues(), Frontier(0)
     for offset, key in enumerate([b"slow", b"a", b"b", b"slow", b"a"]):
-        lanes.add(("t", 0, offset, 0, key, b"v", None))
+        queues.add(("t", 0, offset, 0, key, b"v", None))
         frontier.took(offset)
-    (slow,) = lanes.take(0.0, records_max=1, bytes_max=100)
+    (slow,) = queues.take(0.0, records_max=1, bytes_max=100)
 
-    for lane in lanes.take(0.0, records_max=10, bytes_max=100):
-        for record in lanes.done(lane):
+    for queue in queues.take(0.0, records_max=10, bytes_max=100):
+        for record in queues.done(queue):
             frontier.finished(record[2])
 
-    assert lanes.take(0.0, records_max=10, bytes_max=100) == []
+    assert queues.take(0.0, records_max=10, bytes_max=100) == []
     assert (slow.key, frontier.position, frontier.span) == (b"slow", 0, 5)
-    for record in lanes.close_off(slow):
+    for record in queues.close_off(slow):
         frontier.finished(record[2])
     assert frontier.position == 5
 
 
 def test_dead_letter_is_tried_before_what_waits_behind_it() -> None:
-    lanes = KeyQueues()
+    queues = KeyQueues()
     letter = ParkedKey(("t", 0), b"a", [("t", 0, 3, 0, b"a", b"old", None)])
-    assert lanes.retry(letter)
-    assert not lanes.retry(letter)
-    lanes.add(("t", 0, 9, 0, b"a", b"new", None))
+    assert queues.retry(letter)
+    assert not queues.retry(letter)
+    queues.add(("t", 0, 9, 0, b"a", b"new", None))
 
-    (lane,) = lanes.take(0.0, records_max=9, bytes_max=100)
-    assert [record[5] for record in lane.asked] == [b"old"]
-    assert lanes.done(lane) == []
-    (lane,) = lanes.take(0.0, records_max=9, bytes_max=100)
-    assert [record[5] for record in lane.asked] == [b"new"]
+    (queue,) = queues.take(0.0, records_max=9, bytes_max=100)
+    assert [record[5] for record in queue.asked] == [b"old"]
+    assert queues.done(queue) == []
+    (queue,) = queues.take(0.0, records_max=9, bytes_max=100)
+    assert [record[5] for record in queue.asked] == [b"new"]
 
 
 def test_partition_that_stands_still_leaves_room_for_others() -> None:

@@ -49,7 +49,7 @@ KINDS = ["edited", "deleted", "stale", "extra", "ahead", "mark"]
 def plant(world: World, kind: str, number: int, *, but: Collection[bytes] = ()) -> bytes | None:
     """Damage one key as `kind` says, none of `but`; the key, or None when there is none to damage."""
     target = world.target
-    rows = sorted(key for key, row in live(target.held(TABLE.topic)).items() if row and key and key not in but)
+    rows = sorted(key for key, row in live(target.stored_keys(TABLE.topic)).items() if row and key and key not in but)
     if kind == "extra":
         key = b'{"id":"planted %d"}' % number
         target.plant(Change(TABLE.topic, 0, number, key, b'{"id":"planted"}', (), "", 1, 1, 1), key)
@@ -84,7 +84,7 @@ def test_every_planted_difference_is_found_and_repaired_and_nothing_else_is_touc
 ) -> None:
     world = world_of(book, script)
     world.finish()
-    whole = live(world.target.held(TABLE.topic))
+    whole = live(world.target.stored_keys(TABLE.topic))
     planted: set[bytes] = set()
     for number, kind in enumerate(kinds):
         key = plant(world, kind, number, but=planted)
@@ -99,7 +99,7 @@ def test_every_planted_difference_is_found_and_repaired_and_nothing_else_is_touc
     assert (found.repaired, found.unrepaired, found.undecided) == (len(planted), 0, 0)
     assert found.ok
     assert world.target.touched == planted
-    assert live(world.target.held(TABLE.topic)) == whole
+    assert live(world.target.stored_keys(TABLE.topic)) == whole
     assert check_topic(world.sides(), TABLE).differing == 0
 
 
@@ -116,7 +116,7 @@ def test_repair_under_writes_ends_in_what_the_topic_says(
     again = check_topic(world.sides(repair=True), TABLE)
 
     assert found.undecided == again.undecided == 0
-    assert live(world.target.held(TABLE.topic)) == book.rows
+    assert live(world.target.stored_keys(TABLE.topic)) == book.rows
     assert world.target.touched <= ({planted} if planted else set())
 
 
@@ -157,7 +157,7 @@ def test_a_key_that_never_rests_is_undecided_and_not_clean() -> None:
         return [StoredKey(key, "", 0, {"id": 1, "v": next(turn)}) for key in keys]
 
     sides = world.sides()
-    world.target.look = lambda _, keys: unrest(keys)  # type: ignore[method-assign, assignment]
+    world.target.read_keys = lambda _, keys: unrest(keys)  # type: ignore[method-assign, assignment]
     world.target.plant(None, b'{"id":1}')
 
     found = check_topic(sides, TABLE)
@@ -243,7 +243,7 @@ def _one_look(patch: pytest.MonkeyPatch) -> None:
 
     def decide(self: sink_check._Check, suspects: list[bytes]) -> tuple[Mapping[bytes, Any], list[bytes]]:
         known = self._latest.get(suspects)
-        held = dict(zip(suspects, self._sides.target.look(self._topic.topic, suspects), strict=True))
+        held = dict(zip(suspects, self._sides.target.read_keys(self._topic.topic, suspects), strict=True))
         newest = {key: one.change for key, one in known.items()}
         return {
             key: sink_check._Suspect(DifferenceKind.DIFFERENT, (), held[key], newest.get(key)) for key in suspects

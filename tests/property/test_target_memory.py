@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.contract import Change, Outcome, StoredKey, Target, Topic, Verdict
+from sinks.contract import Change, Outcome, StoredKey, Topic, Verdict, Verifiable
 from tests.fixtures.sinks import target_contract
 from tests.fixtures.sinks.memory_target import MemoryTarget
 from tests.fixtures.sinks.sink_logs import TABLE
 
-CHECKS: Sequence[Callable[[Target, Topic], None]] = (
+CHECKS: Sequence[Callable[[Verifiable, Topic], None]] = (
     target_contract.older_record_never_wins,
     target_contract.delete_of_what_never_was_is_done,
     target_contract.what_was_looked_at_is_removed_and_nothing_newer,
@@ -31,7 +31,7 @@ def test_store_keeps_the_values_that_updates_lack(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_store_is_guarded(check: Callable[[Target, Topic], None]) -> None:
+def test_store_is_guarded(check: Callable[[Verifiable, Topic], None]) -> None:
     check(MemoryTarget(), TABLE)
 
 

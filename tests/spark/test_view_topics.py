@@ -243,7 +243,9 @@ def test_sink_of_a_view_follows_its_topic_and_says_how_far_it_is(lake: LakeSite,
         manifest = lake.settle(daemon, driver)
         until(lambda: is_at(sight.look(), Lsn(manifest.end_lsn)), "the sink has the view")
 
-        held = {one.key: one.content for one in target.held(view_topic(site.name, "order_document")) if one.content}
+        held = {
+            one.key: one.content for one in target.stored_keys(view_topic(site.name, "order_document")) if one.content
+        }
         assert held.keys() == {b'{"id":%d}' % n for n in (1, 2, 4, 5, 6)}
         assert held[b'{"id":4}'] == {
             "id": 4,

@@ -35,6 +35,7 @@ from cdc.telemetry.capture_status import SlotReading, Status
 from cdc.telemetry.metrics import Metrics
 from cdc.wire.pgoutput import Begin
 from tests.fixtures.servers.manual_clock import ManualClock
+from tests.fixtures.sinks.plugin_package import install
 from tests.tidy.tree import ROOT, files, shown, text_of
 
 DOCUMENTS: Final = sorted(path for path in files() if path.suffix == ".md")
@@ -152,7 +153,11 @@ def test_commands_that_are_shown_are_taken(where: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("where", "text"), [(shown(path), block) for path in DOCUMENTS for block in blocks(path, "toml")]
 )
-def test_configuration_that_is_shown_is_taken(where: str, text: str, tmp_path: Path) -> None:
+def test_configuration_that_is_shown_is_taken(
+    where: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "tailrace-sqlite", {}, {"sqlite": "tailrace_sqlite:target"})  # of the guide for sinks
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
     secret = tmp_path / "secret"
     secret.write_text("s", encoding="utf-8")
     text = re.sub(r'"/run/secrets/\w+"', json.dumps(str(secret)), text)

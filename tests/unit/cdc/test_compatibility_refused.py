@@ -101,7 +101,7 @@ def test_sinks_and_lake_refuse_a_topic_that_another_configuration_wrote(encoding
     book = SchemaFollower(_Log(record), "shop", ["public.*"], ManualClock())
     book.look()
     for ask in (book.tables, lambda: book.find(record.topic, record.schema_id), lambda: form_of(record, {})):
-        with pytest.raises(SinkUnfit, match="sinks do not read its form of column 'at'") as refused:
+        with pytest.raises(SinkUnfit, match="sinks do not support its encoding of column 'at'") as refused:
             ask()
         assert refused.value.state == "MISCONFIGURED"
         assert "another `name` without encode.compatibility" in refused.value.hint

@@ -94,8 +94,8 @@ def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_i
     ("query", "said"),
     [
         ("", "lsn is missing"),
-        ("lsn=", "'' is no LSN"),
-        ("lsn=nonsense", "'nonsense' is no LSN"),
+        ("lsn=", "invalid LSN ''"),
+        ("lsn=nonsense", "invalid LSN 'nonsense'"),
         ("lsn=0/1&timeout_s=soon", "timeout_s is 'soon'"),
         ("lsn=0/1&timeout_s=nan", "timeout_s is 'nan'"),
         ("lsn=0/1&timeout_s=-1", "timeout_s is '-1'"),
@@ -253,7 +253,7 @@ def test_store_is_refreshed_at_most_ten_times_a_second_however_many_ask() -> Non
 def test_key_that_is_no_object_is_refused(key: str) -> None:
     code, document = asked(Lake(0x100), f"lsn=0/100&key={quote(key)}")
 
-    assert (code, "no JSON object" in document["error"]) == (400, True)
+    assert (code, "not a JSON object" in document["error"]) == (400, True)
 
 
 def test_key_is_taken_as_topics_have_it_whatever_blanks_it_came_with() -> None:

@@ -44,10 +44,10 @@ def test_error_of_the_store_is_one_of_ours_and_quotes_nothing(error: Exception, 
 @pytest.mark.parametrize(
     ("url", "options", "why"),
     [
-        ("redis://h/0", {"pasword": "x"}, "no option 'pasword'"),
-        ("redis://a:1,b:2/0", {}, "several hosts, and no sentinel"),
-        ("redis://h/0", {"ssl_ca_certs": "ca.pem"}, "ssl_ca_certs without TLS"),
-        ("redis://h:port/0", {}, "no host:port"),
+        ("redis://h/0", {"pasword": "x"}, "unknown option 'pasword'"),
+        ("redis://a:1,b:2/0", {}, "several hosts, but options.sentinel is missing"),
+        ("redis://h/0", {"ssl_ca_certs": "ca.pem"}, "option ssl_ca_certs needs TLS"),
+        ("redis://h:port/0", {}, "invalid address .h:port."),
     ],
 )
 def test_option_or_address_that_cannot_be_meant_is_refused(url: str, options: dict[str, str], why: str) -> None:

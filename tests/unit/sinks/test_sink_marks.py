@@ -36,10 +36,16 @@ def test_known_group_goes_on_where_it_was() -> None:
 @pytest.mark.parametrize(
     ("offset", "text", "low", "error", "says"),
     [
-        (42, metadata("id-0", NOW_S), 0, SinkStale, "made again"),
+        (42, metadata("id-0", NOW_S), 0, SinkStale, "recreated"),
         (101, metadata("id-1", NOW_S), 0, SinkStale, "which ends at 100"),
         (42, metadata("id-1", NOW_S), 43, SinkGap, "begins at offset 43"),
-        (42, metadata("id-1", NOW_S - 6.5 * DAY_S), 0, SinkStale, "6.5 days ago, and deletes stay 8.0 days"),
+        (
+            42,
+            metadata("id-1", NOW_S - 6.5 * DAY_S),
+            0,
+            SinkStale,
+            "6.5 days ago, but the topic keeps deletes for 8.0 days",
+        ),
     ],
 )
 def test_offset_of_another_history_is_refused_with_the_command_that_mends_it(
