@@ -1,5 +1,5 @@
-"""Events with a contract: what applications write in their own transaction, and what becomes of it.
+"""The outbox: a library for applications that write and consume events, and the stage of capture that publishes them.
 
-An application needs `outbox.writer` (any DB-API cursor), `outbox.session` (SQLAlchemy), `outbox.consumer` and
-`outbox.event_store`; these know nothing of the service and no Kafka client.
+Applications import `outbox.writer` (any DB-API cursor), `outbox.session` (SQLAlchemy), `outbox.consumer` and
+`outbox.event_store`. These modules import neither the service nor a Kafka client.
 """

@@ -1,8 +1,8 @@
-"""Aggregates whose state is the fold of their events: load, decide, append. Over `outbox.event_store`.
+"""Event-sourced aggregates: load the state from events, decide a command, append new events.
 
-A command is validated before anything comes of it: its shape by a JSON Schema, then against the state by a function
-that returns events or raises CommandRefused. Two commands at the same moment cannot both be right: the second one meets
-a ConcurrencyConflict, is decided anew on the state that the first one left, and is refused or goes on from there.
+A JSON Schema validates the shape of a command. Then a function decides it on the current state: it returns events or
+raises CommandRefused. If two commands run at the same moment, the store accepts only one append. The other command gets
+a ConcurrencyConflict and must be decided again on the new state.
 """
 
 from __future__ import annotations
@@ -22,25 +22,31 @@ from outbox.upcast import Upcasters
 S = TypeVar("S")
 
 _ATTEMPTS: Final = 10
-_PAUSE_S: Final = 0.05  # at most, times the number of the attempt
+_PAUSE_S: Final = 0.05  # maximum pause, multiplied by the number of the attempt
 
 
 class Connection(Protocol):
-    """What is needed of a DB-API connection, not in autocommit."""
+    """A DB-API connection that is not in autocommit mode."""
 
     def cursor(self) -> Any:
-        """A cursor of its transaction."""
+        """Return a cursor in the current transaction."""
 
     def commit(self) -> None:
-        """End the transaction."""
+        """Commit the transaction."""
 
     def rollback(self) -> None:
-        """Undo it."""
+        """Roll the transaction back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """An aggregate as it is: its state, how many events it has, and how many of them a snapshot spared."""
+    """A loaded aggregate.
+
+    Attributes:
+        state: the fold of all its events.
+        sequence: how many events it has.
+        spared: how many of them were not read because a snapshot already included them.
+    """
 
     state: S
     sequence: int
@@ -49,7 +55,7 @@ class Loaded(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """An event that a command leads to: its type, its payload as a value, and the version of its contract."""
+    """An event that a command returns: its type, its payload as a value, and the version of its contract."""
 
     type: str
     payload: Any
@@ -61,7 +67,7 @@ Decide = Callable[[Any, Any], Sequence[Happened]]
 
 
 class Aggregate(Generic[S]):
-    """A kind of aggregate. Folds and commands are declared once, at import; then any thread may use it."""
+    """One type of aggregate. Declare its folds and commands once, at import; then any thread may use it."""
 
     def __init__(
         self,
@@ -75,17 +81,17 @@ class Aggregate(Generic[S]):
         dump: Callable[[S], Any] = lambda state: state,
         restore: Callable[[Any], S] = lambda kept: kept,
     ) -> None:
-        """One kind.
+        """Declare a type of aggregate.
 
         Args:
             type_: the aggregate type of its events.
-            initial: the state before the first event.
-            store: where events are.
-            upcasters: for events of old versions: folds see the newest only.
-            snapshot_every: events after which a state is kept; 0: never.
-            state_version: of the form of the state; another one makes kept states worthless, so they are passed over.
-            dump: the state as a value that JSON has.
-            restore: the state of such a value.
+            initial: returns the state before the first event.
+            store: the event store.
+            upcasters: convert events of old versions, so that folds handle only the newest.
+            snapshot_every: save the state every so many events; 0: never.
+            state_version: version of the state's format. Saved states of another version are ignored.
+            dump: converts the state to a value that JSON can represent.
+            restore: converts such a value back to the state.
         """
         self.type = type_
         self._initial = initial
@@ -98,7 +104,7 @@ class Aggregate(Generic[S]):
         self._commands: dict[str, tuple[Decide, Callable[[Any], None]]] = {}
 
     def fold(self, event_type: str) -> Callable[[Fold], Fold]:
-        """Declare what an event makes of the state: ``(state, payload) -> state``. Pure, and never refuses."""
+        """Declare the fold of an event type: a pure function ``(state, payload) -> state`` that never refuses."""
 
         def declare(function: Fold) -> Fold:
             self._folds[event_type] = function
@@ -107,7 +113,7 @@ class Aggregate(Generic[S]):
         return declare
 
     def command(self, name: str, schema: Mapping[str, Any] | None = None) -> Callable[[Decide], Decide]:
-        """Declare what a command leads to: ``(state, command) -> events``; raises CommandRefused. Pure."""
+        """Declare a command: a pure function ``(state, command) -> events``, which may raise CommandRefused."""
         validate = _validation(name, schema)
 
         def declare(function: Decide) -> Decide:
@@ -117,7 +123,7 @@ class Aggregate(Generic[S]):
         return declare
 
     def load(self, cursor: StoreCursor, aggregate_id: str) -> Loaded[S]:
-        """The state now: a snapshot, if there is one, and what came after. Raises EventMissing."""
+        """Load the current state from the newest snapshot and the events after it. Raises EventMissing."""
         kept = self._store.snapshot(cursor, self.type, aggregate_id, self._state_version)
         state, spared = (self._initial(), 0) if kept is None else (self._restore(kept.state), kept.sequence)
         sequence = spared
@@ -127,7 +133,7 @@ class Aggregate(Generic[S]):
         return Loaded(state, sequence, spared)
 
     def apply(self, state: S, event_type: str, version: int, payload: Any) -> S:
-        """The state after one event, of whatever version. Raises EventMissing for a type that has no fold."""
+        """Return the state after one event of any version. Raises EventMissing if the type has no fold."""
         fold = self._folds.get(event_type)
         if fold is None:
             raise EventMissing(f"aggregate {self.type} has no fold for {event_type}", type=event_type)
@@ -135,9 +141,9 @@ class Aggregate(Generic[S]):
         return folded
 
     def handle(self, cursor: StoreCursor, aggregate_id: str, name: str, command: Any) -> Loaded[S]:
-        """Load, decide, append, in the caller's transaction; returns the aggregate after it.
+        """Load, decide and append in the caller's transaction; return the aggregate with its new events.
 
-        Raises CommandRefused, ConcurrencyConflict, and EventRefused for an event that breaks its contract.
+        Raises CommandRefused, ConcurrencyConflict, or EventRefused for an event that breaks its contract.
         """
         decide, validate = self._commands[name]
         validate(command)
@@ -172,9 +178,10 @@ class Aggregate(Generic[S]):
         attempts: int = _ATTEMPTS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Loaded[S]:
-        """`handle` in a transaction of its own, decided anew after a conflict. Raises CommandRefused, or the last one.
+        """Run `handle` in a transaction of its own, and again after a ConcurrencyConflict.
 
-        The connection must not be in a transaction, nor in autocommit.
+        Raises CommandRefused, or the last ConcurrencyConflict after `attempts` attempts. The connection must be neither
+        in a transaction nor in autocommit mode.
         """
         for attempt in range(1, attempts + 1):
             try:
@@ -185,9 +192,9 @@ class Aggregate(Generic[S]):
                 connection.rollback()
                 if attempt == attempts:
                     raise
-                sleep(random.uniform(0, _PAUSE_S * attempt))  # noqa: S311 - only spreads who tries again
+                sleep(random.uniform(0, _PAUSE_S * attempt))  # noqa: S311 - only spreads the retries
             except BaseException:
-                with suppress(Exception):  # a session that broke cannot be rolled back; its own error is the news
+                with suppress(Exception):  # a broken session cannot be rolled back; the original error matters
                     connection.rollback()
                 raise
         raise AssertionError("at least one attempt")
@@ -202,6 +209,6 @@ def _validation(name: str, schema: Mapping[str, Any] | None) -> Callable[[Any], 
 
     def validate(command: Any) -> None:
         for path, rule in validator.breaches(command, most=1):
-            raise CommandRefused(f"command {name} is not what it must be at {path or 'its top'}: {rule}", path=path)
+            raise CommandRefused(f"command {name} breaks its schema at {path or 'its top level'}: {rule}", path=path)
 
     return validate

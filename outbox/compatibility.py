@@ -1,10 +1,11 @@
-"""Whether one contract may follow another: is everything that was written under one readable under the other? Pure.
+"""Checks whether a new contract is compatible with an old one. Pure.
 
-The rule is careful: it says "compatible" only where it can show it, and names what it cannot show. Tests generate what
-an old contract lets a writer write and hold it against the new one.
+The check reports "compatible" only if it can prove it, and reports what it cannot prove as a problem. So a keyword that
+depends on its neighbours (`additionalProperties`, `then`, `minContains`) must never be compared by itself. Tests
+generate payloads that the old contract allows and validate them against the new one.
 
-- **backward**: readers of the new contract read what was written under the old one (upgrade consumers first),
-- **forward**: readers of the old contract read what is written under the new one (upgrade producers first),
+- **backward**: readers with the new contract can read events written under the old one (upgrade consumers first),
+- **forward**: readers with the old contract can read events written under the new one (upgrade producers first),
 - **full**: both.
 """
 
@@ -24,11 +25,11 @@ _ANNOTATIONS: Final = frozenset(
      "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema"}
 )  # fmt: skip
 _TYPES: Final = frozenset({"null", "boolean", "object", "array", "number", "string"})
-# Keywords whose meaning is their own: who has the same one is at least as narrow.
+# Keywords with a meaning of their own: a schema with the same keyword and value is at least as narrow.
 _ALONE: Final = frozenset(
     {"not", "propertyNames", "dependentRequired", "dependentSchemas", "oneOf", "pattern", "format"}
 )
-# Keywords whose meaning depends on others: these have to be the same together.
+# Keywords whose meaning depends on each other: the whole group must be equal.
 _TOGETHER: Final = (
     ("if", "then", "else"),
     ("contains", "minContains", "maxContains"),
@@ -44,49 +45,49 @@ _DEPTH_MAX: Final = 60
 
 
 class Problem(NamedTuple):
-    """Why a contract may not follow another: where in the contract, and what."""
+    """An incompatibility between two contracts: the path in the contract, and what is wrong there."""
 
     path: str
     what: str
 
 
 def problems(old: Schema, new: Schema, mode: Mode = "backward") -> list[Problem]:
-    """What speaks against `new` after `old`; empty: nothing."""
+    """Return why `new` may not follow `old`; empty if they are compatible."""
     found: list[Problem] = []
     if mode in {"backward", "full"}:
-        found += [Problem(at, f"{what}, and it may have been written") for at, what in included(strict(old), new)]
+        found += [Problem(at, f"{what} (in events of the old contract)") for at, what in included(strict(old), new)]
     if mode in {"forward", "full"}:
-        found += [Problem(at, f"{what}, and old readers expect it") for at, what in included(strict(new), old)]
+        found += [Problem(at, f"{what} (for readers of the old contract)") for at, what in included(strict(new), old)]
     return found
 
 
 def included(written: Schema, read: Schema) -> list[Problem]:
-    """Why a value that keeps to `written` might not keep to `read`; empty: it always does."""
+    """Return why a value that is valid under `written` might be invalid under `read`; empty if none can be."""
     return list(_Rule(written, read).check(written, read, "", 0))
 
 
 class _Rule:
-    """The comparison of two documents: their roots, for references, and the pairs that are being compared."""
+    """Compares two documents. Keeps their roots, for references, and the pairs that are being compared."""
 
     def __init__(self, written: Schema, read: Schema) -> None:
         self._roots = (written, read)
         self._open: set[tuple[str, str]] = set()
 
     def check(self, old: Any, new: Any, at: str, depth: int) -> Iterator[Problem]:
-        """Problems of this pair and what is below it."""
+        """Yield the problems of this pair of schemas and of the schemas inside them."""
         old, new = self._resolved(old, 0), self._resolved(new, 1)
         if old is False or new is True or (isinstance(new, dict) and not _plain(new)):
             return
         if new is False:
-            yield Problem(at, "is not taken any more")
+            yield Problem(at, "is no longer allowed")
             return
         if isinstance(old, dict) and self._same(old, new):
             return
         pair = (_canonical(old), _canonical(new))
         if pair in self._open:
-            return  # a recursive type: what it consists of is being compared already
+            return  # a recursive type, whose parts are being compared already
         if depth > _DEPTH_MAX:
-            yield Problem(at, "is nested too deeply to be compared")
+            yield Problem(at, "is nested too deeply to compare")
             return
         self._open.add(pair)
         try:
@@ -97,7 +98,7 @@ class _Rule:
     def _compare(self, old: dict[str, Any], new: dict[str, Any], at: str, depth: int) -> Iterator[Problem]:
         unknown = sorted(name for name in set(new) - _HANDLED - _ANNOTATIONS if not name.startswith("x-"))
         if unknown or any(name in new for name in _WHOLE):
-            yield Problem(at, f"has {', '.join(unknown or sorted(_WHOLE & set(new)))}, which cannot be compared")
+            yield Problem(at, f"uses {', '.join(unknown or sorted(_WHOLE & set(new)))}, which cannot be compared")
             return
         values = _values(old)
         if values is not None:
@@ -114,7 +115,7 @@ class _Rule:
             yield from self._part(old, part, at, depth)
 
     def _part(self, old: dict[str, Any], part: Any, at: str, depth: int) -> Iterator[Problem]:
-        """`part` is one of what the new contract asks for together; old has it if any of its own parts has it."""
+        """Check one of the parts that `new` requires together; `old` satisfies it if any of its own parts does."""
         candidates = [{name: value for name, value in old.items() if name != "allOf"}, *old.get("allOf", ())]
         if len(candidates) == 1:
             yield from self._single(old, self._resolved(part, 1), at, depth)
@@ -136,24 +137,24 @@ class _Rule:
             return
         if "anyOf" in new:
             if not any(not list(self.check(old, branch, at, depth)) for branch in new["anyOf"]):
-                yield Problem(at, "is none of the kinds that are taken for sure")
+                yield Problem(at, "may match none of the alternatives in anyOf")
             return
         yield from self._keywords(old, new, at, depth)
 
     def _keywords(self, old: dict[str, Any], new: dict[str, Any], at: str, depth: int) -> Iterator[Problem]:
         if "enum" in new or "const" in new:
-            yield Problem(at, "is not one of the values that are listed now for sure")
+            yield Problem(at, "may have a value that the new list does not contain")
         for name in sorted(_ALONE & set(new)):
             if not self._same(old.get(name), new[name]):
-                yield Problem(at, f"has another {name}")
+                yield Problem(at, f"has a different {name}")
         for group in _TOGETHER:
             there = [name for name in group if name in new]
             if there and not self._same([old.get(name) for name in group], [new.get(name) for name in group]):
-                yield Problem(at, f"has another {there[0]}")
+                yield Problem(at, f"has a different {there[0]}")
         kinds = _kinds(old)
         wrong = sorted(kinds - _kinds(new))
         if wrong:
-            yield Problem(at, f"may be {' or '.join(wrong)}, which is not taken")
+            yield Problem(at, f"may be of type {' or '.join(wrong)}, which is not allowed")
         if "number" in kinds or "integer" in kinds:
             yield from _numbers(old, new, at)
         if "string" in kinds:
@@ -166,16 +167,16 @@ class _Rule:
     def _objects(self, old: dict[str, Any], new: dict[str, Any], at: str, depth: int) -> Iterator[Problem]:
         required = set(old.get("required", ()))
         for name in sorted(set(new.get("required", ())) - required):
-            yield Problem(f"{at}/{name}", "is required, and may be missing")
+            yield Problem(f"{at}/{name}", "is required but may be missing")
         yield from _limits({"minProperties": len(required), **old}, new, at, ("minProperties", "maxProperties"))
         patterns = old.get("patternProperties", {})
         kept = self._same(patterns, new.get("patternProperties", {}))
         if new.get("patternProperties") and not kept:
-            yield Problem(at, "has other patternProperties")
+            yield Problem(at, "has different patternProperties")
         declared, declared_now = old.get("properties", {}), new.get("properties", {})
         rest, rest_now = old.get("additionalProperties", True), new.get("additionalProperties", True)
         for name in sorted({*declared, *declared_now}):
-            # A name may fit a pattern, too: then anything that the pattern lets through may stand there.
+            # The name may also match a pattern; the member may then have any value that the pattern allows.
             before = declared.get(name, True if patterns else rest)
             yield from self.check(before, declared_now.get(name, rest_now), f"{at}/{name}", depth)
         yield from self.check(rest, rest_now, f"{at}/*", depth)
@@ -187,7 +188,7 @@ class _Rule:
         yield from _limits(old, new, at, ("minItems", "maxItems"))
         longest = old.get("maxItems")
         if new.get("uniqueItems") and not old.get("uniqueItems") and not (longest is not None and longest <= 1):
-            yield Problem(at, "may hold something twice")
+            yield Problem(at, "may contain an item twice")
         first, first_now = old.get("prefixItems", []), new.get("prefixItems", [])
         rest, rest_now = old.get("items", True), new.get("items", True)
         for number in range(max(len(first), len(first_now))):
@@ -199,27 +200,27 @@ class _Rule:
             yield from self.check(rest, rest_now, f"{at}/*", depth)
 
     def _listed(self, values: list[Any], new: dict[str, Any], at: str) -> Iterator[Problem]:
-        """A finite set of values is simply tried. `$defs` of the root come along, for references."""
+        """Validate each of a finite set of values, with the `$defs` of the root for references."""
         root = self._roots[1]
         known: dict[str, Any] = {
             name: root[name] for name in ("$defs", "definitions") if isinstance(root, dict) and name in root
         }
         if any(isinstance(reference, str) and not reference.startswith(("#/$defs/", "#/definitions/")) for reference in
                _references(new)):  # fmt: skip
-            yield Problem(at, "leads to another place of the contract, which cannot be compared")
+            yield Problem(at, "has a reference outside $defs, which cannot be compared")
             return
         validator = Validator({**new, **known}, "the contract")
-        if not all(validator.takes(value) for value in values):
-            yield Problem(at, "has a value that is not taken")
+        if not all(validator.accepts(value) for value in values):
+            yield Problem(at, "has a value that is not allowed")
 
     def _same(self, old: Any, new: Any) -> bool:
-        """Whether both texts are the same, and what they refer to."""
+        """Whether both schemas, and everything that they refer to, are equal."""
         if _canonical(old) != _canonical(new):
             return False
         return _reached(old, self._roots[0], {}) == _reached(new, self._roots[1], {})
 
     def _resolved(self, schema: Any, which: int) -> Any:
-        """Follow references within the document; beside others a reference is one of several parts."""
+        """Follow references within the document; a reference beside other keywords becomes one part of an allOf."""
         for _ in range(_DEPTH_MAX):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 return schema
@@ -233,7 +234,7 @@ class _Rule:
 
 
 def _followed(root: Any, reference: Any) -> Any:
-    """Where a reference leads; a keyword that cannot be compared for one that leads out of the document."""
+    """Resolve a reference; for one that leaves the document return a keyword that cannot be compared."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return {"$dynamicRef": str(reference)}
     found = root
@@ -249,7 +250,7 @@ def _followed(root: Any, reference: Any) -> Any:
 
 
 def _reached(schema: Any, root: Any, found: dict[str, str]) -> dict[str, str]:
-    """Reference -> the text of what it leads to, of all that can be reached."""
+    """Map every reachable reference to the text of its target."""
     for reference in _references(schema):
         if str(reference) not in found:
             target = _followed(root, reference)
@@ -259,7 +260,7 @@ def _reached(schema: Any, root: Any, found: dict[str, str]) -> dict[str, str]:
 
 
 def _parts(schema: dict[str, Any]) -> list[Any]:
-    """What a schema asks for together. Keywords that read each other stay in one part."""
+    """Split a schema into parts that must all hold. Keywords that depend on each other stay in one part."""
     rest = {name: value for name, value in schema.items() if name not in {"allOf", "anyOf"}}
     choice = [{"anyOf": schema["anyOf"]}] if "anyOf" in schema else []
     return [*([rest] if _plain(rest) else []), *choice, *schema.get("allOf", ())] or [rest]
@@ -273,7 +274,7 @@ def _references(schema: Any) -> Iterator[Any]:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without what says nothing about values."""
+    """Drop keywords that do not constrain values."""
     return {name: value for name, value in schema.items() if name not in _ANNOTATIONS}
 
 
@@ -282,7 +283,7 @@ def _canonical(schema: Any) -> str:
 
 
 def _bare(schema: Any) -> Any:
-    """Without annotations, at every place where a schema stands; names of members are no keywords."""
+    """Drop annotations from a schema and the schemas inside it; names of members are not keywords."""
     if not isinstance(schema, dict):
         return [_bare(one) for one in schema] if isinstance(schema, list) else schema
     made: dict[str, Any] = {}
@@ -297,7 +298,7 @@ def _bare(schema: Any) -> Any:
 
 
 def _values(schema: dict[str, Any]) -> list[Any] | None:
-    """All values that a schema lets through, or more, when they are listed."""
+    """Return every value that a schema allows, or more, if it lists them; else None."""
     if "const" in schema:
         return [schema["const"]]
     if "enum" in schema:
@@ -312,7 +313,7 @@ def _values(schema: dict[str, Any]) -> list[Any] | None:
 
 
 def _kinds(schema: dict[str, Any]) -> set[str]:
-    """Types that a schema lets through; a number may be an integer."""
+    """Return the types that a schema allows; `number` includes `integer`."""
     given = schema.get("type")
     kinds = set(_TYPES) if given is None else {given} if isinstance(given, str) else set(given)
     return kinds | {"integer"} if "number" in kinds else kinds
@@ -321,9 +322,9 @@ def _kinds(schema: dict[str, Any]) -> set[str]:
 def _limits(old: dict[str, Any], new: dict[str, Any], at: str, names: tuple[str, str]) -> Iterator[Problem]:
     least, most = names
     if least in new and old.get(least, 0) < new[least]:
-        yield Problem(at, f"may be below {least}")
+        yield Problem(at, f"may be less than {least}")
     if most in new and (most not in old or old[most] > new[most]):
-        yield Problem(at, f"may be above {most}")
+        yield Problem(at, f"may be greater than {most}")
 
 
 def _numbers(old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[Problem]:
@@ -336,10 +337,10 @@ def _numbers(old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[Prob
                 continue
             wanted = (sign * Fraction(str(new[name])), name == exclusive)
             if not any(bound >= wanted for bound in bounds):
-                yield Problem(at, f"may be beyond {name}")
+                yield Problem(at, f"may be outside {name}")
     if "multipleOf" in new:
         step = Fraction(str(new["multipleOf"]))
         whole = "number" not in _kinds(old) and (1 / step).denominator == 1
         given = old.get("multipleOf")
         if not whole and (given is None or (Fraction(str(given)) / step).denominator != 1):
-            yield Problem(at, "may be no multiple of multipleOf")
+            yield Problem(at, "may not be a multiple of multipleOf")

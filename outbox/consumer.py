@@ -1,17 +1,17 @@
-"""A consumer of event topics: each event has its effect once, in the order of its key, whatever is delivered again.
+"""Consumes event topics: each event has its effect once, in the order of its key, even if it is delivered again.
 
-A step is:
+A step of the consumer:
 
-1. poll records of the partitions that are ours,
-2. for each, in order, one transaction of the application's database: note its id in the inbox, call the handler with
-   the cursor, commit; an id that is there already is passed over,
-3. what a handler refuses, or fails at too often, is parked as a dead letter in the same database, and so is every later
-   event of its key, until somebody has it retried or skipped,
-4. commit the offsets, after everything before them is dealt with,
-5. settle the letters that somebody asked for, of our partitions, in their order.
+1. Poll records of the assigned partitions.
+2. For each record, in order, run one transaction in the application's database: record the event's id in the inbox,
+   call the handler with the cursor, commit. Skip an id that is already in the inbox.
+3. If the handler rejects an event, or fails too often, store it as a dead letter in the same database, and every later
+   event of its key behind it, until an operator retries or skips it.
+4. Commit the offsets after all records before them are processed.
+5. Process the dead letters of the assigned partitions that an operator has requested, in their order.
 
-Killed between any two lines it does again what is not committed, and the inbox knows what is. The log is a
-`outbox.delivery.Source`; `outbox.kafka_source` is Kafka.
+If the consumer is killed at any point, it repeats what is not committed, and the inbox filters what is. The log is an
+`outbox.delivery.Source`; `outbox.kafka_source` implements it for Kafka.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from outbox.inbox import Inbox
 
 _log: Final = logging.getLogger("tailrace.consumer")
 _OUTAGE: Final = ("08", "57P", "53")  # SQLSTATE: connection, shutdown, out of resources
-_HOPELESS: Final = (EventRejected, EventMissing, ContractBroken, PayloadInvalid)
+_NOT_RETRIED: Final = (EventRejected, EventMissing, ContractBroken, PayloadInvalid)
 _SETTLE_S: Final = 1.0
 
 
 class Connection(Protocol):
-    """What is needed of a DB-API connection, not in autocommit."""
+    """A DB-API connection that is not in autocommit mode."""
 
     def cursor(self) -> Any:
-        """A cursor of its transaction."""
+        """Return a cursor in the current transaction."""
 
     def commit(self) -> None:
-        """End the transaction."""
+        """Commit the transaction."""
 
     def rollback(self) -> None:
-        """Undo it."""
+        """Roll the transaction back."""
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
 
 
 Handler = Callable[[Any, Delivery], None]
-"""Has an event's effect, with a cursor of the transaction; never commits. Raises EventRejected for what is hopeless."""
+"""Applies an event with a cursor of the transaction; must not commit. Raises EventRejected if no retry can succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How failures are met.
+    """How often and how long a consumer retries.
 
     Attributes:
-        attempts: of an event, before it is a dead letter.
-        wait_s, wait_max_s: before the second attempt, doubled each time up to the other.
-        outage_max_s: how long the database may be away; less than max.poll.interval.ms of the group (5 min).
+        attempts: attempts per event before it becomes a dead letter.
+        wait_s, wait_max_s: seconds before the second attempt; doubled for each further one, up to the maximum.
+        outage_max_s: how long the database may be unavailable; less than max.poll.interval.ms of the group (5 min).
     """
 
     attempts: int = 5
@@ -72,7 +72,7 @@ class Patience:
 
 
 class Consumer:
-    """Reads one source and has its events' effects. One thread; `stop` may be called by any."""
+    """Reads one source and calls the handler. Runs in one thread; any thread may call `stop`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Consumer:
         sleep: Callable[[float], None] = time.sleep,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name`: of inbox and dead letters; the members of one group have the same."""
+        """`name` identifies the consumer in inbox and dead letters; all members of one group use the same name."""
         self._source = source
         self._connect = connect
         self._handler = handler
@@ -99,7 +99,7 @@ class Consumer:
         self._stopping = False
 
     def run(self, wait_s: float = 0.5) -> None:
-        """Consume until `stop`. Raises ConsumerStopped, and what the source raises; the source is closed then."""
+        """Consume until `stop`, then close. Raises ConsumerStopped and the errors of the source."""
         try:
             while not self._stopping:
                 self.step(wait_s)
@@ -107,20 +107,20 @@ class Consumer:
             self.close()
 
     def close(self) -> None:
-        """Leave the group and end the session; `run` does it by itself."""
+        """Leave the group and close the session; `run` does this at its end."""
         self._source.close()
-        self._hang_up()
+        self._disconnect()
 
     def stop(self) -> None:
-        """Have `run` return after the step it is in."""
+        """Make `run` return after its current step."""
         self._stopping = True
 
     def step(self, wait_s: float) -> int:
-        """One round of the loop above; returns how many records came."""
+        """Run one step as described above; return the number of records."""
         records = self._source.poll(wait_s)
         positions: dict[TopicPartition, int] = {}
         for record in records:
-            self._deal(record)
+            self._process(record)
             positions[record.place] = record.offset + 1
         if positions:
             self._source.commit(positions)
@@ -130,14 +130,14 @@ class Consumer:
         return len(records)
 
     def settle(self) -> int:
-        """Settle what is wished of letters in our partitions; returns how many were."""
+        """Process the requested dead letters of the assigned partitions; return how many are settled."""
         places = sorted(self._source.assigned())
         if not places:
             return 0
         keys: Sequence[bytes] = self._in_transaction(lambda cursor: self._letters.requested_keys(cursor, places))
         return sum(self._settle_key(key) for key in keys)
 
-    def _deal(self, delivery: Delivery) -> None:
+    def _process(self, delivery: Delivery) -> None:
         error, attempts = "", 0
         try:
             for attempt in self._attempts():
@@ -161,9 +161,9 @@ class Consumer:
         return found
 
     def _settle_key(self, key: bytes) -> int:
-        """The letters of a key, first to last, until one is refused again.
+        """Process the dead letters of a key from first to last, until one fails again.
 
-        Those that were parked behind them after somebody asked are settled, too: nothing else holds them up.
+        Include letters that were parked behind them after the request: only the earlier ones blocked them.
         """
         count = 0
         while True:
@@ -190,14 +190,14 @@ class Consumer:
             self._in_transaction(settle)
         except ConsumerStopped:
             raise
-        except Exception as failure:  # noqa: BLE001 - as in _deal
+        except Exception as failure:  # noqa: BLE001 - as in _process
             error = type(failure).__name__
             self._in_transaction(lambda cursor: self._letters.refuse(cursor, letter, error))
             return False
         return True
 
     def _in_transaction(self, work: Callable[[Rows], Any]) -> Any:
-        """Run `work` in a transaction of its own, again while the database is away."""
+        """Run `work` in a transaction of its own; retry while the database is unavailable."""
         began_s, wait_s = self._now_s(), self._patience.wait_s
         while True:
             try:
@@ -205,10 +205,10 @@ class Consumer:
             except Exception as error:
                 if not _is_outage(error):
                     raise
-                self._hang_up()
+                self._disconnect()
                 if self._now_s() - began_s > self._patience.outage_max_s:
                     raise ConsumerStopped(
-                        "the consumer's database is away", hint="start it again; nothing is lost"
+                        "the consumer's database is not available", hint="restart the consumer later; no event is lost"
                     ) from error
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, self._patience.wait_max_s)
@@ -221,32 +221,32 @@ class Consumer:
         except BaseException:
             try:
                 connection.rollback()
-            except Exception:  # noqa: BLE001 - the session is of no use any more
-                self._hang_up()
+            except Exception:  # noqa: BLE001 - the session is broken
+                self._disconnect()
             raise
         return found
 
     def _attempts(self) -> tenacity.Retrying:
         patience = self._patience
         return tenacity.Retrying(
-            retry=tenacity.retry_if_not_exception_type((*_HOPELESS, ConsumerStopped)),
+            retry=tenacity.retry_if_not_exception_type((*_NOT_RETRIED, ConsumerStopped)),
             stop=tenacity.stop_after_attempt(patience.attempts),
             wait=tenacity.wait_exponential(multiplier=patience.wait_s, max=patience.wait_max_s),
             sleep=self._sleep,
             reraise=True,
         )
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
                 connection.close()
-            except Exception:  # noqa: BLE001 - it is gone either way
+            except Exception:  # noqa: BLE001 - the connection is given up anyway
                 _log.debug("close_failed")
 
 
 def _is_outage(error: BaseException) -> bool:
-    """Whether it is the database that is away, and not the event: by SQLSTATE, or a broken connection without one."""
+    """Whether the database is unavailable: by SQLSTATE, or by the class of an error without one."""
     state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
     if state:
         return state.startswith(_OUTAGE)

@@ -1,6 +1,6 @@
-"""What `cdc contracts check` finds: a folder of contracts against what is recorded, its versions, examples, upcasters.
+"""The rules of `cdc contracts check`: compares contracts with the recorded ones and tests examples and upcasters.
 
-Pure but for the upcasters, which are the application's own functions.
+Pure, except for the upcasters, which are functions of the application.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outbox.upcast import Upcasters
 
 
 class Finding(NamedTuple):
-    """Why a set of contracts is refused: which contract, where in it, and what."""
+    """A reason to refuse a set of contracts: the contract, the path in it, and what is wrong."""
 
     event: str
     path: str
@@ -31,19 +31,21 @@ def check(
     mode: Mode = "backward",
     upcasters: Upcasters | None = None,
 ) -> list[Finding]:
-    """Everything that speaks against the contracts as they are now; empty: nothing.
+    """Return every finding about the contracts `now`; empty if they pass.
 
-    1. What is recorded is still there: events of it may lie in topics, and in event stores for ever.
-    2. What is recorded changed only as `mode` allows.
-    3. A version follows the one before as `mode` allows, or an upcaster leads to it.
-    4. Examples keep to their contract, and what upcasters make of them to the next one.
+    The contracts pass if:
+
+    1. every recorded contract still exists, because topics and event stores may have its events,
+    2. recorded contracts changed only as `mode` allows,
+    3. each version is compatible with the previous one under `mode`, or an upcaster leads to it,
+    4. examples are valid under their contract, and what upcasters make of them under the next one.
     """
     known = upcasters or Upcasters()
     found: list[Finding] = []
     for of, schema in sorted(recorded.items()):
         contract = now.get(of)
         if contract is None:
-            found.append(Finding(str(of), "", "is recorded, and gone: events of it may be read any time"))
+            found.append(Finding(str(of), "", "is recorded but missing: readers may read its events at any time"))
         else:
             found += _compared(of, schema, contract.schema, mode, "as recorded")
     for contract in now:
@@ -54,7 +56,7 @@ def check(
 
 def _compared(of: ContractId, old: Schema, new: Schema, mode: Mode, what: str) -> Iterator[Finding]:
     for problem in problems(old, new, mode):
-        yield Finding(str(of), problem.path, f"not {mode} compatible with the contract {what}: {problem.what}")
+        yield Finding(str(of), problem.path, f"is not {mode} compatible with the contract {what}: {problem.what}")
 
 
 def _versions(now: Contracts, contract: Contract, mode: Mode, upcasters: Upcasters) -> Iterator[Finding]:
@@ -63,13 +65,14 @@ def _versions(now: Contracts, contract: Contract, mode: Mode, upcasters: Upcaste
     if not before:
         return
     if before[-1] != of.version - 1:
-        yield Finding(str(of), "", f"follows version {before[-1]}: a version between them is missing")
+        yield Finding(str(of), "", f"follows version {before[-1]}: the versions between them are missing")
         return
     if upcasters.has(of.aggregate_type, of.type, before[-1]):
         return
     old = now.get(of._replace(version=before[-1]))
     assert old is not None
-    yield from _compared(of, old.schema, contract.schema, mode, f"of version {before[-1]}, and no upcaster leads here")
+    what = f"of version {before[-1]}, and no upcaster converts it"
+    yield from _compared(of, old.schema, contract.schema, mode, what)
 
 
 def _examples(now: Contracts, contract: Contract, upcasters: Upcasters) -> Iterator[Finding]:
@@ -80,13 +83,13 @@ def _examples(now: Contracts, contract: Contract, upcasters: Upcasters) -> Itera
 
 
 def _cast(now: Contracts, contract: Contract, number: int, example: object, upcasters: Upcasters) -> Iterator[Finding]:
-    """An example, taken up to the newest version."""
+    """Convert an example to the newest version, and validate each step."""
     of, value = contract.id, copy.deepcopy(example)
     for version in range(of.version, upcasters.newest(of.aggregate_type, of.type, of.version)):
         after = now.get(of._replace(version=version + 1))
         what = f"example {number}: the upcaster of version {version}"
         if after is None:
-            yield Finding(str(of), "", f"{what} leads to a version that has no contract")
+            yield Finding(str(of), "", f"{what} returns a version that has no contract")
             return
         try:
             value = upcasters.cast(of.aggregate_type, of.type, version, value, to=version + 1)
@@ -96,5 +99,5 @@ def _cast(now: Contracts, contract: Contract, number: int, example: object, upca
             yield Finding(str(of), "", f"{what} fails: {type(error).__name__}")
             return
         for path, rule in after.reading.breaches(value, most=1):
-            yield Finding(str(of), path, f"{what} makes what version {version + 1} does not take: {rule}")
+            yield Finding(str(of), path, f"{what} returns a payload that is invalid in version {version + 1}: {rule}")
             return

@@ -1,4 +1,4 @@
-"""A page of all events and their contracts, in Markdown, for people. Pure."""
+"""Writes a Markdown page that documents every event and its contract. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox.json_schema import Schema
 
 
 def page(contracts: Contracts, title: str = "Events") -> str:
-    """The page: a chapter for each aggregate type, a section for each type, its newest version first."""
+    """Return the page: a chapter per aggregate type, and a section per event type with its newest version."""
     lines = [f"# {title}", "", "Written by `cdc contracts docs` from the contracts.", ""]
     for aggregate_type, group in groupby(contracts, lambda contract: contract.id.aggregate_type):
         lines += [f"## {_plain(aggregate_type)}", ""]
@@ -34,7 +34,7 @@ def _event(name: str, contract: Contract) -> Iterator[str]:
             yield ""
     rows = list(_rows(schema, "", schema))
     if rows:
-        yield "| Field | Type | Required | What |"
+        yield "| Field | Type | Required | Description |"
         yield "|---|---|---|---|"
         yield from rows
         yield ""
@@ -46,9 +46,9 @@ def _event(name: str, contract: Contract) -> Iterator[str]:
 
 
 def _rows(schema: Any, above: str, root: dict[str, Any], depth: int = 0) -> Iterator[str]:
-    """A row for each member, those of members below it."""
+    """Yield a table row for each member, followed by the rows of the members inside it."""
     schema = _resolved(schema, root)
-    if not isinstance(schema, dict) or depth > 8:  # a page is for people; deeper than that nobody reads
+    if not isinstance(schema, dict) or depth > 8:  # deeper levels would make the page unreadable
         return
     required = set(schema.get("required", ()))
     for name, given in schema.get("properties", {}).items():
@@ -90,5 +90,5 @@ def _resolved(schema: Any, root: dict[str, Any]) -> Any:
 
 
 def _plain(text: str) -> str:
-    """On one line, and not taken for Markdown's table."""
+    """Put a text on one line and escape it for a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -1,8 +1,8 @@
-"""Contracts of events in a schema registry: any that speaks Confluent's API, as JSON Schemas. Standard library only.
+"""Reads and releases event contracts in a schema registry with Confluent's API. Uses only the standard library.
 
-A contract has a subject of its own, ``events.<aggregate_type>.<type>.v<version>``; in the two names everything but
-letters, digits and ``_`` is ``-`` and two hex digits, so every contract has a subject and no two share one. The newest
-schema of a subject is the contract as it was released last: the registry is what `contracts.lock.json` is to a folder.
+Each contract is a JSON Schema with a subject of its own, ``events.<aggregate_type>.<type>.v<version>``. In the two
+names every byte other than letters, digits and ``_`` becomes ``-`` and two hex digits, so no two contracts share a
+subject. The newest schema of a subject is the released contract: the registry takes the role of `contracts.lock.json`.
 
 https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
@@ -36,26 +36,28 @@ _REASON_MAX: Final = 300
 
 
 class ContractRegistry:
-    """Reads and writes contracts. `url` may have ``user:password@``; no message shows them. One thread."""
+    """A client of one registry. `url` may have ``user:password@``; no message shows it. For one thread."""
 
     def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
-        """`timeout_s` is for one answer. Raises ContractInvalid for what is no URL of HTTP."""
+        """`timeout_s` limits one request. Raises ContractInvalid if `url` is not an HTTP URL."""
         try:
             parts = urlsplit(url)
         except ValueError:
             parts = urlsplit("")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ContractInvalid("the registry's URL is none of HTTP", hint="as https://registry.example.com:8081")
+            raise ContractInvalid(
+                "invalid registry URL: expected http:// or https://", hint="e.g. https://registry.example.com:8081"
+            )
         place = parts.netloc.rpartition("@")[2]
         self._base = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
         self._timeout_s = timeout_s
-        self._word: str | None = None
+        self._authorization: str | None = None
         if parts.username is not None:
-            word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._word = f"Basic {base64.b64encode(word.encode()).decode()}"
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._authorization = f"Basic {base64.b64encode(credentials.encode()).decode()}"
 
     def read(self) -> dict[ContractId, Schema]:
-        """Every contract that is there, as it was released last. Raises ContractsUnreachable, ContractInvalid."""
+        """Return the newest version of every contract. Raises ContractsUnreachable, ContractInvalid."""
         found: dict[ContractId, Schema] = {}
         for subject in self._ask("GET", "/subjects") or ():
             of = contract_of(subject)
@@ -64,9 +66,10 @@ class ContractRegistry:
         return found
 
     def write(self, schemas: Mapping[ContractId, Schema]) -> list[ContractId]:
-        """Release contracts, and return those that were new or other. The registry has a compatibility level, too.
+        """Release contracts; return those that are new or changed.
 
-        Raises ContractInvalid when it refuses one, with its reason; those before it are written then.
+        The registry also applies its own compatibility level. Raises ContractInvalid with its reason if it refuses a
+        contract; the contracts before that one are released then.
         """
         known = self.read()
         changed = [of for of, schema in sorted(schemas.items()) if of not in known or known[of] != schema]
@@ -78,20 +81,20 @@ class ContractRegistry:
     def _newest(self, subject: str) -> Schema:
         answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         try:
-            kind = answer.get("schemaType", "AVRO")  # what the API leaves out
+            kind = answer.get("schemaType", "AVRO")  # the API omits the type of Avro schemas
             if kind != "JSON":
-                raise ContractInvalid(f"subject {subject} is of {kind}", hint="contracts are JSON Schemas")
+                raise ContractInvalid(f"subject {subject} is of type {kind}", hint="a contract must be a JSON Schema")
             schema: Schema = json.loads(answer["schema"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ContractInvalid(f"subject {subject} is no JSON Schema: {type(error).__name__}") from None
+            raise ContractInvalid(f"subject {subject} is not a JSON Schema: {type(error).__name__}") from None
         return schema
 
     def _ask(self, method: str, path: str, body: object = None, *, of: ContractId | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         url = self._base + path
         request = urllib.request.Request(url, data, _HEADERS, method=method)  # noqa: S310 - HTTP, see __init__
-        if self._word is not None:
-            request.add_unredirected_header("Authorization", self._word)
+        if self._authorization is not None:
+            request.add_unredirected_header("Authorization", self._authorization)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
                 return json.load(answer)
@@ -100,7 +103,7 @@ class ContractRegistry:
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             raise ContractsUnreachable(
-                f"the schema registry {self._base} does not answer: {reason}", hint="is that its address?"
+                f"the schema registry {self._base} does not answer: {reason}", hint="check its address"
             ) from None
 
     def _refused(self, error: urllib.error.HTTPError, of: ContractId | None) -> ContractInvalid | ContractsUnreachable:
@@ -111,23 +114,23 @@ class ContractRegistry:
         if of is not None and error.code in _CONFLICT:
             return ContractInvalid(
                 f"the schema registry refuses contract {of}: {reason or 'it is not compatible'}",
-                hint="make a new version of the contract, or lower the subject's compatibility level there",
+                hint="make a new version of the contract, or lower the compatibility level of the subject",
                 event=str(of),
             )
-        what = "it does not let us in" if error.code in _DENIED else reason or "no reason is given"
-        hint = "user and password go into its URL" if error.code in _DENIED else ""
+        what = "access denied" if error.code in _DENIED else reason or "no reason given"
+        hint = "put user and password into its URL" if error.code in _DENIED else ""
         if error.code == _NOT_FOUND:
-            hint = "the path of its URL belongs to it, as /apis/ccompat/v7"
+            hint = "include the path in its URL, e.g. /apis/ccompat/v7"
         return ContractsUnreachable(f"the schema registry {self._base}: HTTP status {error.code}, {what}", hint=hint)
 
 
 def subject_of(of: ContractId) -> str:
-    """Where a contract lies; see the top."""
+    """Return the subject of a contract, as described above."""
     return f"events.{_escaped(of.aggregate_type)}.{_escaped(of.type)}.v{of.version}"
 
 
 def contract_of(subject: str) -> ContractId | None:
-    """Whose subject it is; None: no contract's."""
+    """Return the contract of a subject; None if it is not the subject of a contract."""
     match = _SUBJECT.fullmatch(subject)
     if match is None:
         return None

@@ -1,8 +1,8 @@
-"""What of an outbox was routed before the stream: rows that were in it when capture first saw it. Pure.
+"""Tells which transactions were published when an existing outbox was copied, so that they are not repeated. Pure.
 
-They are read in one snapshot S, and are in the log before the stream is read. A transaction that S sees must not be
-routed once more when the stream brings it, any other must be, wherever its commit record lies (`snapshot.keyless_rule`
-has the same rule for tables without a key).
+Capture reads the existing rows in one snapshot S and publishes them before it reads the stream. When the stream brings
+a transaction that S sees, its rows must not be published again. The rows of any other transaction must be published,
+whatever the LSN of its commit. `snapshot.keyless_rule` has the same rule for tables without a key.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cdc.model.visibility import PgSnapshot
 
 @dataclass(frozen=True, slots=True)
 class CopiedOutbox:
-    """The snapshot, and the end of the WAL right after it: all that it sees commits below `l_hi`."""
+    """The snapshot of the copy, and the end of the WAL right after it: the snapshot sees only commits below `l_hi`."""
 
     snapshot: PgSnapshot
     l_hi: Lsn
 
     def has(self, stamp: Stamp) -> bool:
-        """Whether the rows of a transaction were in it. Ids of transactions come again one day; `l_hi` does not."""
+        """Whether the copy includes the rows of a transaction. Transaction ids wrap around, so `l_hi` counts, too."""
         return stamp.xid is not None and stamp.commit_lsn < self.l_hi and self.snapshot.sees(stamp.xid)

@@ -1,7 +1,7 @@
-"""Dead letters of a consumer, in its own database: parked in the order of their key, settled when somebody asks.
+"""Dead letters of a consumer, in its own database: stored in the order of their key, retried or skipped on request.
 
-As long as a key has a letter, every later event of it is parked behind it: no event overtakes another of its key, and
-all other keys flow on. Statements only; transactions are the caller's.
+While a key has a dead letter, every later event of the key is stored behind it, so events of a key keep their order.
+Other keys are not affected. This module only runs statements; the caller owns the transaction.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from outbox.table_names import Names
 LetterAction = Literal["retry", "skip"]
 
 BEHIND: Final = "blocked"
-"""The error of a letter that nobody has tried: an earlier event of its key was parked."""
-_KEYS_MAX: Final = 100  # that are settled in one go, so that live records are read in between
+"""The error of a dead letter that was never tried, because an earlier event of its key is a dead letter."""
+_KEYS_MAX: Final = 100  # keys settled in one step, so that new records are read in between
 
 
 class Rows(Protocol):
-    """What is needed of a DB-API cursor."""
+    """A DB-API cursor."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement changed."""
+        """Return how many rows the last statement changed."""
 
     def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with parameters by position."""
+        """Run a statement with positional parameters."""
 
     def fetchall(self) -> Sequence[Any]:
-        """All rows of the last statement."""
+        """Return all rows of the last statement."""
 
 
 class Letter(NamedTuple):
-    """A dead letter: its number, the record as it was, why it was parked, how often it was tried, what is wished."""
+    """A dead letter: its number, the record, its error, how often it was tried, and the requested action."""
 
     id: int
     delivery: Delivery
@@ -46,7 +46,7 @@ class Letter(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How much is parked of a consumer, by topic and error of each key's first letter."""
+    """Number of keys and dead letters of a consumer, by topic and error of each key's first dead letter."""
 
     consumer: str
     topic: str
@@ -57,13 +57,13 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The letters of one consumer, or of all where `consumer` is empty. Thread-safe: it has no state."""
+    """The dead letters of one consumer, or of all if `consumer` is empty. Thread-safe: it has no state."""
 
     consumer: str
     names: Names = field(default_factory=Names)
 
     def accept(self, cursor: Rows, delivery: Delivery) -> Literal["new", "repeated", "blocked"]:
-        """Note the event in the inbox, unless it was dealt with, or letters of its key wait: one statement for both."""
+        """Record the event in the inbox, unless it was processed or its key has dead letters. Runs one statement."""
         cursor.execute(
             f"with waiting as (select 1 from {self._table} where consumer = %s and md5(key) = md5(%s) "  # noqa: S608
             f"and key = %s limit 1), noted as (insert into {self.names.qualified(self.names.inbox)} "
@@ -76,7 +76,7 @@ class DeadLetters:
         return "blocked" if waits else "new" if noted else "repeated"
 
     def park(self, cursor: Rows, delivery: Delivery, error: str, attempt_count: int) -> bool:
-        """Keep a record as a letter, once; False where it is one already."""
+        """Store a record as a dead letter; return False if it already is one."""
         cursor.execute(
             f"insert into {self._table} (consumer, topic, partition, record_offset, key, value, headers, "  # noqa: S608
             "error, attempt_count) values (%s, %s, %s, %s, %s, %s, cast(%s as jsonb), %s, %s) on conflict do nothing",
@@ -88,7 +88,7 @@ class DeadLetters:
         return cursor.rowcount == 1
 
     def requested_keys(self, cursor: Rows, places: Iterable[TopicPartition]) -> list[bytes]:
-        """Keys of these partitions of which somebody wants a letter settled."""
+        """Return keys in these partitions with a requested retry or skip."""
         topics, partitions = zip(*places, strict=True) if places else ((), ())
         cursor.execute(
             f"select distinct key from {self._table} where consumer = %s and wish is not null "  # noqa: S608
@@ -98,16 +98,16 @@ class DeadLetters:
         return [bytes(row[0]) for row in cursor.fetchall()]
 
     def first(self, cursor: Rows, key: bytes) -> Letter | None:
-        """The letter of a key that is to be settled first."""
+        """Return the first dead letter of a key."""
         found = self._read(cursor, "consumer = %s and md5(key) = md5(%s) and key = %s", (self.consumer, key, key), 1)
         return found[0] if found else None
 
     def drop(self, cursor: Rows, letter: Letter) -> None:
-        """It is settled."""
+        """Delete a settled dead letter."""
         cursor.execute(f"delete from {self._table} where id = %s", (letter.id,))  # noqa: S608 - quoted
 
     def refuse(self, cursor: Rows, letter: Letter, error: str) -> None:
-        """It was tried again, in vain: nobody wishes anything of its key any more."""
+        """Record that a retry failed, and clear the requests for its key."""
         cursor.execute(
             f"update {self._table} set error = %s, attempt_count = attempt_count + 1 where id = %s",  # noqa: S608
             (error, letter.id),
@@ -121,11 +121,10 @@ class DeadLetters:
     def ask(
         self, cursor: Rows, wish: LetterAction, *, topic: str = "", error: str = "", key: bytes | None = None
     ) -> int:
-        """Wish that letters be settled, of keys whose first letter is of this topic and error; returns how many keys.
+        """Request a retry or skip for keys whose first dead letter has this topic and error; return how many keys.
 
-        ``skip`` passes over the first letter of a key, and has those behind it tried.
-
-        The consumer that has the partition does it, in order, within about a second.
+        ``skip`` discards the first dead letter of a key and retries those behind it. The consumer that owns the
+        partition does this, in order, within about a second.
         """
         rows = [
             letter
@@ -135,7 +134,7 @@ class DeadLetters:
             and key in {None, letter.delivery.key}
         ]
         for letter in rows:
-            # Who skips an event gives up that one: those behind it are tried.
+            # A skip discards only the first event; those behind it are retried.
             cursor.execute(
                 f"update {self._table} set wish = case when id = %s then %s else 'retry' end "  # noqa: S608 - quoted
                 "where consumer = %s and md5(key) = md5(%s) and key = %s",
@@ -144,11 +143,11 @@ class DeadLetters:
         return len(rows)
 
     def letters(self, cursor: Rows, limit: int) -> list[Letter]:
-        """The letters, oldest first."""
+        """Return up to `limit` dead letters, oldest first."""
         return self._read(cursor, "consumer = %s", (self.consumer,), limit)
 
     def counts(self, cursor: Rows) -> list[Count]:
-        """How much is parked, of all consumers or this one."""
+        """Count the dead letters of this consumer, or of all."""
         cursor.execute(
             "select consumer, topic, error, count(*), sum(letters) from (select distinct on (consumer, key) consumer, "  # noqa: S608
             f"topic, error, count(*) over (partition by consumer, key) as letters from {self._table} "
@@ -181,6 +180,6 @@ _FIELDS: Final = "id, topic, partition, record_offset, key, value, headers, erro
 
 def _letter(row: Sequence[Any]) -> Letter:
     number, topic, partition, offset, key, value, headers, error, attempt_count, wish = row
-    told = json.loads(headers) if isinstance(headers, str | bytes) else headers
+    parsed = json.loads(headers) if isinstance(headers, str | bytes) else headers
     payload = None if value is None else bytes(value)
-    return Letter(number, Delivery(topic, partition, offset, bytes(key), payload, told), error, attempt_count, wish)
+    return Letter(number, Delivery(topic, partition, offset, bytes(key), payload, parsed), error, attempt_count, wish)

@@ -1,4 +1,4 @@
-"""What a consumer gets, and where from: the contract between `outbox.consumer` and a log. Pure."""
+"""The records that a consumer receives, and the interface of the log that they come from. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Protocol, TypeAlias
 from outbox.errors import EventMissing
 
 TopicPartition: TypeAlias = tuple[str, int]
-"""Topic and partition."""
+"""Topic and partition number."""
 
-_NAMESPACE = uuid.UUID("6d3c1b0e-5c0a-5b5e-9d43-7f0f6f5b7a10")  # ids that are no UUID become one, always the same
+_NAMESPACE = uuid.UUID("6d3c1b0e-5c0a-5b5e-9d43-7f0f6f5b7a10")  # for ids that are not UUIDs
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Delivery:
     """A record of an event topic.
 
     Attributes:
-        topic, partition, offset: where it lies.
-        key: what orders it; empty where it has none.
-        value: the payload as it was written; None where it has none.
-        headers: text by name; of a name that comes twice the last.
+        topic, partition, offset: its position in the log.
+        key: records with the same key are in order; empty if it has none.
+        value: the payload as it was written; None if it has none.
+        headers: text by name; if a name is repeated, the last value.
     """
 
     topic: str
@@ -35,15 +35,15 @@ class Delivery:
 
     @property
     def place(self) -> TopicPartition:
-        """The partition it lies in."""
+        """Return its topic and partition."""
         return self.topic, self.partition
 
     @property
     def id(self) -> uuid.UUID:
-        """The event's id, by which a repetition is known. Raises EventMissing for a record without one."""
+        """Return the event's id, which identifies a repeated event. Raises EventMissing if the record has none."""
         text = self.headers.get("id", "")
         if not text:
-            raise EventMissing("a record has no header `id`, so it is no event", topic=self.topic, offset=self.offset)
+            raise EventMissing("a record without the header `id` is not an event", topic=self.topic, offset=self.offset)
         try:
             return uuid.UUID(text)
         except ValueError:
@@ -51,31 +51,31 @@ class Delivery:
 
     @property
     def type(self) -> str:
-        """What happened; empty for a record that does not say."""
+        """Return the event type; empty if the record has none."""
         return self.headers.get("type", "")
 
     @property
     def version(self) -> int:
-        """Of the payload's contract; 1 for a record that does not say."""
+        """Return the version of the payload's contract; 1 if the record has none."""
         text = self.headers.get("version", "1")
         return int(text) if text.isdecimal() and len(text) < 10 else 1
 
 
 class Source(Protocol):
-    """A log as one member of a group reads it. Called from one thread.
+    """A log as one member of a consumer group reads it. Called from one thread.
 
-    Only committed records come, in the order of their partition; what is not committed by `commit` comes again to
-    whoever has the partition next.
+    It delivers only committed records, in the order of their partition. Records above the committed offset are
+    delivered again to the next owner of the partition.
     """
 
     def poll(self, wait_s: float) -> Sequence[Delivery]:
-        """What there is, after waiting up to `wait_s`."""
+        """Return new records; wait up to `wait_s` seconds for the first."""
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """The offsets to read on from. Passed over where a partition is somebody else's by now."""
+        """Commit the next offsets to read. Ignore partitions that are no longer assigned."""
 
     def assigned(self) -> frozenset[TopicPartition]:
-        """Partitions that are ours now."""
+        """Return the partitions that are assigned to this member."""
 
     def close(self) -> None:
         """Leave the group."""

@@ -1,32 +1,32 @@
-"""What the application's side of the outbox raises: a small tree of its own, without anything of the service.
+"""Errors that the outbox library raises in applications; independent of the error classes of the service.
 
-    OutboxError                   the base: message, hint, facts
-    |- EventRefused               the event cannot be written as it is; nothing was written
-    |  |- PayloadTooLarge         more bytes than the limit
-    |  |- PayloadInvalid          no JSON, or not what the content type says
-    |  |- ContractUnknown         no contract for this type and version
+    OutboxError                   base class: message, hint, facts
+    |- EventRefused               the event is invalid; nothing was written
+    |  |- PayloadTooLarge         the event is larger than the limit
+    |  |- PayloadInvalid          the payload is not JSON, or does not match its content type
+    |  |- ContractUnknown         no contract exists for this type and version
     |  `- ContractBroken          the payload breaks its contract; `path` says where
-    |- ContractInvalid            a contract's file cannot be used
-    |- ContractsUnreachable       the registry of contracts does not answer, or not to us
-    |- MessageInvalid             a logical message that is not an event
-    |- ConcurrencyConflict        an aggregate is not at the version a command has seen
-    |- EventMissing               an aggregate's history has a hole, or a type that nobody can fold
-    |- CommandRefused             a command that the aggregate's state does not allow
-    |- EventRejected              a consumer's handler will never take this event: a dead letter at once
-    |- ConsumerStopped            a consumer's database was away for too long
-    `- MigrationRefused           the tables cannot be migrated as things are
+    |- ContractInvalid            a contract file cannot be used
+    |- ContractsUnreachable       the contract registry does not answer, or denies access
+    |- MessageInvalid             a logical message is not an event
+    |- ConcurrencyConflict        the aggregate has changed since the command loaded it
+    |- EventMissing               an event is missing from a history, or no fold exists for its type
+    |- CommandRefused             the state of the aggregate does not allow the command
+    |- EventRejected              a consumer's handler rejects the event for good: a dead letter at once
+    |- ConsumerStopped            a consumer's database was unavailable for too long
+    `- MigrationRefused           the tables cannot be migrated in their present state
 
-No message holds a value of a payload, a header or a key: paths and names only.
+No message contains a value of a payload, a header or a key; only paths and names.
 """
 
 from __future__ import annotations
 
 
 class OutboxError(Exception):
-    """Base of the tree.
+    """Base class of the errors of this library.
 
     Args:
-        message: what happened and where, without values.
+        message: what failed and where, without values.
         hint: what to do about it.
         facts: named facts (type, version, path, limit_bytes, ...).
     """
@@ -39,7 +39,7 @@ class OutboxError(Exception):
 
 
 class EventRefused(OutboxError):
-    """The event cannot be written as it is. Nothing was written; the transaction can go on without it."""
+    """The event is invalid. Nothing was written, and the transaction can continue without it."""
 
 
 class PayloadTooLarge(EventRefused):
@@ -47,15 +47,15 @@ class PayloadTooLarge(EventRefused):
 
 
 class PayloadInvalid(EventRefused):
-    """The payload is not what its content type says, as text that is not JSON."""
+    """The payload does not match its content type, for example text that is not JSON."""
 
 
 class ContractUnknown(EventRefused):
-    """Nobody has recorded a contract for this aggregate type, type and version."""
+    """No contract exists for this aggregate type, event type and version."""
 
 
 class ContractBroken(EventRefused):
-    """The payload breaks its contract. `path` is where in the payload, as a JSON pointer; `rule` what it broke."""
+    """The payload breaks its contract. `path` is a JSON pointer into the payload; `rule` is the broken keyword."""
 
     def __init__(self, message: str, *, path: str, rule: str, hint: str = "", **facts: object) -> None:
         super().__init__(message, hint=hint, path=path, rule=rule, **facts)
@@ -64,11 +64,11 @@ class ContractBroken(EventRefused):
 
 
 class ContractInvalid(OutboxError):
-    """A contract cannot be used: no JSON Schema, a wrong file name, an upcaster that does not fit."""
+    """A contract cannot be used: an invalid JSON Schema, a wrong file name, or an upcaster that does not fit."""
 
 
 class ContractsUnreachable(OutboxError):
-    """The schema registry that has the contracts does not answer, or does not let us in."""
+    """The schema registry with the contracts does not answer, or denies access."""
 
 
 class MessageInvalid(OutboxError):
@@ -76,10 +76,10 @@ class MessageInvalid(OutboxError):
 
 
 class ConcurrencyConflict(OutboxError):
-    """Somebody else has appended to the aggregate since it was loaded. Load it again and decide anew.
+    """Another transaction appended to the aggregate after it was loaded. Load it again and decide again.
 
-    `actual` is None where the database said no more than that the sequence number is taken: the transaction is over
-    then, and has to be rolled back.
+    `actual` is None if the database reported only that the sequence number is taken. The transaction has failed then
+    and must be rolled back.
     """
 
     def __init__(self, message: str, *, expected: int, actual: int | None, hint: str = "", **facts: object) -> None:
@@ -89,20 +89,20 @@ class ConcurrencyConflict(OutboxError):
 
 
 class EventMissing(OutboxError):
-    """An aggregate's history has a hole, or an event of a type that nobody knows how to fold."""
+    """An event is missing from an aggregate's history, or the aggregate has no fold for its type."""
 
 
 class CommandRefused(OutboxError):
-    """A command that the state of its aggregate does not allow; no event came of it."""
+    """The state of the aggregate does not allow the command; no event was appended."""
 
 
 class EventRejected(OutboxError):
-    """Raised by a consumer's handler: trying again is of no use. The event becomes a dead letter at once."""
+    """Raised by a consumer's handler when a retry cannot succeed. The event becomes a dead letter at once."""
 
 
 class ConsumerStopped(OutboxError):
-    """A consumer's database did not come back in time. Nothing is lost: start it again."""
+    """A consumer's database did not come back in time. No event is lost; restart the consumer."""
 
 
 class MigrationRefused(OutboxError):
-    """The tables cannot be migrated as things are; what was begun was undone."""
+    """The tables cannot be migrated in their present state. The failed migration was rolled back."""

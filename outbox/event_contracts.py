@@ -1,8 +1,8 @@
-"""Contracts of events: a folder of JSON Schemas, what writers are held to, and what may be changed.
+"""Event contracts: reads a folder of JSON Schemas and checks events against them.
 
-A folder has ``<aggregate_type>/<type>.v<version>.json``; what a file's name does not take is percent-encoded. What is
-recorded lies beside them in ``contracts.lock.json``: every contract as it was when `record` wrote it last, so that a
-change is held against what was released, wherever it is checked.
+The folder has one file ``<aggregate_type>/<type>.v<version>.json`` per contract; characters that a file name cannot
+have are percent-encoded. ``contracts.lock.json`` beside them has every contract as it was released, so that
+`cdc contracts check` compares changes with the released contracts on any machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORM: Final = 1
 
 
 class ContractId(NamedTuple):
-    """Which events a contract is of."""
+    """Identifies the events that a contract applies to."""
 
     aggregate_type: str
     type: str
@@ -37,7 +37,7 @@ class ContractId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A contract, ready to be used: `writing` is what a writer is held to, `reading` what a reader may expect."""
+    """A compiled contract: `writing` is the strict schema for writers, `reading` the lenient one for readers."""
 
     id: ContractId
     schema: Schema
@@ -46,48 +46,52 @@ class Contract:
 
     @property
     def examples(self) -> list[Any]:
-        """Payloads that the contract itself gives."""
+        """Return the example payloads in the contract."""
         return list(self.schema.get("examples", ())) if isinstance(self.schema, dict) else []
 
 
 class Contracts:
-    """The contracts of a folder. Thread-safe: nothing changes after it is made."""
+    """A set of contracts. Thread-safe: it is immutable."""
 
     def __init__(self, schemas: Mapping[ContractId, Schema], *, unknown_allowed: bool = False) -> None:
-        """`unknown_allowed`: events of types without any contract pass unchecked. Raises ContractInvalid."""
+        """Compile the contracts. With `unknown_allowed`, types without a contract pass. Raises ContractInvalid."""
         self._unknown_allowed = unknown_allowed
         self._contracts = {of: _contract(of, schema) for of, schema in sorted(schemas.items())}
 
     @classmethod
     def load(cls, folder: Path | str, *, unknown_allowed: bool = False) -> Contracts:
-        """Read a folder. Raises ContractInvalid, which names the file."""
+        """Read a folder. Raises ContractInvalid, which names the invalid file."""
         return cls(read_folder(Path(folder)), unknown_allowed=unknown_allowed)
 
     def __iter__(self) -> Iterator[Contract]:
-        """All, by aggregate type, type and version."""
+        """Iterate in the order of aggregate type, type and version."""
         return iter(self._contracts.values())
 
     def __len__(self) -> int:
         return len(self._contracts)
 
     def get(self, of: ContractId) -> Contract | None:
-        """The contract of these events."""
+        """Return the contract of these events, or None."""
         return self._contracts.get(of)
 
     def versions(self, aggregate_type: str, type_: str) -> list[int]:
-        """Versions of a type that have a contract, in order."""
+        """Return the versions of a type that have a contract, in ascending order."""
         return sorted(of.version for of in self._contracts if of[:2] == (aggregate_type, type_))
 
     @property
     def schemas(self) -> dict[ContractId, Schema]:
-        """What was read."""
+        """Return the schema of every contract."""
         return {of: contract.schema for of, contract in self._contracts.items()}
 
     def check(self, event: Event) -> None:
-        """Raise ContractBroken with the path in the payload, never a value of it, or ContractUnknown.
+        """Check the payload of an event.
 
-        Bytes are not looked into: Avro's schemas are a registry's affair. They are refused where a contract in JSON
-        says that the payload is JSON.
+        Bytes are not validated, because a registry has the schemas of Avro; they are refused if the type has a JSON
+        contract.
+
+        Raises:
+            ContractBroken: with the path in the payload, never a value.
+            ContractUnknown: the type or version has no contract.
         """
         of = ContractId(event.aggregate_type, event.type, event.version)
         contract = self._contracts.get(of)
@@ -97,16 +101,16 @@ class Contracts:
             return
         if event.payload is None:
             what = "bytes" if event.payload_bytes is not None else "no payload"
-            raise ContractBroken(f"event {of} has {what}, and its contract is of JSON", path="", rule="type", event=of)
+            raise ContractBroken(f"event {of} has {what}, but its contract is for JSON", path="", rule="type", event=of)
         breaches = contract.writing.breaches(json.loads(event.payload))
         if breaches:
             path, rule = breaches[0]
             more = f", and {len(breaches) - 1} more" if len(breaches) > 1 else ""
             raise ContractBroken(
-                f"payload of {of} breaks its contract at {path or 'its top'}: {rule}{more}",
+                f"payload of {of} breaks its contract at {path or 'its top level'}: {rule}{more}",
                 path=path,
                 rule=rule,
-                hint="write what the contract says, or make a new version of it",
+                hint="change the payload, or make a new version of the contract",
                 event=str(of),
             )
 
@@ -115,23 +119,23 @@ class Contracts:
 
     def _unknown(self, of: ContractId) -> ContractUnknown:
         known = self.versions(of.aggregate_type, of.type)
-        there = f"there are versions {', '.join(map(str, known))}" if known else "there is none of this type"
+        available = f"its type has versions {', '.join(map(str, known))}" if known else "its type has none"
         return ContractUnknown(
-            f"event {of} has no contract: {there}",
-            hint=f"write {file_name(of)} into the folder of contracts",
+            f"event {of} has no contract: {available}",
+            hint=f"add {file_name(of)} to the folder of contracts",
             event=str(of),
         )
 
 
 def file_name(of: ContractId) -> str:
-    """Where in the folder a contract lies; every type has a name of its own."""
+    """Return the path of a contract in the folder; no two contracts share one."""
     return f"{_quoted(of.aggregate_type)}/{_quoted(of.type)}.v{of.version}.json"
 
 
 def read_folder(folder: Path) -> dict[ContractId, Schema]:
-    """Every contract of a folder. Raises ContractInvalid for a file that is none."""
+    """Read every contract of a folder. Raises ContractInvalid for a file that is not a contract."""
     if not folder.is_dir():
-        raise ContractInvalid(f"there is no folder {folder}", hint="contracts lie in <aggregate_type>/<type>.v1.json")
+        raise ContractInvalid(f"folder {folder} not found", hint="create <aggregate_type>/<type>.v1.json in it")
     found: dict[ContractId, Schema] = {}
     for path in sorted(folder.rglob("*.json")):
         place = path.relative_to(folder)
@@ -140,33 +144,34 @@ def read_folder(folder: Path) -> dict[ContractId, Schema]:
         match = _FILE.fullmatch(path.name)
         if match is None or len(place.parts) != 2:
             raise ContractInvalid(
-                f"{place} is no name of a contract", hint="<aggregate_type>/<type>.v<version>.json, as order/Placed.v1"
+                f"invalid contract file name {place}: expected <aggregate_type>/<type>.v<version>.json",
+                hint="rename it, e.g. order/Placed.v1.json",
             )
         of = ContractId(unquote(place.parts[0]), unquote(match["type"]), int(match["version"]))
         if Path(file_name(of)) != place:
-            raise ContractInvalid(f"{place} is another spelling of {file_name(of)}", hint="rename it")
+            raise ContractInvalid(f"invalid contract file name {place}: expected {file_name(of)}", hint="rename it")
         found[of] = _schema(_json(path, str(place)), str(place))
     return found
 
 
 def read_lock(path: Path) -> dict[ContractId, Schema]:
-    """What was recorded. Raises ContractInvalid when the file is none of ours."""
+    """Read the recorded contracts. Raises ContractInvalid if the file is invalid."""
     document = _json(path, path.name)
     if not isinstance(document, dict) or document.get("form") != _FORM or not isinstance(document.get("events"), dict):
-        raise ContractInvalid(f"{path.name} is not a record of contracts", hint="`cdc contracts record` writes it")
+        raise ContractInvalid(f"{path.name} is not a record of contracts", hint="create it with `cdc contracts record`")
     found: dict[ContractId, Schema] = {}
     for place, schema in document["events"].items():
         aggregate_type, _, name = place.partition("/")
         match = _FILE.fullmatch(f"{name}.json")
         if match is None:
-            raise ContractInvalid(f"{path.name} names {place!r}, which is no contract")
+            raise ContractInvalid(f"invalid contract name {place!r} in {path.name}")
         of = ContractId(unquote(aggregate_type), unquote(match["type"]), int(match["version"]))
         found[of] = _schema(schema, place)
     return found
 
 
 def lock_text(schemas: Mapping[ContractId, Schema]) -> str:
-    """The text of the record: sorted, so that a change of one contract is a change of its lines."""
+    """Return the text of the record, sorted, so that a changed contract changes only its own lines."""
     events = {file_name(of).removesuffix(".json"): schemas[of] for of in sorted(schemas)}
     return json.dumps({"form": _FORM, "events": events}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -178,7 +183,7 @@ def _contract(of: ContractId, schema: Schema) -> Contract:
 
 def _schema(document: Any, where: str) -> Schema:
     if not isinstance(document, dict | bool):
-        raise ContractInvalid(f"{where} is no JSON Schema: an object, or true")
+        raise ContractInvalid(f"{where} is not a valid JSON Schema: expected an object, true or false")
     return document
 
 
@@ -186,13 +191,13 @@ def _json(path: Path, where: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ContractInvalid(f"{where} cannot be read: {getattr(error, 'strerror', None) or 'no UTF-8'}") from None
+        raise ContractInvalid(f"cannot read {where}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
     except (ValueError, RecursionError) as error:
         at = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise ContractInvalid(f"{where} is not JSON{at}") from None
 
 
 def _quoted(name: str) -> str:
-    """As URLs do it, dots at the beginning too, so that no name leaves the folder."""
+    """Percent-encode a name; also a leading dot, so that no path leaves the folder."""
     text = quote(name, safe="")
     return text.replace(".", "%2E", 1) if text.startswith(".") else text

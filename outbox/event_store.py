@@ -1,7 +1,7 @@
-"""An event store: events of an aggregate are appended at the version that a command has seen, and loaded in order.
+"""An event store in PostgreSQL: appends events of an aggregate at an expected version, and loads them in order.
 
-What is appended is written to the outbox in the same statement's transaction, unless that is not wanted, so that the
-topic has it, too. Imports neither the service nor a driver. Transactions are the caller's.
+By default an append also writes to the outbox in the same transaction, so that the topic has the events, too. This
+module imports neither the service nor a driver. The caller owns the transaction.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from outbox.event import Event
 from outbox.writer import Writer
 
 SEQUENCE: Final = "sequence"
-"""Header of a published event: which one of its aggregate it is, from 1 on."""
+"""Header of a published event: its number within the aggregate, starting at 1."""
 
 _UNIQUE: Final = "23505"
-_EVENTS_MAX: Final = 1_000  # of one append: a command that makes more of them is a mistake, or an import
+_EVENTS_MAX: Final = 1_000  # per append; a command with more events is probably a mistake
 
 
 class StoreCursor(Protocol):
-    """What is needed of a DB-API cursor whose paramstyle is ``format``."""
+    """A DB-API cursor with paramstyle ``format``."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement wrote."""
+        """Return how many rows the last statement wrote."""
 
     def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with parameters by position."""
+        """Run a statement with positional parameters."""
 
     def fetchall(self) -> Sequence[Any]:
-        """All rows of the last statement."""
+        """Return all rows of the last statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An event of the store; `payload` is parsed. `sequence` counts from 1 within its aggregate."""
+    """A stored event. `payload` is parsed; `sequence` counts from 1 within the aggregate."""
 
     sequence: int
     id: uuid.UUID
@@ -52,7 +52,7 @@ class Stored:
 
 
 class Snapshot(NamedTuple):
-    """A state that was folded up to an event."""
+    """The state of an aggregate after the event with this sequence number."""
 
     sequence: int
     state: Any
@@ -60,22 +60,23 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventStore:
-    """Appends and loads. Thread-safe: it has no state.
+    """Appends and loads events. Thread-safe: it has no state.
 
     Attributes:
-        writer: has names, contracts and limits, and writes to the outbox.
-        published: False keeps events in the store alone.
+        writer: has table names, contracts and limits, and writes to the outbox.
+        published: if False, events are only stored and not written to the outbox.
     """
 
     writer: Writer = field(default_factory=Writer)
     published: bool = True
 
     def append(self, cursor: StoreCursor, expected: int, *events: Event) -> int:
-        """Append events of one aggregate that has `expected` events; returns how many it has then.
+        """Append events to an aggregate that has `expected` events; return how many it has afterwards.
 
-        Raises ConcurrencyConflict when it has another number: nothing was appended. Its `actual` is None when somebody
-        appends at the same moment; the transaction is over then, and has to be rolled back. Raises EventRefused before
-        anything is sent.
+        Raises:
+            ConcurrencyConflict: the aggregate has another number of events, and nothing was appended. If `actual` is
+                None, another transaction appended at the same moment, and this one must be rolled back.
+            EventRefused: an event is invalid; nothing was sent to the database.
         """
         if not events:
             return expected
@@ -97,7 +98,7 @@ class EventStore:
         return expected + len(ready)
 
     def version(self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str) -> int:
-        """How many events an aggregate has; 0 where it has none."""
+        """Return how many events an aggregate has."""
         cursor.execute(
             f"select coalesce(max(sequence), 0) from {self._table} "  # noqa: S608 - quoted
             "where aggregate_type = %s and aggregate_id = %s",
@@ -106,7 +107,7 @@ class EventStore:
         return int(cursor.fetchall()[0][0])
 
     def load(self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str, *, after: int = 0) -> list[Stored]:
-        """Its events after the first `after`, in order. Raises EventMissing when one of them is not there."""
+        """Return the events after the first `after`, in order. Raises EventMissing if one is missing."""
         cursor.execute(
             "select sequence, id, type, version, cast(payload as text), headers, created_at "  # noqa: S608 - quoted
             f"from {self._table} where aggregate_type = %s and aggregate_id = %s and sequence > %s order by sequence",
@@ -116,8 +117,8 @@ class EventStore:
         for number, event in enumerate(found, after + 1):
             if event.sequence != number:
                 raise EventMissing(
-                    f"event {number} of an aggregate of type {aggregate_type} is not in the store",
-                    hint="rows were deleted by hand: restore them, the aggregate cannot be folded without them",
+                    f"event {number} of an aggregate of type {aggregate_type} is missing in the store",
+                    hint="rows were deleted: restore them, the aggregate cannot be folded without them",
                     sequence=number,
                 )
         return found
@@ -125,7 +126,7 @@ class EventStore:
     def snapshot(
         self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str, state_version: int
     ) -> Snapshot | None:
-        """The state that was kept of an aggregate; None for none, and for one of another form of the state."""
+        """Return the saved state of an aggregate; None if there is none with this `state_version`."""
         cursor.execute(
             "select sequence, cast(state as text) from "  # noqa: S608 - quoted
             f"{self.writer.names.qualified(self.writer.names.snapshot)} "
@@ -138,7 +139,7 @@ class EventStore:
     def keep(
         self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str, kept: Snapshot, state_version: int
     ) -> None:
-        """Keep a state, unless there is a newer one of the same form."""
+        """Save a state, unless a newer one with the same `state_version` exists."""
         table = self.writer.names.qualified(self.writer.names.snapshot)
         cursor.execute(
             f"insert into {table} as there (aggregate_type, aggregate_id, sequence, state_version, state) "  # noqa: S608
@@ -150,7 +151,11 @@ class EventStore:
         )
 
     def _insert(self, cursor: StoreCursor, expected: int, events: Sequence[Event]) -> None:
-        """Only at the expected version. Who appends at the same moment meets the primary key."""
+        """Insert the events if the aggregate has the expected version.
+
+        Keep both checks. Without the condition in the statement, an append with too high an expectation would leave a
+        gap. Without the primary key, two appends at the same moment would both succeed.
+        """
         row = (
             "(cast(%s as text), cast(%s as text), cast(%s as bigint), cast(%s as uuid), cast(%s as text), "
             "cast(%s as int), cast(%s as json), cast(%s as jsonb))"
@@ -177,26 +182,26 @@ class EventStore:
 
 def _check(events: Sequence[Event], expected: int) -> None:
     if expected < 0 or len(events) > _EVENTS_MAX:
-        raise EventRefused(f"an append is of 1 to {_EVENTS_MAX:,} events, at version 0 or above")
+        raise EventRefused(f"expected 1 to {_EVENTS_MAX:,} events and a version of at least 0")
     if len({(event.aggregate_type, event.aggregate_id) for event in events}) > 1:
-        raise EventRefused("an append is of one aggregate: each has a version of its own")
+        raise EventRefused("one append has events of several aggregates; append them separately")
     if any(event.payload is None for event in events):
-        raise EventRefused("an event of the store has a payload in JSON: states are folded from it")
+        raise EventRefused("an event without a JSON payload cannot be stored")
 
 
 def _conflict(event: Event, expected: int, actual: int | None) -> ConcurrencyConflict:
-    there = "somebody appends to it at the same moment" if actual is None else f"it has {actual} by now"
+    found = "another transaction is appending to it" if actual is None else f"it has {actual}"
     return ConcurrencyConflict(
-        f"an aggregate of type {event.aggregate_type} was to have {expected} events; {there}",
+        f"conflict on an aggregate of type {event.aggregate_type}: expected {expected} events; {found}",
         expected=expected,
         actual=actual,
-        hint="load it again, and decide anew: Aggregate.execute does",
+        hint="load it again and decide again, as Aggregate.execute does",
         aggregate_type=event.aggregate_type,
     )
 
 
 def _stored(row: Sequence[Any]) -> Stored:
     sequence, id_, type_, version, payload, headers, created_at = row
-    told = json.loads(headers) if isinstance(headers, str | bytes) else headers
+    parsed = json.loads(headers) if isinstance(headers, str | bytes) else headers
     of = id_ if isinstance(id_, uuid.UUID) else uuid.UUID(str(id_))
-    return Stored(int(sequence), of, type_, version, json.loads(payload), told, created_at)
+    return Stored(int(sequence), of, type_, version, json.loads(payload), parsed, created_at)

@@ -1,7 +1,7 @@
-"""Names of event topics, one for each type of aggregate: injective, legal, the same for ever. Pure.
+"""Maps each aggregate type to the name of its event topic, and back. Pure.
 
-The pattern of `[outbox] topic` has the escaped type in one place, so two types never share a topic, and a type whose
-topic's name would be too long has none: it is not cut, for then two might.
+The mapping must never change, and no two types may share a topic. So the pattern of `[outbox] topic` contains the
+escaped type once. A type whose topic name would be too long has no topic; truncated names could collide.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from cdc.model.topic_names import TOPIC_LENGTH_MAX, escape, unescape
 
 @dataclass(frozen=True, slots=True)
 class EventTopics:
-    """What stands before and behind the escaped type of an aggregate."""
+    """The parts of the topic name before and after the escaped aggregate type."""
 
     head: str
     tail: str
 
     @classmethod
     def of(cls, name: str, settings: Outbox) -> EventTopics:
-        """Those of a pipeline, whose pattern was checked when it was loaded."""
+        """Return the names for a pipeline; the configuration has validated the pattern."""
         head, _, tail = settings.topic.replace(PIPELINE, name).partition(AGGREGATE)
         return cls(head, tail)
 
     def topic(self, aggregate_type: bytes) -> str | None:
-        """The topic of a type; None when there can be none: it is empty or no UTF-8, or the name too long."""
+        """Return the topic of a type; None if the type is empty or not UTF-8, or the name too long."""
         try:
             topic = f"{self.head}{escape(aggregate_type.decode())}{self.tail}"
         except UnicodeDecodeError:
@@ -34,7 +34,7 @@ class EventTopics:
         return topic if aggregate_type and len(topic) <= TOPIC_LENGTH_MAX else None
 
     def type_of(self, topic: str) -> str | None:
-        """The type of aggregate whose topic it is; None for another topic."""
+        """Return the aggregate type of an event topic; None for any other topic."""
         if not topic.startswith(self.head) or not topic.endswith(self.tail):
             return None
         inner = topic[len(self.head) : len(topic) - len(self.tail)]

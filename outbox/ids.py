@@ -1,10 +1,10 @@
-"""Ids of events: UUIDv7 (RFC 9562, 5.7), which grow within a process, so that an index of them grows at its end.
+"""Generates event ids: UUIDv7 (RFC 9562, 5.7) that increase within a process, so that an index grows at its end.
 
-The 48 bits of milliseconds are followed by 74 bits that are random in each new millisecond, and a random step above
-the id before within the same one (RFC 9562, 6.2, method 2).
+48 bits of milliseconds are followed by 74 random bits. Within one millisecond, each id is a random step above the
+previous one (RFC 9562, 6.2, method 2).
 
-**A clock that goes backwards** has one outcome: ids go on from the last millisecond that was used, by random steps,
-until the clock has passed it. They stay unique and in order; only the time in them stands still meanwhile.
+If the clock goes backwards, ids continue from the newest millisecond used, by random steps, until the clock has passed
+it. They stay unique and in order; only the time in them stops.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _VARIANT: Final = 0b10 << 62
 _TAIL_BITS: Final = 74
 _TAIL_MAX: Final = (1 << _TAIL_BITS) - 1
 _LOW_BITS: Final = 62
-_STEP_BYTES: Final = 4  # a step of up to 2^32: 2^41 ids within one millisecond before the next one is borrowed
-_START_BYTES: Final = 9  # of 72 bits: the tail begins below a quarter of its range, so that steps have room
+_STEP_BYTES: Final = 4  # steps of up to 2^32: 2^41 ids in one millisecond before the next one is used
+_START_BYTES: Final = 9  # 72 bits: the tail starts in the lowest quarter of its range, so that steps have room
 _MS_MAX: Final = (1 << 48) - 1
 
 
 class IdSource:
-    """Makes ids; thread-safe. A process that forks starts anew in the child."""
+    """Generates ids. Thread-safe. After a fork, the child process starts again with fresh random bits."""
 
     def __init__(
         self,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """`now_ms`: milliseconds since 1970; `entropy`: that many random bytes."""
+        """`now_ms` returns milliseconds since 1970; `entropy(n)` returns n random bytes."""
         self._now_ms = now_ms
         self._entropy = entropy
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class IdSource:
         self._tail = 0
 
     def next(self) -> uuid.UUID:
-        """An id above all that this source made before."""
+        """Return an id that is greater than all previous ids of this source."""
         with self._lock:
             now_ms = min(max(self._now_ms(), 0), _MS_MAX)
             if now_ms > self._last_ms:
@@ -57,7 +57,7 @@ class IdSource:
             return uuid.UUID(int=self._last_ms << 80 | _VERSION | high << 64 | _VARIANT | low)
 
     def forget(self) -> None:
-        """Start anew, as after a fork: what comes next is random again and owes nothing to the ids before."""
+        """Forget previous ids, as after a fork: the next id starts with fresh random bits."""
         self._lock = threading.Lock()
         self._last_ms, self._tail = -1, 0
 
@@ -67,10 +67,10 @@ os.register_at_fork(after_in_child=_SOURCE.forget)
 
 
 def new_id() -> uuid.UUID:
-    """The next id of this process."""
+    """Return the next id of this process."""
     return _SOURCE.next()
 
 
 def time_ms(of: uuid.UUID) -> int | None:
-    """Milliseconds since 1970 in a UUIDv7; None for ids of other versions."""
+    """Return the milliseconds since 1970 in a UUIDv7; None for other versions."""
     return of.int >> 80 if of.version == 7 else None

@@ -1,7 +1,8 @@
-"""The inbox: what a consumer has dealt with, noted in the transaction of what it did.
+"""The inbox of a consumer: records the ids of processed events in the transaction of their effect.
 
-A record may be delivered again at any time: after a crash, a rebalance, an event that was written twice. Whoever notes
-its id in the same transaction as its effect has the effect once. Imports neither the service nor a driver.
+A record may be delivered again at any time: after a crash, after a rebalance, or because an event was written twice. A
+consumer that records the id in the same transaction as the effect applies it once. This module imports neither the
+service nor a driver.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from outbox.table_names import Names
 
 
 class ReadingCursor(Protocol):
-    """What is needed of a DB-API cursor."""
+    """A DB-API cursor."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement wrote."""
+        """Return how many rows the last statement wrote."""
 
     def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with parameters by position."""
+        """Run a statement with positional parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Inbox:
     """The inbox of one consumer. Thread-safe: it has no state.
 
     Attributes:
-        consumer: its name; consumers of different names each deal with an event once.
-        names: schema and table.
-        placeholder: of the driver: ``%s`` (psycopg, psycopg2, pg8000) or ``?``.
+        consumer: its name. Consumers with different names each process an event once.
+        names: names of the schema and tables.
+        placeholder: parameter placeholder of the driver: ``%s`` (psycopg, psycopg2, pg8000) or ``?``.
     """
 
     consumer: str
@@ -39,10 +40,10 @@ class Inbox:
     placeholder: str = "%s"
 
     def accept(self, cursor: ReadingCursor, event_id: uuid.UUID | str) -> bool:
-        """Note the event; False: it was dealt with before, so leave it.
+        """Record the event; return False if it was processed before and must be skipped.
 
-        Call it first in the transaction that has the effect. Who holds the same id in an open transaction is waited
-        for: if that one is rolled back, this one may go on.
+        Call this first in the transaction of the effect. If another open transaction has recorded the same id, this
+        call waits for it, and returns True if it is rolled back.
         """
         place = self.placeholder
         cursor.execute(
@@ -53,9 +54,9 @@ class Inbox:
         return cursor.rowcount == 1
 
     def forget(self, cursor: ReadingCursor, *, older_than_days: float, rows_max: int = 10_000) -> int:
-        """Delete what was noted that long ago, up to `rows_max`; returns how many.
+        """Delete up to `rows_max` ids older than `older_than_days`; return how many.
 
-        Keep longer than anything can be delivered again: the retention of the event topics.
+        Keep ids longer than a record can be delivered again, which is the retention of the event topics.
         """
         place, table = self.placeholder, self.names.qualified(self.names.inbox)
         cursor.execute(

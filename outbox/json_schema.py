@@ -1,8 +1,8 @@
-"""JSON Schema as contracts use it: the one importing place of the validator, and what a writer is held to.
+"""Validates payloads against JSON Schemas, strictly for writers and leniently for readers.
 
-A contract is **written strictly and read leniently**: where it does not say what becomes of members it does not
-declare, a writer may not use any, and a reader passes over them. So a member can be declared later without anybody
-having written something else under its name. A contract that says ``"additionalProperties": true`` gives that up.
+Only this module imports `jsonschema_rs`. If a contract does not mention additional members, a writer may not write any,
+and readers ignore them. So a member can be declared later, and no older event has another meaning under its name.
+``"additionalProperties": true`` turns this off.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _PATH_MAX: Final = 200
 
 
 class Breach(NamedTuple):
-    """Where a payload breaks its contract: a JSON pointer into it, and the keyword it breaks. Without values."""
+    """A violation of a contract: a JSON pointer into the payload, and the broken keyword. Contains no values."""
 
     path: str
     rule: str
 
 
 class Validator:
-    """A schema that is ready to be used. Thread-safe."""
+    """A compiled schema. Thread-safe."""
 
     def __init__(self, schema: Schema, where: str) -> None:
-        """Raises ContractInvalid, which names `where`, for what is no JSON Schema of draft 2020-12."""
+        """Compile a schema. Raises ContractInvalid, which names `where`, if it is not valid under draft 2020-12."""
         self._validator = _validator(schema, where)
 
     def breaches(self, value: object, *, most: int = 5) -> list[Breach]:
-        """In what the value breaks the schema; empty: in nothing."""
+        """Return at most `most` violations of the schema; empty if the value is valid."""
         found: list[Breach] = []
         errors: Iterator[Any] = self._validator.iter_errors(value)
         for error in errors:
@@ -46,27 +46,28 @@ class Validator:
                 break
         return found
 
-    def takes(self, value: object) -> bool:
-        """Whether the value keeps to the schema."""
+    def accepts(self, value: object) -> bool:
+        """Whether the value is valid."""
         return self._validator.is_valid(value)
 
 
 def _validator(schema: Schema, where: str) -> jsonschema_rs.Draft202012Validator:
     if isinstance(schema, Mapping) and schema.get("$schema", _DRAFT).rstrip("#") != _DRAFT:
-        raise ContractInvalid(f"{where} is of another draft than 2020-12", hint=f'"$schema": "{_DRAFT}"')
+        raise ContractInvalid(f"{where} uses another draft than 2020-12", hint=f'use "$schema": "{_DRAFT}"')
     try:
-        # Nothing is fetched: a contract that needs the network would be another one tomorrow.
+        # Never fetch a reference: what the network returns may change without a change of the contract.
         return jsonschema_rs.Draft202012Validator(schema, validate_formats=True, offline=True)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         path = pointer(getattr(error, "instance_path", []))
         raise ContractInvalid(
-            f"{where} is no JSON Schema: {path or 'the document'} breaks {_rule(getattr(error, 'schema_path', []))}",
-            hint="draft 2020-12; references lead to the same file only",
+            f"{where} is not a valid JSON Schema: {path or 'the document'} breaks "
+            f"{_rule(getattr(error, 'schema_path', []))}",
+            hint="write it in draft 2020-12, with references only to the same file",
         ) from None
 
 
 def strict(schema: Schema) -> Schema:
-    """What a writer is held to: the schema, with objects closed that do not say otherwise. Pure; `schema` stays."""
+    """Return the schema for writers: objects allow no undeclared members unless they say so. Leaves `schema` as is."""
     if isinstance(schema, bool):
         return schema
     composed = set(_composed_references(schema, inside=False))
@@ -75,13 +76,13 @@ def strict(schema: Schema) -> Schema:
 
 
 def pointer(path: list[str | int]) -> str:
-    """A JSON pointer (RFC 6901), cut where a payload's own names make it long."""
+    """Return a JSON pointer (RFC 6901), truncated if the payload's own names make it long."""
     text = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
     return text if len(text) <= _PATH_MAX else text[:_PATH_MAX] + "…"
 
 
 def _rule(path: list[str | int]) -> str:
-    """The keyword that was broken: the last of the path that is one."""
+    """Return the broken keyword: the last name in the path."""
     words = [part for part in path if isinstance(part, str)]
     return words[-1] if words else "false"
 
@@ -105,7 +106,7 @@ def _closed(schema: Any, composed: set[str], at: str) -> Any:
 
 
 def _composed_references(schema: Any, *, inside: bool) -> Iterator[str]:
-    """References from within ``allOf`` and its like: closing what they lead to would refuse what stands beside it."""
+    """Yield references from within ``allOf`` and the like: a closed target would refuse the members beside it."""
     if isinstance(schema, list):
         for one in schema:
             yield from _composed_references(one, inside=inside)

@@ -1,4 +1,4 @@
-"""Kafka as a `Source`: a member of a consumer group that reads committed records of event topics."""
+"""Implements `outbox.delivery.Source` for Kafka: a group member that reads committed records of event topics."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from cdc.kafka.group_member import GroupConsumer, PartitionStart
 from outbox.delivery import Delivery, TopicPartition
 
 
-class _Ours:
-    """See `cdc.kafka.group_member.Membership`: which partitions are ours.
+class _Assignment:
+    """Tracks the assigned partitions; implements `cdc.kafka.group_member.Membership`.
 
-    What was polled of one is dealt with by the time it goes, since all of it is one thread.
+    Polling and processing run in one thread, so all polled records are processed when a partition is revoked.
     """
 
     def __init__(self) -> None:
         self.places: set[TopicPartition] = set()
 
     def assigned(self, places: Mapping[TopicPartition, PartitionStart]) -> Mapping[TopicPartition, int]:
-        """Read on from what is committed, or from the first record there is."""
+        """Start at the committed offset, or at the first record without one."""
         self.places.update(places)
         return {at: found.low if found.committed is None else found.committed.offset for at, found in places.items()}
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
-        """They go to somebody else."""
+        """Drop partitions that go to another member."""
         self.places.difference_update(places)
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
-        """They are somebody else's already."""
+        """Drop partitions that another member already has."""
         self.places.difference_update(places)
 
 
 class KafkaSource:
-    """See `outbox.delivery.Source`. A group that never was begins at the first record there is."""
+    """A `Source` that reads Kafka. A new group starts at the first record of each partition."""
 
     def __init__(
         self,
@@ -46,10 +46,12 @@ class KafkaSource:
         instance: str = "",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """`options`: librdkafka's. Raises ConfigError for options nobody takes."""
+        """`options` are librdkafka's. Raises ConfigError for an unknown option."""
         given = {name: Secret(value) for name, value in (options or {}).items()}
-        self._ours = _Ours()
-        self._group = GroupConsumer(Kafka(bootstrap=bootstrap, options=given), group, self._ours, instance=instance)
+        self._assignment = _Assignment()
+        self._group = GroupConsumer(
+            Kafka(bootstrap=bootstrap, options=given), group, self._assignment, instance=instance
+        )
         self._ended: set[TopicPartition] = set()
         self._group.subscribe(topics)
 
@@ -63,15 +65,15 @@ class KafkaSource:
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `Source.commit`."""
-        self._group.commit({at: (offset, "") for at, offset in positions.items() if at in self._ours.places})
+        self._group.commit({at: (offset, "") for at, offset in positions.items() if at in self._assignment.places})
 
     def assigned(self) -> frozenset[TopicPartition]:
         """See `Source.assigned`."""
-        return frozenset(self._ours.places)
+        return frozenset(self._assignment.places)
 
     def level(self) -> bool:
-        """Whether every partition that is ours was read to its end; False while none is."""
-        return bool(self._ours.places) and self._ours.places <= self._ended
+        """Whether every assigned partition was read to its end; False if no partition is assigned."""
+        return bool(self._assignment.places) and self._assignment.places <= self._ended
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -79,7 +81,7 @@ class KafkaSource:
 
 
 def delivery(record: LogRecord) -> Delivery:
-    """A record of the log as consumers get it."""
+    """Convert a log record to a `Delivery`."""
     topic, partition, offset, _, key, value, headers = record
-    told = {name: (text or b"").decode(errors="replace") for name, text in headers or ()}
-    return Delivery(topic, partition, offset, key or b"", value, told)
+    texts = {name: (text or b"").decode(errors="replace") for name, text in headers or ()}
+    return Delivery(topic, partition, offset, key or b"", value, texts)

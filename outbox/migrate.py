@@ -1,16 +1,16 @@
-"""Deploys the tables with Alembic: up, down, what is pending, the SQL of it, and whether the models agree.
+"""Creates, upgrades, downgrades and checks the tables of the outbox with Alembic.
 
-Knows nothing of the service: connections come from whoever calls. One migration is one transaction, and its locks are
-waited for only as long as `Settings.lock_timeout_ms`: whoever writes meanwhile waits that long at most behind us, then
-goes on, and we try again later.
+Independent of the service: the caller supplies connections. Each migration is one transaction. It waits at most
+`Settings.lock_timeout_ms` for a lock, because writers queue behind it; then it gives up, lets them pass, and tries
+again.
 
-`up` is:
+`up` runs these steps:
 
-1. take the advisory lock of the schema, so that two deployments do not run at once,
-2. make the schema unless it is there: a role that owns its schema needs no right on the database,
-3. refuse tables that no migration made, and a history of another release,
-4. apply what is pending, one transaction each, tried again while a lock is not to be had,
-5. make partitions ahead, and add outbox and heartbeat to the publication, where that is asked for.
+1. Take the advisory lock of the schema, so that two deployments never run at once.
+2. Create the schema if it is missing. If it exists, the role needs no right on the database.
+3. Refuse tables that no migration created, and a history of an unknown release.
+4. Apply the pending migrations, one transaction each; retry while a lock is not available.
+5. Create partitions in advance, and add outbox and heartbeat to the publication if requested.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_PAUSE_S: Final = 1.0  # between attempts, so that those who queued up behind us are through
-_ADVISORY: Final = 0x7461696C  # "tail": the class of our advisory locks; the other half is the schema's hash
+_PAUSE_S: Final = 1.0  # between attempts, so that the writers that queued behind the lock can finish
+_ADVISORY: Final = 0x7461696C  # "tail": the first key of the advisory locks; the second is the hash of the schema
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _TRIED_AGAIN: Final = frozenset({_LOCK_NOT_AVAILABLE, "40P01", "40001"})
 _NO_RIGHT: Final = "42501"
@@ -48,12 +48,12 @@ _NO_RIGHT: Final = "42501"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far a database is.
+    """The migration state of a database.
 
     Attributes:
-        current: the newest revision that is applied; empty: none.
-        applied, pending: in the order in which they are applied.
-        partitioned: None where there is no outbox.
+        current: the newest applied revision; empty if there is none.
+        applied, pending: revisions in the order in which they are applied.
+        partitioned: whether the outbox is partitioned; None if there is no outbox.
     """
 
     current: str
@@ -63,7 +63,7 @@ class State:
 
 
 class Migrator:
-    """Migrates one schema of one database. Not thread-safe; each call has a connection of its own."""
+    """Migrates one schema of one database. Not thread-safe; each call opens its own connection."""
 
     def __init__(
         self,
@@ -73,26 +73,29 @@ class Migrator:
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`connect` makes a psycopg connection; `sleep` waits between attempts."""
+        """`connect` returns a new psycopg connection; `sleep` waits between attempts."""
         self._settings = settings or Settings()
         self._engine = create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
         self._sleep = sleep
         self._now = now
 
     def state(self) -> State:
-        """How far the database is. Raises MigrationRefused for a history this release does not know."""
+        """Return the state of the database. Raises MigrationRefused if this release does not know its revision."""
         with self._session() as connection:
             return self._state(connection)
 
     def up(self, phase: Phase | None = None) -> list[Revision]:
-        """Apply what is due; returns it. Raises MigrationRefused; what is applied by then stays."""
+        """Apply the migrations that are due; return them.
+
+        Raises MigrationRefused; migrations that were applied before the error stay applied.
+        """
         with self._session() as connection, self._alone(connection):
             self._make_schema(connection)
             state = self._state(connection)
-            self._refuse_foreign(connection, state)
+            self._refuse_unknown_tables(connection, state)
             applied = due(list(state.pending), phase)
             for one in applied:
-                self._patiently(connection, partial(self._run, connection, "upgrade", one.id))
+                self._with_retries(connection, partial(self._run, connection, "upgrade", one.id))
             if self._is_partitioned(connection):
                 self._make_partitions(connection)
             if self._settings.publication:
@@ -100,9 +103,9 @@ class Migrator:
             return applied
 
     def down(self, target: str, *, with_data: bool = False) -> list[Revision]:
-        """Undo everything above revision `target` (``base``: all of it); returns it, newest first.
+        """Undo the migrations above revision `target` (``base``: all of them); return them, newest first.
 
-        Raises MigrationRefused when a table that would be dropped has rows, unless `with_data`.
+        Raises MigrationRefused if a table that would be dropped has rows, unless `with_data`.
         """
         with self._session() as connection, self._alone(connection):
             state = self._state(connection)
@@ -112,13 +115,13 @@ class Migrator:
             known = ["base", *(one.id for one in state.applied)]
             for one in undone:
                 below = known[known.index(one.id) - 1]
-                self._patiently(connection, partial(self._run, connection, "downgrade", below))
+                self._with_retries(connection, partial(self._run, connection, "downgrade", below))
             if not above(self._state(connection).applied, "base"):
-                self._forget(connection)
+                self._drop_version_table(connection)
             return undone
 
     def check(self) -> list[str]:
-        """In what the migrated schema differs from the models; empty: in nothing. Raises as `state`."""
+        """Return the differences between the database and the models; empty if there are none. Raises as `state`."""
         from outbox.migrate_check import differences
 
         with self._session() as connection:
@@ -129,13 +132,13 @@ class Migrator:
             return differences(connection, self._settings.names, partitioned=bool(state.partitioned))
 
     def sql(self, *, since: str = "base", phase: Phase | None = None) -> str:
-        """The statements of `up` for a database at revision `since`. Asks no database."""
+        """Return the SQL of `up` for a database at revision `since`, without connecting to one."""
         return script(self._settings, since=since, phase=phase)
 
     def partition(self) -> str:
-        """Turn an outbox that is not partitioned into one that is, while applications write.
+        """Replace the outbox with a partitioned one while applications write.
 
-        Returns the name under which the table of before stays, with its rows. Raises MigrationRefused.
+        Returns the new name of the old table, which keeps its rows. Raises MigrationRefused.
         """
         from outbox.repartition import prepare, swap
 
@@ -143,11 +146,12 @@ class Migrator:
         with self._session() as connection, self._alone(connection):
             if self._state(connection).partitioned is not False:
                 raise MigrationRefused(
-                    f"{names.schema}.{names.outbox} is not there, or partitioned already", hint="cdc migrate status"
+                    f"{names.schema}.{names.outbox} does not exist, or is already partitioned",
+                    hint="see `cdc migrate status`",
                 )
             days = table_partitions.days_ahead(self._now().astimezone(UTC).date())
-            self._patiently(connection, partial(prepare, connection, names, days))
-            return self._patiently(connection, partial(swap, connection, names))
+            self._with_retries(connection, partial(prepare, connection, names, days))
+            return self._with_retries(connection, partial(swap, connection, names))
 
     @contextmanager
     def _session(self) -> Iterator[Connection]:
@@ -162,7 +166,7 @@ class Migrator:
 
     @contextmanager
     def _alone(self, connection: Connection) -> Iterator[None]:
-        """Hold the advisory lock of the schema, for the session: migrations have transactions of their own."""
+        """Hold the advisory lock of the schema. It belongs to the session, because each migration is a transaction."""
         key = {"class": _ADVISORY, "schema": self._settings.names.schema}
         take = text("select pg_try_advisory_lock(:class, hashtext(:schema))")
 
@@ -176,7 +180,7 @@ class Migrator:
         except _Busy:
             raise MigrationRefused(
                 "another migration of this schema is running",
-                hint="wait for it; select pid from pg_locks where locktype = 'advisory' names its session",
+                hint="wait for it; find its session with: select pid from pg_locks where locktype = 'advisory'",
             ) from None
         try:
             yield
@@ -185,8 +189,8 @@ class Migrator:
             connection.execute(text("select pg_advisory_unlock(:class, hashtext(:schema))"), key)
             connection.commit()
 
-    def _patiently(self, connection: Connection, call: Callable[[], _T]) -> _T:
-        """Run something that takes locks, again while they are not to be had."""
+    def _with_retries(self, connection: Connection, call: Callable[[], _T]) -> _T:
+        """Run `call`, and again while a lock is not available."""
 
         def attempt() -> _T:
             try:
@@ -201,10 +205,10 @@ class Migrator:
             return self._retrying(_Locked)(attempt)
         except _Locked as error:
             raise MigrationRefused(
-                f"a lock was not to be had in {self._settings.attempts} attempts of "
+                f"could not lock the outbox's tables in {self._settings.attempts} attempts of "
                 f"{self._settings.lock_timeout_ms} ms",
-                hint="a transaction holds one of the outbox's tables for long: pg_stat_activity has it; what was "
-                "applied stays, and the same command goes on from there",
+                hint="find the long transaction on these tables in pg_stat_activity, then run the same command again; "
+                "applied migrations stay applied",
             ) from error
 
     def _retrying(self, kind: type[Exception]) -> tenacity.Retrying:
@@ -232,8 +236,8 @@ class Migrator:
         ids = [one.id for one in known]
         if current and current not in ids:
             raise MigrationRefused(
-                f"the schema is at revision {current}, which this release does not know; its newest is {ids[-1]}",
-                hint="a newer release has migrated it: use that one",
+                f"the schema is at the unknown revision {current}; the newest of this release is {ids[-1]}",
+                hint="a newer release has migrated the schema; use that release",
             )
         count = ids.index(current) + 1 if current else 0
         partitioned = self._is_partitioned(connection)
@@ -260,19 +264,19 @@ class Migrator:
             connection.execute(text(f"create schema {_colons(quoted(schema))}"))
         connection.commit()
 
-    def _refuse_foreign(self, connection: Connection, state: State) -> None:
+    def _refuse_unknown_tables(self, connection: Connection, state: State) -> None:
         names, wanted = self._settings.names, self._settings.partitioned
         if state.partitioned is False and wanted and state.applied:
             raise MigrationRefused(
-                f"{names.schema}.{names.outbox} is there and not partitioned",
-                hint="`cdc migrate partition` turns it into a partitioned one without stopping writers",
+                f"{names.schema}.{names.outbox} exists and is not partitioned",
+                hint="replace it without stopping writers: `cdc migrate partition`",
             )
         foreign = [name for name in names.tables if not state.applied and _has_table(connection, names.schema, name)]
         connection.rollback()
         if foreign:
             raise MigrationRefused(
-                f"schema {names.schema} has {', '.join(foreign)}, which no migration made",
-                hint="use another schema (--schema), or name an outbox of your own in [outbox] of the configuration",
+                f"schema {names.schema} contains {', '.join(foreign)}, which no migration created",
+                hint="use another schema (--schema), or configure your own outbox table in [outbox]",
             )
 
     def _refuse_rows(self, connection: Connection, undone: list[Revision]) -> None:
@@ -285,8 +289,8 @@ class Migrator:
             found = connection.execute(text(statement)).scalar()
             if found is not None:
                 raise MigrationRefused(
-                    f"{names.schema}.{name} has rows, and would be dropped with them",
-                    hint="nothing was undone; --with-data drops it all the same",
+                    f"{names.schema}.{name} has rows and would be dropped",
+                    hint="nothing was undone; to drop it with its rows, pass --with-data",
                 )
         connection.rollback()
 
@@ -294,10 +298,10 @@ class Migrator:
         names = self._settings.names
         for day in table_partitions.days_ahead(self._now().astimezone(UTC).date()):
             statement = table_partitions.create_day(names.schema, names.outbox, day)
-            self._patiently(connection, partial(_execute, connection, statement))
+            self._with_retries(connection, partial(_execute, connection, statement))
 
     def _publish(self, connection: Connection) -> None:
-        """Add outbox and heartbeat to the publication, unless they are in it."""
+        """Add outbox and heartbeat to the publication if they are not in it."""
         names, publication = self._settings.names, self._settings.publication
         rows = connection.execute(
             text("select tablename from pg_catalog.pg_publication_tables where pubname = :p and schemaname = :s"),
@@ -310,25 +314,25 @@ class Migrator:
         connection.rollback()
         if exists is None:
             raise MigrationRefused(
-                f"there is no publication {publication!r}",
-                hint="`cdc run` makes its own; or leave --publication out, and name the table in source.tables",
+                f"publication {publication!r} not found",
+                hint="`cdc run` creates its own: omit --publication and list the table in source.tables",
             )
         for name in (names.outbox, names.heartbeat):
             if name not in there:
                 statement = f"alter publication {quoted(publication)} add table {names.qualified(name)}"
-                self._patiently(connection, partial(_execute, connection, statement))
+                self._with_retries(connection, partial(_execute, connection, statement))
 
-    def _forget(self, connection: Connection) -> None:
-        """Take the version table away when nothing is deployed any more. The schema stays: it may be the DBA's."""
+    def _drop_version_table(self, connection: Connection) -> None:
+        """Drop the version table when nothing is deployed any more. Keep the schema, which a DBA may have created."""
         _execute(connection, f"drop table if exists {self._settings.names.qualified(VERSION_TABLE)}")
 
 
 class _Busy(Exception):
-    """The advisory lock is somebody else's."""
+    """Another session holds the advisory lock."""
 
 
 class _Locked(Exception):
-    """A lock was not to be had in time."""
+    """A lock was not available in time."""
 
 
 def _has_table(connection: Connection, schema: str, name: str) -> bool:
@@ -349,7 +353,7 @@ def _execute(connection: Connection, statement: str) -> None:
 
 
 def _colons(statement: str) -> str:
-    """A statement with values and names in it as SQLAlchemy's `text` takes it."""
+    """Escape a statement for SQLAlchemy's `text`, which would read a colon as a parameter."""
     return statement.replace("\\", "\\\\").replace(":", "\\:")
 
 
@@ -358,17 +362,17 @@ def _sqlstate(error: DBAPIError) -> str:
 
 
 def _refusal(error: DBAPIError, settings: Settings) -> Exception:
-    """What PostgreSQL will not do, without its statement and parameters."""
+    """Convert an error of PostgreSQL, without its statement and parameters."""
     state = _sqlstate(error)
     if state == _NO_RIGHT:
         return MigrationRefused(
-            "the role may not do this: it must own the schema and the tables in it",
-            hint=f"as a superuser: create schema {quoted(settings.names.schema)} authorization ROLE; "
-            "`cdc migrate sql` prints every statement for a DBA; a publication is changed by its owner",
+            "permission denied: the role must own the schema and the tables in it",
+            hint=f"as a superuser: create schema {quoted(settings.names.schema)} authorization ROLE; or print the SQL "
+            "for a DBA with `cdc migrate sql`; only the owner of a publication can change it",
         )
     if error.connection_invalidated or state.startswith(("08", "57P")) or not state:
         return MigrationRefused(
-            "the connection to PostgreSQL broke", hint="a migration is one transaction: run the same command again"
+            "the connection to PostgreSQL broke", hint="run the same command again: each migration is one transaction"
         )
     reason = str(getattr(getattr(error.orig, "diag", None), "message_primary", "") or type(error.orig).__name__)
-    return MigrationRefused(f"PostgreSQL refuses a migration ({state}): {reason}", hint="nothing of it stays")
+    return MigrationRefused(f"PostgreSQL refused a migration ({state}): {reason}", hint="it was rolled back")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def differences(connection: Connection, names: Names, *, partitioned: bool) -> list[str]:
-    """In what the database differs, a sentence each; empty: in nothing."""
+    """Return one sentence for each difference; empty if there are none."""
     models = tables(names, partitioned=partitioned)
 
     def ours(name: str | None, kind: str, parents: Any) -> bool:
@@ -47,14 +47,14 @@ def differences(connection: Connection, names: Names, *, partitioned: bool) -> l
 
 
 def _types_differ(_: object, __: object, ___: object, there: object, wanted: object) -> bool | None:
-    """A json column is read back as the dialect's own type; the rest is Alembic's business."""
+    """Compare json columns, which are read back as the dialect's own type; leave the rest to Alembic."""
     if isinstance(wanted, JsonText):
         return not isinstance(there, postgresql.JSON) or isinstance(there, postgresql.JSONB)
     return None
 
 
 def _sentences(one: Any) -> Iterator[str]:
-    """Alembic tells of what is to be done: a tuple, or a list of them for a column."""
+    """Convert an operation of Alembic: a tuple, or a list of tuples for a column."""
     if isinstance(one, list):
         for inner in one:
             yield from _sentences(inner)
@@ -65,12 +65,12 @@ def _sentences(one: Any) -> Iterator[str]:
 
 
 def _constraints(inspector: Inspector, table: Table) -> Iterator[str]:
-    """Keys and checks, which Alembic does not compare."""
+    """Compare primary keys and check constraints, which Alembic does not."""
     wanted = [column.name for column in table.primary_key.columns]
     there = inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]
     if wanted != there:
-        yield f"primary key of {table.name}: ({', '.join(there)}) is to be ({', '.join(wanted)})"
+        yield f"primary key of {table.name}: ({', '.join(there)}), expected ({', '.join(wanted)})"
     checks = {str(one.name) for one in table.constraints if isinstance(one, CheckConstraint)}
     found = {str(one["name"]) for one in inspector.get_check_constraints(table.name, schema=table.schema)}
     if checks != found:
-        yield f"checks of {table.name}: {sorted(found)} are to be {sorted(checks)}"
+        yield f"check constraints of {table.name}: {sorted(found)}, expected {sorted(checks)}"

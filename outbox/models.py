@@ -1,6 +1,6 @@
-"""The tables as SQLAlchemy sees them; `cdc migrate check` compares them with what the migrations made.
+"""SQLAlchemy models of the tables; `cdc migrate check` compares them with the migrated database.
 
-Payloads are of type json, not jsonb: what is published is what was written, to the byte.
+Payloads have type json, not jsonb, so that the text is published byte for byte.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ CLOCK: Final = text("clock_timestamp()")
 
 
 class JsonText(UserDefinedType[str]):
-    """A json column that takes and gives text: nothing is parsed, so nothing is changed."""
+    """A json column that is written and read as text, so that no parser changes it."""
 
     cache_ok = True
 
     def get_col_spec(self, **_: Any) -> str:
-        """Its name in DDL."""
+        """Return the type's name in DDL."""
         return "JSON"
 
     def bind_expression(self, bindvalue: Any) -> Any:
-        """Text, said to be json."""
+        """Cast the text to json."""
         from sqlalchemy import cast
 
         return cast(cast(bindvalue, Text), self)
 
     def column_expression(self, colexpr: Any) -> Any:
-        """The text as it was written."""
+        """Read the column as text."""
         from sqlalchemy import cast
 
         return cast(colexpr, Text)
@@ -55,7 +55,7 @@ class JsonText(UserDefinedType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of one schema, and the metadata they belong to."""
+    """The tables of one schema, and their metadata."""
 
     metadata: MetaData
     outbox: Table
@@ -67,7 +67,7 @@ class Tables:
 
 
 def tables(names: Names | None = None, *, partitioned: bool = False) -> Tables:
-    """The tables under these names; `partitioned`: the outbox by time of writing."""
+    """Return the tables under these names; `partitioned`: with an outbox partitioned by `created_at`."""
     given = names or Names()
     metadata = MetaData(schema=given.schema)
     return Tables(
@@ -104,7 +104,7 @@ def _outbox(metadata: MetaData, name: str, *, partitioned: bool) -> Table:
 
 
 def _inbox(metadata: MetaData, name: str) -> Table:
-    """Which events a consumer has dealt with; a row is written in the transaction of what the event did."""
+    """Ids of the events that a consumer has processed, each written in the transaction of the event's effect."""
     return Table(
         name,
         metadata,
@@ -112,13 +112,13 @@ def _inbox(metadata: MetaData, name: str) -> Table:
         Column("event_id", Uuid, nullable=False),
         Column("received_at", TIMESTAMP(timezone=True), nullable=False, server_default=CLOCK),
         PrimaryKeyConstraint("consumer", "event_id", name=f"{name}_pkey"),
-        # Rows come in the order of their time, so a few pages of it find what is old enough to go.
+        # Rows arrive in the order of their time, so a BRIN index finds the old ones with a few pages.
         Index(f"{name}_received_at", "received_at", postgresql_using="brin"),
     )
 
 
 def _heartbeat(metadata: MetaData, name: str) -> Table:
-    """A row for each capture that writes here so that its slot moves while nothing else changes."""
+    """One row per pipeline that writes a heartbeat, so that its slot advances while nothing else changes."""
     return Table(
         name,
         metadata,
@@ -130,7 +130,7 @@ def _heartbeat(metadata: MetaData, name: str) -> Table:
 
 
 def _event_store(metadata: MetaData, name: str) -> Table:
-    """Events of event-sourced aggregates, for ever. `sequence` counts from 1 within an aggregate, without holes."""
+    """Events of event-sourced aggregates, kept forever. `sequence` counts from 1 within an aggregate, without gaps."""
     return Table(
         name,
         metadata,
@@ -152,7 +152,7 @@ def _event_store(metadata: MetaData, name: str) -> Table:
 
 
 def _snapshot(metadata: MetaData, name: str) -> Table:
-    """States that were folded up to an event, so that loading begins there. May be deleted at any time."""
+    """Saved states of aggregates, so that loading starts there. Rows may be deleted at any time."""
     return Table(
         name,
         metadata,
@@ -167,7 +167,7 @@ def _snapshot(metadata: MetaData, name: str) -> Table:
 
 
 def _dead_letter(metadata: MetaData, name: str) -> Table:
-    """Records that a consumer could not deal with, and those of the same key behind them, in their order."""
+    """Records that a consumer could not process, and later ones of the same key behind them, in order."""
     return Table(
         name,
         metadata,
@@ -186,6 +186,6 @@ def _dead_letter(metadata: MetaData, name: str) -> Table:
         PrimaryKeyConstraint("id", name=f"{name}_pkey"),
         UniqueConstraint("consumer", "topic", "partition", "record_offset", name=f"{name}_record_key"),
         CheckConstraint("wish in ('retry', 'skip')", name=f"{name}_wish_known"),
-        # By a hash: a key may be longer than an entry of an index takes.
+        # Index a hash: a key may be longer than an index entry can be.
         Index(f"{name}_key", "consumer", text("md5(key)"), "id"),
     )

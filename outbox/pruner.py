@@ -1,11 +1,16 @@
-"""Takes events out of the outbox's table that are in Kafka, in small steps: deletes rows, or drops partitions.
+"""Prunes the outbox: deletes rows, or drops partitions, whose events are in Kafka.
 
-What may go is decided by the log alone. A row that a snapshot S shows was committed below the end of the WAL as it is
-read right after S; when everything below that is known to be committed in Kafka, the row's event is. So one transaction
-takes S, waits for the log a moment, and deletes of what S shows. A partition is detached first: then nobody writes to
-it any more, everything in it lies below the end of the WAL, and it is dropped when the log is as far.
+The order of the steps matters: first the snapshot S, then the end of the WAL, then the wait. Every row in S was
+committed below the end of the WAL that is read after S. When everything below that position is in Kafka, so are the
+events of these rows, and the transaction deletes them. A row that is committed in between is not in S.
 
-Deletes are no events (`outbox.router` passes them over). Two pruners never work at once: an advisory lock.
+The wait is for the position that capture may acknowledge, not for the position in Kafka: if the publication is dropped,
+PostgreSQL 18 advances the stream without sending rows.
+
+A partition is detached first, so that no transaction writes to it any more. It is dropped when Kafka has everything
+below the end of the WAL.
+
+Capture ignores deletes of outbox rows (`outbox.router`). An advisory lock keeps two pruners from working at once.
 """
 
 from __future__ import annotations
@@ -30,20 +35,20 @@ from cdc.replication.error_mapping import translate
 from outbox import table_partitions
 from outbox.row_form import column_of
 
-_LOCK: Final = 0x7461696C6F757462  # "tailoutb": with the table's oid, of whoever prunes it
-_LOCK_TIMEOUT: Final = "200ms"  # of DDL, behind which every writer would queue
+_LOCK: Final = 0x7461696C6F757462  # "tailoutb"; combined with the table's oid, the key of the advisory lock
+_LOCK_TIMEOUT: Final = "200ms"  # for DDL, because writers queue behind it
 _STATEMENT_TIMEOUT: Final = "30s"
-_AWAIT_S: Final = 5.0  # a snapshot is held meanwhile, which holds up vacuum
+_AWAIT_S: Final = 5.0  # the snapshot that is held meanwhile delays vacuum
 _POLL_S: Final = 0.02
-# Each wait for the log may last as long as `capture.catalog_check_s`: with one statement for each, 2,300 rows a second
-# went where 5,000 were written (2026-11-23).
+# One wait can take as long as `capture.catalog_check_s`. With one statement per wait, the pruner deleted 2,300 rows/s
+# while applications wrote 5,000 (2026-11-23).
 _STATEMENTS_MAX: Final = 10
 _ANSWER_S: Final = 60.0
-_VACUUM_ROWS: Final = 50_000  # that were deleted: what they leave is a few thousand pages
+_VACUUM_ROWS: Final = 50_000  # deleted rows between two vacuums; they leave a few thousand pages
 _MARK: Final = "tailrace: to be dropped when Kafka has its events"
 _BOUND: Final = re.compile(r"TO \('([^']+)'\)")
 
-# Of a partitioned table other rows may have the same place: they are old enough, too, or stay.
+# In a partitioned table rows of several partitions share a ctid, so the condition is repeated for the outer query.
 _DELETE: Final = "delete from {0} where ctid = any(array(select ctid from {0} where {1} limit {2})) and {1}"
 _COLUMNS: Final = """
 select array_agg(a.attname::text order by a.attnum) from pg_catalog.pg_attribute a
@@ -69,7 +74,7 @@ order by 2
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What one turn took away. `more`: there is more to be done at once."""
+    """The result of one turn: deleted rows, dropped partitions, and whether more can be deleted at once."""
 
     rows: int = 0
     partitions: int = 0
@@ -77,7 +82,7 @@ class Pruned:
 
 
 class Pruner:
-    """Works on a connection of its own, in autocommit, which its caller opens and closes. One thread."""
+    """Prunes one outbox on an autocommit connection that the caller opens and closes. For one thread."""
 
     def __init__(
         self,
@@ -90,7 +95,7 @@ class Pruner:
         partitioned: bool,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`oid` and `partitioned` describe the table; what commits below `durable()` is known to be in Kafka."""
+        """`oid` and `partitioned` describe the table; every commit below `durable()` is known to be in Kafka."""
         self._settings = settings
         self._oid = oid
         self._durable = durable
@@ -101,11 +106,11 @@ class Pruner:
         namespace, _, name = settings.table.partition(".")
         self._namespace, self._name = namespace, name
         self._table = sql.Identifier(namespace, name)
-        # A table that inherits from the outbox is published by itself, or not at all: its rows are not ours to delete.
+        # A table that inherits from the outbox is not published with it, so its rows must not be deleted.
         self._rows = sql.SQL("{}{}").format(sql.SQL("" if partitioned else "only "), self._table)
 
     def turn(self, connection: Connection) -> Pruned:
-        """Take away what can go now, a bounded amount. Raises SourceRefused, SourceUnreachable."""
+        """Prune a bounded number of rows or partitions. Raises SourceRefused, SourceUnreachable."""
         doing = f"prune the outbox {self._settings.table}"
         try:
             with deadline(connection, _ANSWER_S):
@@ -117,19 +122,19 @@ class Pruner:
             if self._since_vacuum >= _VACUUM_ROWS:
                 self._vacuum(connection)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.SerializationFailure):
-            return Pruned()  # somebody else is in the way, or was quicker; there is a next turn
+            return Pruned()  # a lock or a concurrent delete is in the way; the next turn retries
         except psycopg.Error as error:
             hint, command = "", ""
             if error.sqlstate == "42501":
                 role = connection.info.user
-                hint = "pruning writes to the outbox, which is the only thing that capture ever does there"
+                hint = "pruning needs the right to write to the outbox"
                 right = "delete on" if self._settings.prune == "delete" else "all on"
                 command = f"grant {right} {self._table.as_string(None)} to {sql.Identifier(role).as_string(None)};"
             raise translate(error, doing, hint=hint, command=command) from error
         return pruned
 
     def _held(self, connection: Connection) -> bool:
-        """Whether we are the one who prunes. The lock is the session's, and goes with it."""
+        """Take the advisory lock, or return False if another session has it. It is released with the session."""
         connection.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         connection.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}'".encode())
         row = connection.execute(
@@ -140,7 +145,7 @@ class Pruner:
         return row is not None and bool(row[0])
 
     def _delete(self, connection: Connection) -> Pruned:
-        """Delete a batch of rows that are old enough and in Kafka."""
+        """Delete a batch of rows that are old enough and whose events are in Kafka."""
         where = self._old(connection)
         connection.execute(b"begin isolation level repeatable read")
         try:
@@ -167,23 +172,22 @@ class Pruner:
         return {"keep_s": self._settings.keep_s}
 
     def _old(self, connection: Connection) -> sql.Composable:
-        """The condition that a row has been there for long enough."""
+        """Return the condition for rows that are older than `keep_s`."""
         row = connection.execute(_COLUMNS, {"oid": self._oid}).fetchone()
         column = column_of(row[0] or [], self._settings.columns, "created_at") if row is not None else None
         if column is not None:
             return sql.SQL("{} <= clock_timestamp() - make_interval(secs => %(keep_s)s)").format(sql.Identifier(column))
         if self._settings.keep_s:
             raise SourceRefused(
-                f"the outbox {self._settings.table} has no column that says when a row was written, so keep_s means "
-                "nothing",
-                hint="name one, as columns = {created_at = …}, or have rows go as soon as Kafka has them",
+                f"cannot apply keep_s: the outbox {self._settings.table} has no column with the time of writing",
+                hint="name the column with columns = {created_at = …}, or delete rows as soon as Kafka has them",
                 command="[outbox] keep_s = 0",
                 table=self._settings.table,
             )
         return sql.SQL("true")
 
     def _await(self, lsn: Lsn) -> bool:
-        """Wait a moment until everything below `lsn` is in Kafka."""
+        """Wait until everything below `lsn` is in Kafka; return False after `_AWAIT_S` or when stopped."""
         until_s = self._clock.monotonic_s() + _AWAIT_S
         while self._durable() < lsn.before_header():
             if self._clock.monotonic_s() > until_s or self._clock.wait(self._stop, _POLL_S):
@@ -191,18 +195,18 @@ class Pruner:
         return True
 
     def _vacuum(self, connection: Connection) -> None:
-        """Make the room of deleted rows free at once: what waits for autovacuum grows for a minute."""
+        """Free the space of deleted rows now; until autovacuum runs, the table would keep growing."""
         self._since_vacuum = 0
         with deadline(connection, _ANSWER_S):
             connection.execute(sql.SQL("vacuum (skip_locked, truncate false) {}").format(self._table))
 
     def _drop(self, connection: Connection) -> Pruned:
-        """Make partitions ahead, detach those that are old enough, and drop those that Kafka has."""
+        """Create partitions in advance, detach old ones, and drop detached ones whose events are in Kafka."""
         parts = connection.execute(_PARTS, {"oid": self._oid}).fetchall()
         if not parts:
             raise SourceRefused(
-                f"the outbox {self._settings.table} has no partitions, and [outbox] prune says to drop them",
-                hint="delete rows, or deploy a partitioned outbox with `cdc migrate`",
+                f'[outbox] prune is "drop", but the outbox {self._settings.table} has no partitions',
+                hint="delete rows instead, or partition the outbox with `cdc migrate partition`",
                 command='[outbox] prune = "delete"',
                 table=self._settings.table,
             )
@@ -228,7 +232,7 @@ class Pruner:
         return row is not None and bool(row[0])
 
     def _detach(self, connection: Connection, part: sql.Identifier) -> None:
-        """Nobody writes to it any more; the mark says what is to become of it, also to who comes after a crash."""
+        """Detach a partition, and mark it in its comment so that it is also dropped after a crash."""
         with connection.transaction():
             connection.execute(sql.SQL("alter table {} detach partition {}").format(self._table, part))
             connection.execute(sql.SQL("comment on table {} is {}").format(part, sql.Literal(_MARK)))

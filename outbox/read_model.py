@@ -1,7 +1,7 @@
-"""Builds a read model anew: from an event topic, or from the event store where the topic does not go back far enough.
+"""Rebuilds a read model from an event topic, or from the event store if the topic no longer has old events.
 
-A generation has a consumer name and a group of its own, so its inbox is empty and it reads from the first record;
-the generation that serves is not touched. When it returns, the new one goes on as an ordinary consumer.
+A new generation has its own consumer name and group. So its inbox is empty, it reads from the first record, and the
+active generation is not affected. After the rebuild it continues as an ordinary consumer.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from outbox.errors import EventMissing
 from outbox.event_store import SEQUENCE
 from outbox.table_names import Names
 
-_ROWS_MAX = 1_000  # in one transaction of a rebuild from the store
+_ROWS_MAX = 1_000  # per query of a rebuild from the store
 
 
 class LevelSource(Source, Protocol):
-    """A source that knows when it has given everything there was."""
+    """A source that knows when it has delivered every existing record."""
 
     def level(self) -> bool:
-        """Whether every partition that is ours was read to its end."""
+        """Whether every assigned partition was read to its end."""
 
 
 def generation_name(name: str, generation: int) -> str:
-    """Consumer and group of a generation."""
+    """Return the name of a generation's consumer and group."""
     return f"{name}.g{generation}"
 
 
@@ -42,10 +42,10 @@ def rebuild(
     names: Names | None = None,
     wait_s: float = 0.5,
 ) -> int:
-    """Read a topic from its beginning to its end into generation `generation`; returns how many records that were.
+    """Read a topic from its beginning to its end into a generation; return the number of records.
 
-    `source` makes a source for the group it is given. Killed in between, the same call goes on. Raises EventMissing
-    when events were parked: a model that lacks some is not finished; the handler's error is in the dead letters.
+    `source` returns a source for a given group. If the rebuild is killed, the same call continues it. Raises
+    EventMissing if events became dead letters, because the model lacks them; the dead letters have the error.
     """
     of = generation_name(name, generation)
     letters = DeadLetters(of, names or Names())
@@ -60,8 +60,8 @@ def rebuild(
         consumer.close()
     if parked:
         raise EventMissing(
-            f"generation {generation} of {name} has dead letters, so it lacks events",
-            hint=f"cdc inbox show {of}; mend the handler, and rebuild as the next generation",
+            f"generation {generation} of {name} lacks events: they became dead letters",
+            hint=f"see `cdc inbox show {of}`; fix the handler, and rebuild as the next generation",
         )
     return count
 
@@ -69,10 +69,10 @@ def rebuild(
 def rebuild_from_store(
     aggregate_type: str, connect: Callable[[], Connection], handler: Handler, *, names: Names | None = None
 ) -> int:
-    """Give every event of a type in the store to the handler, in the order of its aggregate; returns how many.
+    """Pass every stored event of an aggregate type to the handler; return the number of events.
 
-    One snapshot of the store is read, and effects are committed with the last of it: killed in between, nothing is
-    there. Aggregates come one after the other. Record offsets are positions in the store.
+    Events come aggregate by aggregate, in the order of each. The rebuild reads one snapshot of the store and commits
+    all effects at the end, so a killed rebuild leaves nothing. Record offsets are positions in the store.
     """
     table = (names or Names()).qualified((names or Names()).event_store)
     connection = connect()
@@ -105,8 +105,8 @@ def rebuild_from_store(
 def _delivery(aggregate_type: str, row: Any) -> Delivery:
     position, aggregate_id, sequence, id_, type_, version, payload, headers = row
     given = json.loads(headers) if isinstance(headers, str | bytes) else headers
-    told = {**given, "id": str(id_), "type": type_, "version": str(version), SEQUENCE: str(sequence)}
-    return Delivery(aggregate_type, 0, int(position), aggregate_id.encode(), payload.encode(), told)
+    texts = {**given, "id": str(id_), "type": type_, "version": str(version), SEQUENCE: str(sequence)}
+    return Delivery(aggregate_type, 0, int(position), aggregate_id.encode(), payload.encode(), texts)
 
 
 def _parked(connect: Callable[[], Connection], letters: DeadLetters) -> bool:

@@ -1,11 +1,12 @@
-"""Puts a partitioned outbox in the place of one that is not, while applications write.
+"""Replaces an outbox with a partitioned one while applications write.
 
-An outbox is a queue whose rows are in the WAL as soon as they are committed, so nothing is copied: a new table is made
-beside the old one, and one transaction exchanges their names and their places in publications. It holds the table's
-lock for as long as a few statements of the catalog take; whoever waits for it writes to the new table afterwards,
-since PostgreSQL looks names up again behind a lock. In the stream the old table's rows come before the new one's.
+Rows are not copied, because the WAL has every committed row. A new table is created beside the old one. Then one
+transaction swaps their names and replaces the old table with the new one in publications; it must be one transaction,
+so that no insert falls in between. It holds the lock of the table for a few catalog statements. Writers that wait for
+the lock then write to the new table, because PostgreSQL resolves the name again. In the stream, rows of the old table
+come before those of the new one.
 
-What cannot be taken over as it is (triggers, policies, keys that lead here) is refused before anything is made.
+An outbox with triggers, policies, foreign keys or views is refused before anything is created.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ from pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a where c.oid = :oid
 
 
 def prepare(connection: Connection, names: Names, days: Sequence[date]) -> None:
-    """Make the new table beside the old one, with partitions for `days`. Raises MigrationRefused; one transaction."""
+    """Create the new table with partitions for `days`, in one transaction. Raises MigrationRefused."""
     oid = _oid(connection, names.schema, names.outbox)
     attached = sorted(set(connection.execute(text(_sql(_ATTACHED)), {"oid": oid}).scalars()))
     if attached:
         raise MigrationRefused(
-            f"{names.schema}.{names.outbox} cannot be exchanged for another table: it has {', '.join(attached)}",
-            hint="take it off before, or deploy a partitioned outbox under another name and have writers use that",
+            f"cannot replace {names.schema}.{names.outbox}: it has {', '.join(attached)}",
+            hint="remove it first, or create a partitioned outbox under another name and switch the writers to it",
         )
     new = names.outbox + _NEW
     statements = [
@@ -78,7 +79,7 @@ def prepare(connection: Connection, names: Names, days: Sequence[date]) -> None:
 
 
 def swap(connection: Connection, names: Names) -> str:
-    """Exchange the tables in one transaction; returns the name of the old one."""
+    """Swap the tables in one transaction; return the new name of the old one."""
     old, new = names.outbox + _BEFORE, names.outbox + _NEW
     oid = _oid(connection, names.schema, names.outbox)
     publications = list(connection.execute(text(_sql(_PUBLICATIONS)), {"oid": oid}).scalars())
@@ -116,10 +117,10 @@ def _grants(connection: Connection, oid: int, table: str) -> list[str]:
 def _oid(connection: Connection, schema: str, name: str) -> int:
     found = connection.execute(text(_OID), {"schema": schema, "name": name}).scalar()
     if found is None:
-        raise MigrationRefused(f"there is no table {schema}.{name}")
+        raise MigrationRefused(f"table {schema}.{name} not found")
     return int(found)
 
 
 def _sql(statement: str) -> str:
-    """As SQLAlchemy's `text` takes it: only ``:oid`` is a parameter."""
+    """Escape a statement for SQLAlchemy's `text`, in which only ``:oid`` is a parameter."""
     return statement.replace(":", "\\:").replace("\\:oid", ":oid")

@@ -1,6 +1,6 @@
-"""The migrations of this release: which there are, when each is due, and the SQL of them. No connection.
+"""Lists the migrations of this release, selects those that are due, and prints their SQL. Opens no connection.
 
-Knows nothing of the service.
+Independent of the service.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 Phase = Literal["pre", "post"]
 
 VERSION_TABLE: Final = "tailrace_migration"
-LOCK_TIMEOUT_MS: Final = 2_000  # what a writer may have to wait behind us; most pools give up after 30 s
+LOCK_TIMEOUT_MS: Final = 2_000  # how long writers may queue behind a migration; most pools give up after 30 s
 ATTEMPTS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is deployed, and how patiently.
+    """Settings of a deployment.
 
     Attributes:
-        names: schema and tables.
-        partitioned: the outbox by day; None: as it is, and not where it is made.
-        publication: which publication outbox and heartbeat are added to; empty: none.
-        lock_timeout_ms: how long one attempt waits for a lock, and others behind it.
-        attempts: how often a migration is tried.
+        names: names of the schema and tables.
+        partitioned: whether the outbox is partitioned by day; None: keep an existing outbox, create a plain one.
+        publication: add outbox and heartbeat to this publication; empty: to none.
+        lock_timeout_ms: how long one attempt waits for a lock; writers queue behind it.
+        attempts: how often a migration is attempted.
     """
 
     names: Names = field(default_factory=Names)
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A migration: its id, when it runs, what it says of itself, and which tables it drops on the way down."""
+    """A migration: its id, its phase, its title, and the tables that its downgrade drops."""
 
     id: str
     phase: Phase
@@ -59,20 +59,20 @@ class Revision:
 
 
 def folder() -> Path:
-    """Where the migrations lie: in the wheel beside this file, in the repository at its root."""
+    """Return the folder of the migrations: beside this file in the wheel, at the root of the repository."""
     here = Path(__file__).resolve().parent
     shipped = here / "_migrations"
     return shipped if shipped.is_dir() else here.parent / "migrations"
 
 
 def settings_of(context: MigrationContext) -> Settings:
-    """What a migration deploys; for the migrations themselves."""
+    """Return the settings inside a migration."""
     assert context.config is not None
     return cast("Settings", context.config.attributes["settings"])
 
 
 def revisions() -> list[Revision]:
-    """Every migration of this release, in the order in which they are applied."""
+    """Return every migration of this release, in the order in which they are applied."""
     scripts = ScriptDirectory(str(folder()))
     return [
         Revision(one.revision, one.module.phase, (one.doc or "").split("\n")[0], _tables_of(one.module))
@@ -81,9 +81,9 @@ def revisions() -> list[Revision]:
 
 
 def due(pending: list[Revision], phase: Phase | None) -> list[Revision]:
-    """What `up` applies of what is pending: all, or before a deployment all up to the first ``post``. Pure.
+    """Return the pending migrations that `up` applies: with ``pre`` those before the first ``post`` one, else all.
 
-    After a deployment (``post``) it is all: what should have run before runs too.
+    With ``post``, earlier ``pre`` migrations that have not run yet are included. Pure.
     """
     if phase != "pre":
         return pending
@@ -92,13 +92,13 @@ def due(pending: list[Revision], phase: Phase | None) -> list[Revision]:
 
 
 def script(settings: Settings, *, since: str = "base", phase: Phase | None = None) -> str:
-    """The statements that `up` would run on a database at revision `since`, for a DBA to read and run."""
+    """Return the statements that `up` runs on a database at revision `since`, for a DBA to read and run."""
     known = revisions()
     pending = known if since == "base" else above(tuple(known), since)[::-1]
     wanted = due(list(pending), phase)
     out = io.StringIO()
     schema = quoted(settings.names.schema)
-    out.write(f"-- Run as the role that is to own the tables. Stops at the first error: psql -v ON_ERROR_STOP=1\n"
+    out.write(f"-- Run this as the role that will own the tables. To stop at the first error: psql -v ON_ERROR_STOP=1\n"
               f"create schema if not exists {schema};\nset lock_timeout = {settings.lock_timeout_ms};\n\n")  # fmt: skip
     if wanted:
         config = config_of(settings, out)
@@ -113,7 +113,7 @@ def script(settings: Settings, *, since: str = "base", phase: Phase | None = Non
 
 
 def config_of(settings: Settings, out: io.StringIO | None = None) -> Config:
-    """Alembic's configuration; with `out` its statements are written there."""
+    """Return Alembic's configuration; with `out`, Alembic writes its statements there."""
     config = Config(output_buffer=out)
     config.set_main_option("script_location", str(folder()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -126,10 +126,11 @@ def _tables_of(module: Any) -> tuple[str, ...]:
 
 
 def above(applied: tuple[Revision, ...], target: str) -> list[Revision]:
-    """Those after `target`, newest first. Raises MigrationRefused for a target that is not among them."""
+    """Return the revisions above `target`, newest first. Raises MigrationRefused if `target` is not applied."""
     ids = [one.id for one in applied]
     if target != "base" and target not in ids:
         raise MigrationRefused(
-            f"revision {target} is not applied", hint=f"base, or one of {', '.join(ids)}" if ids else "nothing is"
+            f"revision {target} is not applied",
+            hint=f"expected base, or one of {', '.join(ids)}" if ids else "no revision is applied",
         )
     return list(reversed(applied[0 if target == "base" else ids.index(target) + 1 :]))

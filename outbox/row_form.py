@@ -1,7 +1,7 @@
-"""Which column of an outbox's rows is what, found once when the stream shows the table. Pure.
+"""Finds the column of each event field in an outbox table, once when the stream announces the table. Pure.
 
-Columns of our own tables have the names of the fields (`outbox.models`). A table that stood before, as one made for
-Debezium's EventRouter, is read by `[outbox] columns`; its `aggregatetype` and `aggregateid` are known by themselves.
+In tables of `cdc migrate`, columns have the names of the fields (`outbox.models`). For other tables, such as one made
+for Debezium's EventRouter, `[outbox] columns` names them. Debezium's `aggregatetype` and `aggregateid` are recognized.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _REQUIRED: Final = ("id", "aggregate_type", "aggregate_id", "type")
 _ALSO: Final = {"aggregate_type": "aggregatetype", "aggregate_id": "aggregateid"}  # Debezium's defaults
 BYTEA: Final = 17
 _JSON: Final = frozenset({114, 3802})  # json, jsonb
-_BARE: Final = frozenset({21, 23, 20, 114, 3802})  # whose text is JSON as it is: integers and JSON itself
+_BARE: Final = frozenset({21, 23, 20, 114, 3802})  # types whose text is valid JSON: integers and JSON
 BOOL: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A further column that goes with an event: as a header, or in an envelope around the payload.
+    """An extra column that is published with an event: as a header, or in an envelope around the payload.
 
     Attributes:
-        kind: of its text: ``bare`` JSON, ``bool``, or ``text``.
+        kind: how its text becomes JSON: ``bare`` (it already is JSON), ``bool`` or ``text``.
     """
 
     index: int
@@ -40,11 +40,11 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """Where each field is in a row; None of those that the table does not have.
+    """The column index of each field; None if the table does not have it.
 
     Attributes:
-        binary: the column `payload` is bytea.
-        json: the column `payload` is json or jsonb.
+        binary: whether the column `payload` is bytea.
+        json: whether the column `payload` is json or jsonb.
     """
 
     table: str
@@ -66,7 +66,7 @@ class RowForm:
 
 
 def row_form(relation: Relation, columns: Mapping[str, str], extra: Mapping[str, str]) -> RowForm:
-    """Find the fields. Raises SourceRefused when a column that is needed, or was named, is not there."""
+    """Find the columns of the fields. Raises SourceRefused if a required or configured column is missing."""
     places = {column.name: index for index, column in enumerate(relation.columns)}
     found = {field: _place(field, places, columns, relation.table) for field in FIELDS}
     for field in _REQUIRED:
@@ -78,8 +78,8 @@ def row_form(relation: Relation, columns: Mapping[str, str], extra: Mapping[str,
     headers, envelope = _extra(relation, places, extra)
     if envelope and (payload is None or payload == BYTEA):
         raise SourceRefused(
-            f"the outbox {relation.table} has bytes as payload, and [outbox] extra has an envelope, which is JSON",
-            hint='have them as headers: "header"',
+            f"the payload of the outbox {relation.table} is bytes, but [outbox] extra needs an envelope in JSON",
+            hint='publish the extra columns as headers: "header"',
             command=f'[outbox] extra = {{{envelope[0].name} = "header"}}',
             table=relation.table,
         )
@@ -132,20 +132,16 @@ def _kind(column: Column) -> str:
 def _missing(table: str, column: str, command: str) -> SourceRefused:
     return SourceRefused(
         f"the outbox {table} has no column {column!r}, or its publication leaves it out",
-        hint="say what the column is called; nothing is lost: its rows are events as soon as it is found",
+        hint="configure the name of the column; no event is lost, its rows are published afterwards",
         command=command,
         table=table,
         column=column,
     )
 
 
-def named(relation: Relation, columns: Mapping[str, str], field: str) -> str | None:
-    """What the column of a field is called in a table, None when it has none."""
-    return column_of([column.name for column in relation.columns], columns, field)
-
 
 def column_of(there: Sequence[str], columns: Mapping[str, str], field: str) -> str | None:
-    """As `named`, by the names of all columns."""
+    """Return the name of a field's column among the columns `there`, or None."""
     wanted = columns.get(field, field)
     if wanted in there:
         return wanted

@@ -1,7 +1,7 @@
-"""Writes events through SQLAlchemy: a Core connection, or an ORM session that writes them when it flushes.
+"""Writes events with SQLAlchemy: through a Core connection, or through an ORM session when it flushes.
 
-An event that is added to a session is one more object of it: it is inserted at the flush, in the transaction of the
-rows beside it, and a rollback takes it away as it does them.
+An event that is added to a session is an ordinary object of the session: it is inserted at the flush, in the same
+transaction as the other rows, and a rollback removes it with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from outbox.writer import Writer
 
 
 class OutboxRow:
-    """An event as an object of a session; made by `SessionWriter.add`."""
+    """An event as an object of a session; created by `SessionWriter.add`."""
 
     id: uuid.UUID
     aggregate_type: str
@@ -43,15 +43,15 @@ class OutboxRow:
 
 
 class SessionWriter:
-    """Writes events with SQLAlchemy, checked as `outbox.writer.Writer` checks them. Thread-safe; a session is not."""
+    """Writes events with SQLAlchemy, after the checks of `outbox.writer.Writer`. Thread-safe; a session is not."""
 
     def __init__(self, writer: Writer | None = None) -> None:
-        """`writer` has names, contracts and limits."""
+        """`writer` has the table names, contracts and limits."""
         self.writer = writer or Writer()
         self._tables = tables(self.writer.names)
 
     def add(self, session: Session, *events: Event) -> None:
-        """Add events to the session: written at its next flush, in this order. Raises EventRefused at once."""
+        """Add events to the session, which writes them at its next flush in this order. Raises EventRefused at once."""
         mapped = _mapped(self.writer.names)
         ready = [self.writer.checked(event) for event in events]
         session.add_all([mapped(event) for event in ready])
@@ -59,11 +59,11 @@ class SessionWriter:
             hooks.listen(session, "after_flush", _delete_again)
 
     def write(self, connection: Connection | Session, *events: Event) -> None:
-        """Insert events now. Raises EventRefused before anything is sent, and what SQLAlchemy raises."""
+        """Insert events now. Raises EventRefused before anything is sent, or errors of SQLAlchemy."""
         ready = [self.writer.checked(event) for event in events]
         table = self._tables.outbox
         if any(event.created_at is not None for event in ready):
-            # One statement has one set of columns, and events keep their order: a statement for each.
+            # A statement has one set of columns, and events must keep their order: use a statement for each.
             for event in ready:
                 connection.execute(insert(table), [columns_of(event)])
         elif ready:
@@ -73,7 +73,7 @@ class SessionWriter:
 
 
 def columns_of(event: Event) -> dict[str, object]:
-    """Column -> value; without `created_at` where the database's clock is to be taken."""
+    """Return the values by column; without `created_at` if the database's clock sets it."""
     values: dict[str, object] = {
         "id": event.id,
         "aggregate_type": event.aggregate_type,
@@ -91,16 +91,16 @@ def columns_of(event: Event) -> dict[str, object]:
 
 @cache
 def _mapped(names: Names) -> type[OutboxRow]:
-    """The class that is mapped to the outbox of these names, made once: SQLAlchemy keeps it for good."""
+    """Return the class that is mapped to the outbox with these names. Cached, because SQLAlchemy keeps it forever."""
     found: Tables = tables(names)
     mapped: type[OutboxRow] = type("OutboxRow", (OutboxRow,), {"__doc__": OutboxRow.__doc__})
-    # The server's clock is not asked for: an insert that returns nothing can be one of many in a statement.
+    # Do not fetch server defaults: inserts without RETURNING can be batched.
     registry().map_imperatively(mapped, found.outbox, eager_defaults=False)
     return mapped
 
 
 def _delete_again(session: Session, _: UOWTransaction) -> None:
-    """Delete what this flush has just inserted: the WAL has it."""
+    """Delete the rows that this flush has inserted; capture reads them from the WAL."""
     for written in session.new:
         if isinstance(written, OutboxRow):
             mapped: Any = type(written)

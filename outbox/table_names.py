@@ -1,4 +1,4 @@
-"""What the tables are called. Pure; the writer, the models and the migrations read it."""
+"""Names of the outbox's schema and tables, as the writer, the models and the migrations use them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUFFIX_BYTES: Final = 13  # "_p20261123", "_one_payload"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Schema and tables. Raises OutboxError for what PostgreSQL does not take as a name."""
+    """Names of the schema and its tables. Raises OutboxError for a name that PostgreSQL does not accept."""
 
     schema: str = "outbox"
     outbox: str = "outbox"
@@ -26,22 +26,22 @@ class Names:
     def __post_init__(self) -> None:
         for name in (self.schema, *self.tables):
             if not name or "\0" in name or len(name.encode()) > _IDENTIFIER_BYTES_MAX:
-                raise OutboxError(f"{name!r} is no name of a schema or table: 1 to {_IDENTIFIER_BYTES_MAX} bytes")
+                raise OutboxError(f"invalid schema or table name {name!r}: expected 1 to {_IDENTIFIER_BYTES_MAX} bytes")
         if len(self.outbox.encode()) > _IDENTIFIER_BYTES_MAX - _SUFFIX_BYTES:
-            raise OutboxError(f"{self.outbox!r} leaves no room for the names of its partitions and constraints")
+            raise OutboxError(f"table name {self.outbox!r} is too long for the names of its partitions")
         if len(set(self.tables)) != len(self.tables):
             raise OutboxError("two of the outbox's tables have the same name")
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables, without their schema."""
+        """Return the names of the tables, without the schema."""
         return (self.outbox, self.inbox, self.heartbeat, self.event_store, self.snapshot, self.dead_letter)
 
     def qualified(self, table: str) -> str:
-        """``"schema"."table"``, to stand in a statement."""
+        """Return ``"schema"."table"``, quoted for a statement."""
         return f"{quoted(self.schema)}.{quoted(table)}"
 
 
 def quoted(identifier: str) -> str:
-    """An identifier as it stands in a statement, whatever it holds."""
+    """Quote an identifier for a statement."""
     return '"' + identifier.replace('"', '""') + '"'

@@ -1,7 +1,7 @@
-"""Partitions of an outbox by day (UTC): names and statements. Pure.
+"""Names and DDL of the daily (UTC) partitions of an outbox. Pure.
 
-Partition ``<table>_p<yyyymmdd>`` takes the rows of its day, ``<table>_default`` those that no other takes. Making a
-partition ahead is cheap while the default has no rows of its day.
+Partition ``<table>_p<yyyymmdd>`` has the rows of its day, ``<table>_default`` the rows without a partition. Creating a
+partition in advance is cheap while the default partition has no rows of that day.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _NAME: Final = re.compile(r"_p(\d{4})(\d{2})(\d{2})")
 
 
 def partition_name(table: str, day: date) -> str:
-    """The partition of a day."""
+    """Return the name of the partition of a day."""
     return f"{table}_p{day:%Y%m%d}"
 
 
 def day_of(table: str, partition: str) -> date | None:
-    """The day of a partition by its name; None for the default and for others."""
+    """Return the day of a partition from its name; None for the default partition and for other names."""
     match = _NAME.fullmatch(partition.removeprefix(table)) if partition.startswith(table) else None
     if match is None:
         return None
@@ -33,12 +33,12 @@ def day_of(table: str, partition: str) -> date | None:
 
 
 def default_name(table: str) -> str:
-    """The partition for all that no other takes."""
+    """Return the name of the default partition."""
     return f"{table}_default"
 
 
 def create_default(schema: str, table: str, *, of: str = "") -> str:
-    """The statement that makes the default partition of `of`, which is `table` unless said."""
+    """Return the statement that creates the default partition of `of` (default: `table`)."""
     return (
         f"create table if not exists {quoted(schema)}.{quoted(default_name(table))} "
         f"partition of {quoted(schema)}.{quoted(of or table)} default"
@@ -46,7 +46,7 @@ def create_default(schema: str, table: str, *, of: str = "") -> str:
 
 
 def create_day(schema: str, table: str, day: date, *, of: str = "") -> str:
-    """The statement that makes the partition of a day, unless it is there."""
+    """Return the statement that creates the partition of a day if it does not exist."""
     begin, end = f"{day:%Y-%m-%d} 00:00:00+00", f"{day + timedelta(days=1):%Y-%m-%d} 00:00:00+00"
     return (
         f"create table if not exists {quoted(schema)}.{quoted(partition_name(table, day))} "
@@ -55,5 +55,5 @@ def create_day(schema: str, table: str, day: date, *, of: str = "") -> str:
 
 
 def days_ahead(today: date, ahead_days: int = AHEAD_DAYS) -> list[date]:
-    """Today and the days after it, for which partitions are to be there."""
+    """Return today and the next days, for which partitions must exist."""
     return [today + timedelta(days=number) for number in range(ahead_days + 1)]

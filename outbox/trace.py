@@ -1,4 +1,4 @@
-"""W3C trace context of the caller, as headers of an event; nothing where OpenTelemetry is not installed.
+"""Returns the caller's W3C trace context as headers of an event, if OpenTelemetry is installed.
 
 https://www.w3.org/TR/trace-context/
 """
@@ -15,7 +15,7 @@ _KEPT: Final = ("traceparent", "tracestate", "baggage")
 
 @cache
 def _inject() -> Callable[[MutableMapping[str, str]], Any] | None:
-    """OpenTelemetry's own propagator; asked for once, since a failed import costs a search of the path."""
+    """Return OpenTelemetry's propagator, or None. Cached, because a failed import searches the whole path."""
     try:
         return importlib.import_module("opentelemetry.propagate").inject  # type: ignore[no-any-return]
     except ImportError:
@@ -23,7 +23,7 @@ def _inject() -> Callable[[MutableMapping[str, str]], Any] | None:
 
 
 def current() -> dict[str, str]:
-    """``traceparent`` and what goes with it, of the span that is active; empty: there is none."""
+    """Return ``traceparent``, ``tracestate`` and ``baggage`` of the active span; empty if there is none."""
     inject = _inject()
     if inject is None:
         return {}

@@ -1,4 +1,4 @@
-"""Upcasters: what makes an old version of an event's payload the next one, so that code knows the newest only. Pure."""
+"""Upcasters: functions that convert an old version of a payload to the next, so that code handles only the newest."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Upcast: TypeAlias = "Callable[[Any], Any]"
 
 
 class Upcasters:
-    """One step for each old version: from version n to n + 1. Made once, then read by any thread."""
+    """A registry of steps, each from version n to n + 1. Fill it at import; then any thread may read it."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[str, str, int], Upcast] = {}
 
     def step(self, aggregate_type: str, type_: str, version: int) -> Callable[[Upcast], Upcast]:
-        """Declare the function below as what makes `version` the next one. It may change what it is given."""
+        """Declare a function as the step from `version` to the next. It may change its argument in place."""
 
         def declare(function: Upcast) -> Upcast:
             key = (aggregate_type, type_, version)
@@ -33,21 +33,21 @@ class Upcasters:
         return (aggregate_type, type_, version) in self._steps
 
     def newest(self, aggregate_type: str, type_: str, version: int) -> int:
-        """The version to which the steps lead from `version`."""
+        """Return the newest version that can be reached from `version`."""
         while self.has(aggregate_type, type_, version):
             version += 1
         return version
 
     def cast(self, aggregate_type: str, type_: str, version: int, payload: Any, *, to: int | None = None) -> Any:
-        """The payload as version `to`, the newest unless said. Raises EventMissing where no step leads there."""
+        """Convert a payload to version `to` (default: the newest). Raises EventMissing if a step is missing."""
         target = self.newest(aggregate_type, type_, version) if to is None else to
         if target < version:
-            raise EventMissing(f"{aggregate_type}/{type_}.v{version} cannot be made version {target}, which is older")
+            raise EventMissing(f"cannot convert {aggregate_type}/{type_}.v{version} to the older version {target}")
         for number in range(version, target):
             step = self._steps.get((aggregate_type, type_, number))
             if step is None:
                 raise EventMissing(
-                    f"no upcaster makes {aggregate_type}/{type_}.v{number} the next version",
+                    f"no upcaster converts {aggregate_type}/{type_}.v{number} to the next version",
                     hint="declare it with Upcasters.step",
                 )
             payload = step(payload)

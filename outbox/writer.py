@@ -1,11 +1,11 @@
-"""Writes events with any DB-API cursor, in the transaction that the application has open.
+"""Writes events with any DB-API cursor, in the open transaction of the application.
 
-Imports neither the service nor a driver nor SQLAlchemy. The writer never commits: events are there when the business
-rows beside them are, and a rollback leaves nothing of either. Every check comes before the first statement, so a
-refused event leaves the transaction as it was.
+This module and what it imports use only the standard library. The writer never commits: events exist if and only if the
+business rows of the transaction do. It checks every event before the first statement, so a refused event leaves the
+transaction as it was.
 
-Two places: the table, and a logical message (``pg_logical_emit_message``), which needs no table at all and leaves
-nothing to prune, but can be seen by nobody but capture.
+An event is a row of the outbox table, or a logical message (``pg_logical_emit_message``). A message needs no table and
+leaves nothing to prune, but only capture can read it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _COLUMNS: Final = (
     ("headers", "jsonb"),
     ("ordering_key", "text"),
 )
-_ROWS_MAX: Final = 500  # in one statement: 5,500 parameters of the 65,535 that the protocol has
+_ROWS_MAX: Final = 500  # per statement: 5,500 parameters; the protocol allows 65,535
 
 
 class Cursor(Protocol):
-    """What is needed of a DB-API cursor; a psycopg connection has it, too."""
+    """A DB-API cursor, or a psycopg connection."""
 
     def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with parameters by position."""
+        """Run a statement with positional parameters."""
 
 
 class Contracts(Protocol):
-    """Who checks payloads: `outbox.event_contracts.Contracts`."""
+    """Checks payloads; implemented by `outbox.event_contracts.Contracts`."""
 
     def check(self, event: Event) -> None:
         """Raise ContractBroken or ContractUnknown."""
@@ -53,16 +53,16 @@ class Contracts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes events. Thread-safe: it has no state; the cursor belongs to the caller.
+    """Writes events. Thread-safe: it has no state. The cursor belongs to the caller.
 
     Attributes:
-        names: schema and table.
-        contracts: what payloads are checked against; None: nothing.
-        bytes_max: how large an event may be.
-        traced: take the trace context of the caller into headers, unless the event has its own.
-        keep: False deletes the row again in the same transaction: the table stays empty, and capture has the event
-            from the WAL all the same.
-        paramstyle: of the driver: ``format`` (psycopg, psycopg2, pg8000), ``qmark``, ``numeric``.
+        names: names of the schema and table.
+        contracts: checks payloads; None: no check.
+        bytes_max: maximum size of an event.
+        traced: add the caller's trace context to the headers, unless the event has its own.
+        keep: if False, delete the row again in the same transaction. The table stays empty, and capture reads the
+            event from the WAL.
+        paramstyle: parameter style of the driver: ``format`` (psycopg, psycopg2, pg8000), ``qmark`` or ``numeric``.
     """
 
     names: Names = field(default_factory=Names)
@@ -73,7 +73,7 @@ class Writer:
     paramstyle: Paramstyle = "format"
 
     def checked(self, event: Event) -> Event:
-        """The event as it is to be written, with trace context. Raises EventRefused by cause."""
+        """Check an event and return it with trace context. Raises the subclass of EventRefused that fits."""
         found = trace.current() if self.traced and "traceparent" not in event.headers else {}
         ready = replace(event, headers={**found, **event.headers}) if found else event
         check_size(ready, self.bytes_max)
@@ -82,16 +82,16 @@ class Writer:
         return ready
 
     def write(self, cursor: Cursor, *events: Event) -> None:
-        """Insert events, in this order. Raises EventRefused before anything is sent, and what the driver raises.
+        """Insert events in this order. Raises EventRefused before anything is sent, or errors of the driver.
 
-        An id that is in the table already is the driver's unique violation; see docs/howto/outbox.md.
+        An id that already exists in the table is a unique violation of the driver; see docs/howto/outbox.md.
         """
         ready = [self.checked(event) for event in events]
         for first in range(0, len(ready), _ROWS_MAX):
             self._insert(cursor, ready[first : first + _ROWS_MAX])
 
     def emit(self, cursor: Cursor, *events: Event) -> None:
-        """As `write`, by logical messages: transactional, so that a rollback leaves nothing."""
+        """Write events as transactional logical messages, which a rollback removes. Raises as `write`."""
         ready = [self.checked(event) for event in events]
         prefix, text = self._place("text", 1), self._place("text", 2)
         statement = f"select pg_catalog.pg_logical_emit_message(true, {prefix}, {text})"
@@ -119,14 +119,14 @@ class Writer:
             cursor.execute(statement, tuple(str(event.id) for event in events))
 
     def _place(self, kind: str, number: int) -> str:
-        """Where a value goes; the cast says what it is, whatever a driver makes of its type."""
+        """Return the placeholder of a value, with a cast so that the type does not depend on the driver."""
         if self.paramstyle == "format":
             return f"cast(%s as {kind})"
         return f"cast({'?' if self.paramstyle == 'qmark' else f':{number}'} as {kind})"
 
 
 def row_of(event: Event, *, timed: bool = False) -> list[object]:
-    """Values of the columns, in the order of the table; `timed`: with `created_at`."""
+    """Return the values in the order of the columns; `timed`: including `created_at`."""
     row: list[object] = [
         str(event.id),
         event.aggregate_type,
@@ -143,10 +143,10 @@ def row_of(event: Event, *, timed: bool = False) -> list[object]:
 
 
 def avro(schemaless: bytes, schema_id: int) -> bytes:
-    """Avro of one value in the frame of Confluent's registry: a zero byte, the schema's id, the value.
+    """Return an Avro value in the wire format of Confluent's registry: a zero byte, the schema id, the value.
 
     https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
     """
     if not 0 < schema_id < 1 << 31:
-        raise OutboxError("a registry's schema id is a whole number from 1 to 2147483647")
+        raise OutboxError("invalid schema id: expected an integer from 1 to 2147483647")
     return b"\0" + schema_id.to_bytes(4, "big") + schemaless

@@ -1,1 +1,1 @@
-"""Exact snapshots while the stream flows: what was in the tables before capture began joins the log."""
+"""Snapshots: read the rows that were in tables before capture began, exactly and while changes flow."""

@@ -1,4 +1,4 @@
-"""What is to be read of a table: leaves, ranges of their blocks, and what a chunk is. Values only."""
+"""Values of a snapshot's plan: the leaves of a table, ranges of their blocks, and chunks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from snapshot.condition import Condition
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A table that holds rows, as the catalog has it now.
+    """A table that holds rows: an ordinary table, or a partition without partitions of its own.
 
     Attributes:
-        filenode: where its rows lie.
-        block_count: of its heap, without what is stored out of line.
-        size: bytes of heap and out-of-line values.
+        filenode: pg_relation_filenode; a rewrite changes it.
+        block_count: blocks of the heap, without TOAST.
+        size: bytes of heap and TOAST.
     """
 
     oid: int
@@ -35,8 +35,8 @@ class Form:
 
     Attributes:
         relation: the table with its published columns, as the stream would announce it now.
-        row_filter: of the publication; empty for none.
-        partitioned: its rows lie in partitions.
+        row_filter: row filter of the publication; empty for none.
+        partitioned: whether the table is partitioned.
     """
 
     relation: Relation
@@ -46,10 +46,14 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """One piece of work: blocks of a leaf, or rows by their keys, as the log has these, wherever they lie.
+    """What a chunk reads: blocks of a leaf, or rows by key.
 
-    `condition` says which rows of the blocks are wanted; None for all. `named` are the keys by column, if known. With
-    `sweep` keys that the table does not have are to be deleted from the log.
+    Attributes:
+        leaf, blocks: the blocks to read; `leaf` is None for rows by key.
+        keys: keys in the form of the log.
+        condition: selects rows of the blocks; None for all.
+        named: the same keys by column, if known.
+        sweep: delete the keys that the table does not have from the log.
     """
 
     table: str
@@ -63,41 +67,41 @@ class ChunkSpec:
 
 
 class Rows(Protocol):
-    """Rows of a chunk, whatever they are. A slice may be longer than was asked for."""
+    """The rows of a chunk, as a sequence. A slice may be longer than requested."""
 
     def __len__(self) -> int:
-        """How many they are."""
+        """Return the number of rows."""
 
     def __iter__(self) -> Iterator[Any]:
-        """One after the other, or some at once."""
+        """Iterate over rows, or over groups of rows."""
 
     def __getitem__(self, which: slice, /) -> Rows:
-        """Some of them."""
+        """Return a slice of the rows."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """One attempt at a spec, from its registration until its rows have joined or it is given up.
+    """One attempt to read a `ChunkSpec`, from its registration until its rows have joined the log or it is given up.
 
     Attributes:
-        rows: when they are there; `snapshot.chunk_lines.Lines`.
-        joined: how many of them were looked at: joined, or dropped for good.
-        row_count: those that joined.
+        rows: the rows after they have arrived; a `snapshot.chunk_lines.Lines`.
+        checked: how many rows have been checked: joined or dropped.
+        row_count: how many rows have joined.
         size: bytes of `rows`.
-        there: they have arrived.
+        arrived: whether all rows have arrived.
     """
 
     number: int
     spec: ChunkSpec
     rows: Rows = ()
-    joined: int = 0
+    checked: int = 0
     row_count: int = 0
     size: int = 0
-    there: bool = False
+    arrived: bool = False
 
 
-def added(done: Sequence[Blocks], blocks: Blocks) -> tuple[Blocks, ...]:
-    """`done` with `blocks`, which it does not have, in order and joined where they meet."""
+def with_range(done: Sequence[Blocks], blocks: Blocks) -> tuple[Blocks, ...]:
+    """Return `done` with a new range; sorted, and with adjacent ranges merged."""
     ranges = sorted([*done, blocks], key=lambda one: one[0])
     found: list[Blocks] = []
     for first, end in ranges:
@@ -108,8 +112,8 @@ def added(done: Sequence[Blocks], blocks: Blocks) -> tuple[Blocks, ...]:
     return tuple(found)
 
 
-def missing(done: Sequence[Blocks], block_count: int, step: int) -> Iterator[Blocks]:
-    """What `done` lacks, in pieces of `step` blocks; the last piece has no end, since a heap grows."""
+def missing_ranges(done: Sequence[Blocks], block_count: int, step: int) -> Iterator[Blocks]:
+    """Yield the ranges that `done` lacks, `step` blocks each; the last has no end, because a heap grows."""
     at = 0
     for first, end in done:
         while at < first:
@@ -124,8 +128,8 @@ def missing(done: Sequence[Blocks], block_count: int, step: int) -> Iterator[Blo
     yield at, None
 
 
-def halved(blocks: Blocks, block_count: int) -> list[Blocks]:
-    """The same in two pieces; one block stays as it is."""
+def halves(blocks: Blocks, block_count: int) -> list[Blocks]:
+    """Split a range in two; a single block stays as it is."""
     first, end = blocks
     middle = (first + max(block_count if end is None else end, first + 1)) // 2
     return [blocks] if middle == first else [(first, middle), (middle, end)]

@@ -1,9 +1,10 @@
-"""Which rows a snapshot reads: comparisons of columns with literals, parsed and never pasted. Pure.
+"""Parses the condition that selects rows of a snapshot, and writes it as safe SQL. Pure.
 
     status = 'open' and (id >= 100 or note is null) and kind not in ('a', 'b') and at between '2026-01-01' and 'today'
 
-The words are SQL's. A literal has the type of the column it stands beside: PostgreSQL reads it as a value of that type,
-and refuses what is none. Nothing else can be said: no function, no operator of somebody's, no second column.
+The grammar allows only comparisons of one column with literals, combined with AND, OR and NOT: no functions, no
+user-defined operators. The given text is never pasted into a statement. PostgreSQL reads each literal with the type of
+its column, and refuses one that does not fit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from psycopg import sql
 
-LENGTH_MAX: Final = 64 << 10  # characters; it is kept in the record of its snapshot
+LENGTH_MAX: Final = 64 << 10  # characters; the record of the snapshot contains it
 _DEPTH_MAX: Final = 50  # of parentheses and NOT: the parser is recursive
 _IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_$]*")
 _TOKEN: Final = re.compile(
@@ -35,12 +36,12 @@ _OPERATORS: Final = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">"
 
 
 class ConditionError(Exception):
-    """It is not one. The message says where, counted in characters from 1, and quotes nothing of it."""
+    """The condition is invalid. The message has the position, in characters from 1, and quotes nothing of the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A column and a literal."""
+    """Compares a column with a literal."""
 
     column: str
     operator: Operator
@@ -48,8 +49,8 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
-    """A column has one of some values."""
+class InList:
+    """Tests whether a column has one of several values."""
 
     column: str
     values: tuple[str, ...]
@@ -57,7 +58,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A column is in a range, both ends included."""
+    """Tests whether a column is in a range, both ends included."""
 
     column: str
     low: str
@@ -66,61 +67,61 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """A column is null."""
+    """Tests whether a column is null."""
 
     column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of unknown it is unknown."""
+    """Negates a condition; unknown stays unknown."""
 
     inner: Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """All of at least two."""
+class AllOf:
+    """At least two conditions combined with AND."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
-    """One of at least two."""
+class AnyOf:
+    """At least two conditions combined with OR."""
 
     parts: tuple[Condition, ...]
 
 
-Condition: TypeAlias = Compare | Among | Between | IsNull | Not | Every | Any
+Condition: TypeAlias = Compare | InList | Between | IsNull | Not | AllOf | AnyOf
 
 
 def parse(text: str) -> Condition:
-    """The condition that `text` says. Raises ConditionError."""
+    """Parse a condition. Raises ConditionError."""
     if len(text) > LENGTH_MAX:
-        raise ConditionError(f"it has {len(text)} characters, at most {LENGTH_MAX} are taken")
+        raise ConditionError(f"it has {len(text)} characters; at most {LENGTH_MAX} are accepted")
     if "\0" in text:
-        raise ConditionError("it has a null character")
+        raise ConditionError("it contains a null character")
     return _Parser(text).whole()
 
 
 def columns(condition: Condition) -> frozenset[str]:
-    """The columns it speaks of."""
+    """Return the columns in a condition."""
     match condition:
         case Not(inner):
             return columns(inner)
-        case Every(parts) | Any(parts):
+        case AllOf(parts) | AnyOf(parts):
             return frozenset().union(*map(columns, parts))
         case _:
             return frozenset({condition.column})
 
 
 def as_sql(condition: Condition) -> sql.Composable:
-    """The condition as PostgreSQL reads it, in parentheses."""
+    """Return the condition as SQL, in parentheses."""
     match condition:
         case Compare(column, operator, value):
             return sql.SQL("({} {} {})").format(sql.Identifier(column), sql.SQL(operator), _literal(value))
-        case Among(column, values):
+        case InList(column, values):
             return sql.SQL("({} in ({}))").format(sql.Identifier(column), sql.SQL(", ").join(map(_literal, values)))
         case Between(column, low, high):
             return sql.SQL("({} between {} and {})").format(sql.Identifier(column), _literal(low), _literal(high))
@@ -128,14 +129,14 @@ def as_sql(condition: Condition) -> sql.Composable:
             return sql.SQL("({} is null)").format(sql.Identifier(column))
         case Not(inner):
             return sql.SQL("(not {})").format(as_sql(inner))
-        case Every(parts):
+        case AllOf(parts):
             return sql.SQL("({})").format(sql.SQL(" and ").join(map(as_sql, parts)))
-        case Any(parts):
+        case AnyOf(parts):
             return sql.SQL("({})").format(sql.SQL(" or ").join(map(as_sql, parts)))
 
 
 def _literal(value: str) -> sql.Composable:
-    """A literal without a type: it gets that of the column. Needs standard_conforming_strings = on."""
+    """Write an untyped literal, which gets the type of the column. Needs standard_conforming_strings = on."""
     return sql.SQL(cast("Literal['']", "'" + value.replace("'", "''") + "'"))
 
 
@@ -156,9 +157,9 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Condition:
-        found = self._any()
+        found = self._or()
         if self._next.kind != "end":
-            raise self._expected("AND, OR or the end")
+            raise self._expected("AND, OR or nothing more")
         return found
 
     @property
@@ -170,40 +171,40 @@ class _Parser:
         self._at += token.kind != "end"
         return token
 
-    def _took(self, word: str) -> bool:
+    def _accept(self, word: str) -> bool:
         found = self._next.is_(word)
         self._at += found
         return found
 
-    def _demand(self, word: str) -> None:
-        if not self._took(word):
+    def _require(self, word: str) -> None:
+        if not self._accept(word):
             raise self._expected(word.upper())
 
     def _expected(self, what: str) -> ConditionError:
-        where = "at its end" if self._next.kind == "end" else f"at character {self._next.at + 1}"
-        return ConditionError(f"{what} is missing {where}")
+        where = "at the end" if self._next.kind == "end" else f"at character {self._next.at + 1}"
+        return ConditionError(f"expected {what} {where}")
 
-    def _any(self) -> Condition:
-        parts = [self._every()]
-        while self._took("or"):
-            parts.append(self._every())
-        return parts[0] if len(parts) == 1 else Any(tuple(parts))
+    def _or(self) -> Condition:
+        parts = [self._and()]
+        while self._accept("or"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
-    def _every(self) -> Condition:
-        parts = [self._one()]
-        while self._took("and"):
-            parts.append(self._one())
-        return parts[0] if len(parts) == 1 else Every(tuple(parts))
+    def _and(self) -> Condition:
+        parts = [self._operand()]
+        while self._accept("and"):
+            parts.append(self._operand())
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
-    def _one(self) -> Condition:
+    def _operand(self) -> Condition:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise ConditionError(f"it is nested more than {_DEPTH_MAX} deep at character {self._next.at + 1}")
-        if self._took("not"):
-            found: Condition = Not(self._one())
-        elif self._took("("):
-            found = self._any()
-            self._demand(")")
+            raise ConditionError(f"it is nested more than {_DEPTH_MAX} levels deep at character {self._next.at + 1}")
+        if self._accept("not"):
+            found: Condition = Not(self._operand())
+        elif self._accept("("):
+            found = self._or()
+            self._require(")")
         else:
             found = self._comparison()
         self._depth -= 1
@@ -213,17 +214,17 @@ class _Parser:
         if self._next.kind != "column":
             raise self._expected("a column")
         column = self._take().text
-        if self._took("is"):
-            negated = self._took("not")
-            self._demand("null")
+        if self._accept("is"):
+            negated = self._accept("not")
+            self._require("null")
             return Not(IsNull(column)) if negated else IsNull(column)
-        negated = self._took("not")
+        negated = self._accept("not")
         found: Condition
-        if self._took("in"):
-            found = Among(column, self._values())
-        elif self._took("between"):
+        if self._accept("in"):
+            found = InList(column, self._values())
+        elif self._accept("between"):
             low = self._value()
-            self._demand("and")
+            self._require("and")
             found = Between(column, low, self._value())
         elif not negated and self._next.kind == "sign" and self._next.text in _OPERATORS:
             operator = cast("Operator", _OPERATORS[self._take().text])
@@ -233,17 +234,17 @@ class _Parser:
         return Not(found) if negated else found
 
     def _values(self) -> tuple[str, ...]:
-        self._demand("(")
+        self._require("(")
         values = [self._value()]
-        while self._took(","):
+        while self._accept(","):
             values.append(self._value())
-        self._demand(")")
+        self._require(")")
         return tuple(values)
 
     def _value(self) -> str:
         token = self._next
         if token.is_("null"):
-            raise ConditionError(f"nothing equals NULL (character {token.at + 1}); say IS NULL")
+            raise ConditionError(f"no value equals NULL (character {token.at + 1}); use IS NULL")
         if token.kind == "value" or token.is_("true") or token.is_("false"):
             return self._take().text
         raise self._expected("a literal (a number, 'text', true or false)")
@@ -256,7 +257,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         if found is None:
             while text[at].isspace():
                 at += 1
-            raise ConditionError(f"character {at + 1} begins neither a name, a literal nor a comparison")
+            raise ConditionError(f"unexpected character {at + 1}: expected a column, a literal or a comparison")
         kind, shown, begins = found.lastgroup or "", found[found.lastgroup or 0], found.start(found.lastgroup or 0)
         at = found.end()
         if kind == "string":
@@ -268,7 +269,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif kind == "word" and shown.lower() in _KEYWORDS:
             yield _Token("keyword", shown.lower(), begins)
         elif kind == "word":
-            # As PostgreSQL does in a UTF-8 database: only ASCII letters are folded.
+            # Fold only ASCII letters, as PostgreSQL does in a UTF-8 database.
             yield _Token("column", re.sub("[A-Z]", lambda letter: letter[0].lower(), shown), begins)
         else:
             yield _Token("sign", shown, begins)

@@ -1,7 +1,7 @@
-"""Where those who read tables and the capture thread meet: one lock around the merger.
+"""Connects the capture thread and the threads that read tables: one lock around the merger.
 
-The capture thread tells of every transaction and takes rows away at boundaries; readers register chunks and bring rows.
-Neither waits for the other but for the moment the lock is held.
+The capture thread reports every transaction and writes rows at boundaries. The reader threads register chunks and bring
+their rows. Neither waits for the other, except while the lock is held.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from snapshot.merger import Merger
 from snapshot.sweep import Bounds
 from snapshot.window import TransactionKeys, Verdict
 
-_BUSY_WAIT_S: Final = 0.005  # how late a chunk may be noticed on one
-_JOIN_ROWS: Final = 2000  # looked at in one go: what the stream waits for, some 10 ms
+_BUSY_WAIT_S: Final = 0.005  # delay until a chunk is noticed on a silent stream
+_JOIN_ROWS: Final = 2000  # per call; delays the stream by about 10 ms
 
 
 @runtime_checkable
 class CopyTranscoder(Protocol):
-    """What can place lines of COPY, and delete keys; `cdc.encode.json_transcoder.Transcoder` is one."""
+    """A transcoder for COPY lines, such as `cdc.encode.json_transcoder.Transcoder`."""
 
     def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
-        """See there."""
+        """Add records for COPY lines, except those with a key in `drop`; return their count and bytes."""
 
     def key_of(self, line: bytes) -> bytes:
-        """See there."""
+        """Return the key of a COPY line, in the form of the log."""
 
     def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
         """See `cdc.contracts.Transcoding.remove`."""
 
 
 @dataclass(slots=True)
-class _Touching:
-    """The transaction that is half streamed; `marks` is how far its tables' buffers were looked through."""
+class _Current:
+    """The transaction that is being streamed. `marks` are the buffer lengths up to which its keys are collected."""
 
     xid: int
     whole: bool
     marks: dict[str, list[int]]
     keys: dict[str, set[bytes]] = field(default_factory=dict)
     partial: dict[str, set[bytes]] = field(default_factory=dict)
-    emptied: set[str] = field(default_factory=set)
+    truncated: set[str] = field(default_factory=set)
 
 
 class HandOver:
-    """See `cdc.contracts.Snapshots`; `merging` is for everybody else."""
+    """Implements `cdc.contracts.Snapshots` for the capture thread; other threads use `merging`."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class HandOver:
         copied: CopyFilter | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wire it to the capture thread's planner.
+        """Create the hand-over.
 
         Args:
-            merger: has the state of all snapshots.
-            plan: makes the transcoder of a relation that is read before the stream shows it.
-            epoch: of the log, for the stamps of rows that join.
-            reach: where the topic of a table ends with the commit that is under way.
-            copied: which rows of tables without a key are in the log already.
-            check: raises the error that a reader stopped with.
+            merger: the state of all snapshots.
+            plan: plans a relation that is read before the stream announces it.
+            epoch: epoch of the log, for the stamps of rows that join.
+            reach: returns where the topic of a table ends with the commit that is under way.
+            copied: filters rows of tables without a key that are in the log already.
+            check: raises the error with which a reader thread ended.
         """
         self.boundary = self._notes_boundary = Lsn(0)
         self.joined: Callable[[int], None] = lambda _: None
         self._check = check
-        self._asked: Form | None = None
+        self._requested: Form | None = None
         self._answered = threading.Event()
         self._merger = merger
         self._plan = plan
@@ -96,13 +96,13 @@ class HandOver:
         self._buffers: dict[str, TopicBuffer] = {}
         self._planned: dict[Form, PlannedRelation] = {}
         self._new: list[PlannedRelation] = []
-        self._touching: _Touching | None = None
+        self._current: _Current | None = None
         self._tracked: frozenset[str] = frozenset()
         self._refresh()
 
     @contextmanager
     def merging(self) -> Iterator[Merger]:
-        """The merger, for a moment. From any thread; nothing that takes time inside."""
+        """Lock the merger. Any thread may call this; do not block inside."""
         with self._lock:
             try:
                 yield self._merger
@@ -111,23 +111,23 @@ class HandOver:
 
     @property
     def active(self) -> bool:
-        """Whether a snapshot is being taken."""
+        """Whether a snapshot is active."""
         return bool(self._tracked)
 
     def key_of(self, form: Form, stop: threading.Event) -> Callable[[bytes], bytes] | None:
-        """What makes the key of a line of COPY, as the log has it. Waits for the capture thread, which alone plans.
+        """Return the function that makes the key of a COPY line. Waits for the capture thread, which plans the table.
 
-        None when `stop` was set before it answered.
+        Returns None if `stop` is set first.
         """
         while form not in self._planned and not stop.is_set():
             with self._lock:
                 self._answered.clear()
-                self._asked = form
+                self._requested = form
             self._answered.wait(IDLE_WAIT_S)
         planned = self._planned.get(form)
         return None if planned is None else _copying(planned).key_of
 
-    # What the capture thread calls.
+    # Only the capture thread calls the methods below.
 
     @property
     def wait_s(self) -> float:
@@ -143,8 +143,8 @@ class HandOver:
         """See `cdc.contracts.Snapshots.watch`."""
         self._buffers[table] = buffer
         self._copied.watch(table, buffer)
-        if self._touching is not None and table in self._tracked:
-            self._touching.marks.setdefault(table, _lengths(buffer))
+        if self._current is not None and table in self._tracked:
+            self._current.marks.setdefault(table, _lengths(buffer))
 
     def begun(self, xid: int, *, whole: bool) -> None:
         """See `cdc.contracts.Snapshots.begun`."""
@@ -153,33 +153,33 @@ class HandOver:
         if not self._tracked:
             return
         marks = {table: _lengths(self._buffers[table]) for table in self._tracked if table in self._buffers}
-        self._touching = _Touching(xid, whole, marks)
+        self._current = _Current(xid, whole, marks)
 
     def truncated(self, table: str) -> None:
         """See `cdc.contracts.Snapshots.truncated`."""
-        if self._touching is not None:
-            self._touching.emptied.add(table)
+        if self._current is not None:
+            self._current.truncated.add(table)
 
     def gather(self) -> None:
         """See `cdc.contracts.Snapshots.gather`."""
         self._copied.gather()
-        if self._touching is None:
+        if self._current is None:
             return
-        self._collect(self._touching)
-        for marks in self._touching.marks.values():
+        self._collect(self._current)
+        for marks in self._current.marks.values():
             marks[:] = [0] * len(marks)
 
     def ended(self) -> None:
         """See `cdc.contracts.Snapshots.ended`."""
         self._copied.ended()
-        touching, self._touching = self._touching, None
-        if touching is None:
+        current, self._current = self._current, None
+        if current is None:
             return
-        self._collect(touching)
-        if not touching.whole:
-            touch = TransactionKeys(touching.xid, unknown=None)
-        elif touching.keys or touching.emptied:
-            touch = TransactionKeys(touching.xid, touching.keys, touching.partial, frozenset(touching.emptied))
+        self._collect(current)
+        if not current.whole:
+            touch = TransactionKeys(current.xid, unknown=None)
+        elif current.keys or current.truncated:
+            touch = TransactionKeys(current.xid, current.keys, current.partial, frozenset(current.truncated))
         else:
             return
         with self._lock:
@@ -193,7 +193,7 @@ class HandOver:
             return False
         self._check()
         with self._lock:
-            return self._asked is not None or self._merger.due(boundary)
+            return self._requested is not None or self._merger.due(boundary)
 
     def waits(self, boundary: Lsn) -> bool:
         """See `cdc.contracts.Snapshots.waits`."""
@@ -227,18 +227,22 @@ class HandOver:
             return self._remove(spec.form, absent, Truncation(spec.form.relation.oid, stamp, boundary, 0))
 
         with self._lock:
-            if self._asked is not None:
-                self._copying(self._asked, boundary)
-                self._asked = None
+            if self._requested is not None:
+                self._copying(self._requested, boundary)
+                self._requested = None
                 self._answered.set()
-            row_count, byte_count = self._merger.join(boundary, LogWriter(put, keys, remove), rows_max=_JOIN_ROWS)
+            row_count, byte_count = self._merger.chunks.join(
+                boundary, LogWriter(put, keys, remove), rows_max=_JOIN_ROWS
+            )
         self.joined(row_count - removed_count)
         return Joined(row_count, byte_count, self._new)
 
     def owe(self, holes: Sequence[IncompleteRecord]) -> bool:
-        """Have rows read later by key whose records are about to be published without all their values.
+        """Read rows later by key whose records are about to be published without all their values.
 
-        With the record that says so in the same commit. False: not all can be, so none is.
+        The same commit records the keys. Until the rows are read, the table is `snapshotting` in the cut index, because
+        a reader cannot find the values under a changed key. Returns False, and requests nothing, if one of the rows
+        cannot be read later.
         """
         rows: dict[tuple[str, int], dict[bytes, IncompleteKey]] = {}
         for hole in holes:
@@ -246,7 +250,8 @@ class HandOver:
             one = IncompleteKey(hole.record_key, dict(zip(names, hole.key, strict=True)))
             rows.setdefault((hole.relation.table, hole.relation.oid), {})[one.key] = one
         with self.merging() as merger:
-            return merger.owe({table: list(keys.values()) for table, keys in rows.items()}, self.boundary)
+            incomplete = {table: list(keys.values()) for table, keys in rows.items()}
+            return merger.requests.read_incomplete(incomplete, self.boundary)
 
     def notes(self) -> SnapshotNotes:
         """See `cdc.contracts.Snapshots.notes`."""
@@ -255,8 +260,8 @@ class HandOver:
             return SnapshotNotes()
         with self._lock:
             notes = self._merger.notes()
-        if self._touching is not None and (self._touching.keys or self._touching.emptied):
-            notes = replace(notes, pending=(*notes.pending, self._touching.xid))
+        if self._current is not None and (self._current.keys or self._current.truncated):
+            notes = replace(notes, pending=(*notes.pending, self._current.xid))
         return notes
 
     def noted(self, notes: SnapshotNotes) -> None:
@@ -264,10 +269,10 @@ class HandOver:
         if notes.records or notes.signals is not None or notes.sweeps:
             with self._lock:
                 self._merger.noted(notes, self._reach)
-                self._merger.mark(self._notes_boundary, self._reach)
+                self._merger.sweeps.mark(self._notes_boundary, self._reach)
 
     def _remove(self, form: Form, keys: Sequence[bytes], at: Truncation) -> int:
-        """Delete keys as a TRUNCATE there would."""
+        """Delete keys with the records that a TRUNCATE at this position would write."""
         copying, buffer = self._copying(form, Lsn(at.lsn)), self._planned[form].buffer
         found: dict[int, list[bytes]] = {}
         for key in keys:
@@ -280,30 +285,30 @@ class HandOver:
             planned = self._plan(form.relation, at)
             if planned is None:
                 raise SourceUnreachable(
-                    f"{form.relation.table} cannot be captured any more; capture starts over without it",
-                    hint="this takes a moment and loses nothing; `cdc status` says why",
+                    f"{form.relation.table} can no longer be captured; capture restarts without it",
+                    hint="this takes a moment and loses no change; `cdc status` shows the reason",
                     table=form.relation.table,
                 )
             self._planned[form] = planned
             self._new.append(planned)
         return _copying(planned)
 
-    def _collect(self, touching: _Touching) -> None:
-        for table, marks in touching.marks.items():
+    def _collect(self, current: _Current) -> None:
+        for table, marks in current.marks.items():
             buffer = self._buffers[table]
             for index, records in enumerate(buffer.partitions):
                 first, marks[index] = marks[index], len(records)
-                if first == len(records) or table in touching.emptied:
-                    continue  # no row of a chunk outlives a TRUNCATE
+                if first == len(records) or table in current.truncated:
+                    continue  # a TRUNCATE drops every row of a chunk
                 new = {at: key for at, (key, _, _) in enumerate(records[first:], first) if key is not None}
-                touching.keys.setdefault(table, set()).update(new.values())
-                if buffer.incomplete or table in touching.partial:
-                    partial = touching.partial.setdefault(table, set())
+                current.keys.setdefault(table, set()).update(new.values())
+                if buffer.incomplete or table in current.partial:
+                    partial = current.partial.setdefault(table, set())
                     for at, key in new.items():
                         (partial.add if (index, at) in buffer.incomplete else partial.discard)(key)
 
     def _refresh(self) -> None:
-        self._tracked = self._merger.tracked
+        self._tracked = self._merger.tables.live
 
 
 def _copying(planned: PlannedRelation) -> CopyTranscoder:

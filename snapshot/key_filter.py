@@ -1,7 +1,7 @@
-"""A condition that every row of some keys fulfils, so that an index finds them. Pure.
+"""Builds an SQL condition that an index can use to find rows by their keys. Pure.
 
-It may let other rows through: who reads compares keys as the log has them. A column whose texts could be written in
-another way than in the log is left out, and keys in Avro are not looked into.
+The condition is true for every row with one of the keys, and may be true for others; the reader compares keys in the
+form of the log. Columns whose text may differ from the log are left out, and so are keys in Avro.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from psycopg import sql
 
 from cdc.model.relation import Relation
 
-_AVRO: Final = b"\0"  # of Confluent's framing; JSON never begins so
+_AVRO: Final = b"\0"  # first byte of Confluent's wire format; JSON never starts with it
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")  # every int8; int() refuses thousands of digits
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BITS: Final = {21: 16, 23: 32, 20: 64}  # int2, int4, int8
@@ -26,7 +26,7 @@ _UUID_OID: Final = 2950
 def key_condition(
     relation: Relation, keys: Sequence[bytes], named: Sequence[Mapping[str, object]] = ()
 ) -> sql.Composable:
-    """True for every row of the table that has one of `keys`; `named` are the same by column, or nothing."""
+    """Return the condition for rows with one of `keys`; `named` are the same keys by column, if known."""
     types = {column.name: column.type_oid for column in relation.columns}
     found: Sequence[Mapping[str, object]] = named or [_columns(key) for key in keys if not key.startswith(_AVRO)]
     parts: list[sql.Composable] = [sql.SQL("true")]
@@ -40,7 +40,7 @@ def key_condition(
 
 
 def _columns(key: bytes) -> dict[str, object]:
-    """Column -> its text, or the digits of a number as bytes: a number may be larger than any of Python's types."""
+    """Return the text of each column, or the digits of a number as bytes, which may exceed Python's types."""
     found = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
     return {name: _value(bytes(raw)) for name, raw in found.items()}
 
@@ -50,7 +50,7 @@ def _value(raw: bytes) -> object:
 
 
 def _text(type_oid: int, value: object) -> str | None:
-    """Return what PostgreSQL reads as the value; None when that is not certain."""
+    """Return text that PostgreSQL reads as this value; None if that is not certain."""
     if isinstance(value, bool) or not isinstance(value, (int, str, bytes)):
         return None
     text = value.decode() if isinstance(value, bytes) else str(value)

@@ -1,28 +1,24 @@
-"""What the merger needs of the log, whoever has it."""
+"""The functions with which the merger writes to the log; `snapshot.handover` supplies them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from snapshot.chunk import ChunkSpec, Rows
 from snapshot.window import Verdict
 
-Put: TypeAlias = Callable[[ChunkSpec, Rows, Verdict], tuple[int, int]]
-"""Place rows of a chunk into the log, but for those of a verdict; returns how many joined, and their bytes."""
-
-Keys: TypeAlias = Callable[[ChunkSpec, Rows], set[bytes]]
-"""The keys of rows of a chunk, as the log has them."""
-
-Remove: TypeAlias = Callable[[ChunkSpec, Sequence[bytes]], int]
-"""Delete keys from the log; returns the bytes of that."""
-
 
 @dataclass(frozen=True, slots=True)
 class LogWriter:
-    """See `snapshot.merger.Merger.join`."""
+    """Writes at one boundary.
 
-    put: Put
-    keys: Keys
-    remove: Remove
+    Attributes:
+        put: write rows of a chunk, except those of a verdict; returns how many rows joined, and their bytes.
+        keys: return the keys of rows, in the form of the log.
+        remove: delete keys from the log; returns the bytes.
+    """
+
+    put: Callable[[ChunkSpec, Rows, Verdict], tuple[int, int]]
+    keys: Callable[[ChunkSpec, Rows], set[bytes]]
+    remove: Callable[[ChunkSpec, Sequence[bytes]], int]

@@ -1,35 +1,35 @@
-"""What is in the way of reading a table, and since when: told when it does not pass by itself. Pure.
+"""Reports what prevents a table from being read, once it lasts. Pure.
 
-A lock or a change of the moment is no news. A statement that times out however small its chunk is, or a row filter that
-names a column which is gone, would be tried again for ever, and nobody would know why nothing moves.
+A short lock or a concurrent change needs no report. A statement that times out however small its chunk is, or a row
+filter on a dropped column, fails forever; the operator must see why the snapshot makes no progress.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-REPORT_AFTER_S = 15.0  # locks of DDL are gone by then, and a person who looks on has not lost patience
+REPORT_AFTER_S = 15.0  # longer than DDL usually holds its locks
 
 
 class Obstacles:
-    """By table; threads take turns."""
+    """The obstacles by table. Several threads call this."""
 
-    def __init__(self, tell_s: float = REPORT_AFTER_S) -> None:
-        self._tell_s = tell_s
+    def __init__(self, report_after_s: float = REPORT_AFTER_S) -> None:
+        self._report_after_s = report_after_s
         self._met: dict[str, tuple[float, str, bool]] = {}
 
     def met(self, table: str, why: str, now_s: float) -> bool:
-        """Something was in the way of a table. Whether it is time to say so, which it is once."""
-        since_s, _, told = self._met.get(table, (now_s, why, False))
-        due = not told and now_s - since_s >= self._tell_s
-        self._met[table] = (since_s, why, told or due)
+        """Record that a read of the table failed; return True once, when this must be reported."""
+        since_s, _, reported = self._met.get(table, (now_s, why, False))
+        due = not reported and now_s - since_s >= self._report_after_s
+        self._met[table] = (since_s, why, reported or due)
         return due
 
     def passed(self, table: str) -> bool:
-        """A part of it was read. Whether it was said that something was in the way."""
+        """Record that a read of the table succeeded; return whether an obstacle had been reported."""
         return self._met.pop(table, (0.0, "", False))[2]
 
     @property
-    def told(self) -> Mapping[str, str]:
-        """By table, what has been in the way for long."""
-        return {table: why for table, (_, why, told) in list(self._met.items()) if told}
+    def reported(self) -> Mapping[str, str]:
+        """Return the reported obstacles by table."""
+        return {table: why for table, (_, why, reported) in list(self._met.items()) if reported}

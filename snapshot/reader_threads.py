@@ -1,7 +1,7 @@
-"""The threads that read: one that looks after the tables, and workers that read chunks, each with a connection.
+"""The threads that read tables: one plans them, the others read chunks; each has its own connection.
 
-None of them touches the stream or Kafka. What none can mend is kept as `failure`, which ends capture by the error's own
-policy; with the replication session everything here is thrown away and begun anew.
+None of them uses the stream or Kafka. An error that they cannot handle ends capture through `check`, by the policy of
+its class. They end with the replication session; the next session starts new ones.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from snapshot.obstacle import Obstacles
 from snapshot.snapshot_progress import Rates, WaitReasons, document
 from snapshot.throttle import Throttle
 
-_LOOK_S: Final = 0.05  # between looks at what is visible: how late a chunk can be planned
-_IN_THE_WAY_S: Final = 0.25  # after somebody's lock was in the way
-_LOCKED_S: Final = 0.5  # as long as a look waits for a lock, so that it has half of the time for all else
-_OPEN_BYTES_MAX: Final = 96 << 20  # of rows that wait; DESIGN section 6
+_POLL_S: Final = 0.05  # between checks of what is visible; delays the planning of a table
+_RETRY_CHUNK_S: Final = 0.25  # pause after a lock prevented a read
+_LOCKED_S: Final = 0.5  # pause after a lock timeout of the same length, so that half of the time is left for other work
+_OPEN_BYTES_MAX: Final = 96 << 20  # of rows that wait to join
 _OPEN_CHUNKS_MAX: Final = 12
-_BEHIND_BYTES_MAX: Final = 64 << 20  # of the stream, before it has the source for itself
-_FAILURES_MAX: Final = 3  # in a row, of a thread whose connection broke: then capture starts over
+_BEHIND_BYTES_MAX: Final = 64 << 20  # lag of the stream above which no chunk is read
+_FAILURES_MAX: Final = 3  # broken connections of one thread in a row, before capture restarts
 _RETRY_S: Final = 1.0
-_DENIED_S: Final = 2.0  # before a table that the role may not read is tried again
-_SAMPLE_S: Final = 0.7  # between looks at how far everything is
+_DENIED_S: Final = 2.0  # pause before a table that the role may not read is tried again
+_SAMPLE_S: Final = 0.7  # between samples of the progress
 
 
 @dataclass(slots=True)
 class Failures:
-    """Of one thread: how often its connection broke since it last did what it is for."""
+    """How often the connection of one thread broke since its last success."""
 
     in_row: int = 0
 
 
 Tables = Callable[[Connection], Sequence[SourceTable]]
-"""The captured tables as the catalog has them now."""
+"""Returns the captured tables as the catalog has them now."""
 
 
 class ReaderThreads:
-    """Reads what the desk's merger wants read, until closed. Nothing raises here; see `check`.
+    """Reads the chunks that the merger plans, until closed. The threads raise nothing; see `check`.
 
     Attributes:
-        unreadable: tables that wait because the role may not read all their rows, and the error with the statement.
+        unreadable: tables whose rows the role may not all read, with the error and the statement that grants it.
     """
 
     def __init__(
         self,
-        desk: HandOver,
+        handover: HandOver,
         dsn: Secret,
         clock: Clock,
         *,
@@ -72,8 +72,8 @@ class ReaderThreads:
         workers: int,
         rows_per_s_max: int = 0,
     ) -> None:
-        """`rows_per_s_max` is for all workers together; 0 for no limit."""
-        self._desk = desk
+        """`rows_per_s_max` limits all workers together; 0 for no limit."""
+        self._handover = handover
         self._dsn = dsn
         self._clock = clock
         self._publication = publication
@@ -87,39 +87,39 @@ class ReaderThreads:
         self._throttle = Throttle(rows_per_s_max)
         self._rates = Rates()
         self._blockers: dict[int, str] = {}
-        self._hindrances = Obstacles()
+        self._obstacles = Obstacles()
         self._locked_s = 0.0
         self.unreadable: dict[str, SourceRefused] = {}
         self._denied_s: dict[str, float] = {}
         self._sampled_s = 0.0
         names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
-        works = [self._look_after, *[self._read_on] * workers]
+        works = [self._plan_tables, *[self._read_chunks] * workers]
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
             for name, work in zip(names, works, strict=True)
         ]
 
     def start(self, started: str) -> None:
-        """`started` is the run of the server that the stream comes from, as `snapshot.table_reader.now` has it."""
+        """Start the threads. `started` is the run of the server that the stream comes from (`ServerState.started`)."""
         self._started = started
         for thread in self._threads:
             thread.start()
 
     def check(self) -> None:
-        """Raise what a thread could not mend."""
+        """Raise the error with which a thread ended."""
         if self._failure is not None:
             raise self._failure
 
     def report(self) -> list[dict[str, Any]]:
-        """What /status says of every table there is or was a snapshot of. From any thread."""
+        """Return the entry in /status of every table that has or had a snapshot. Any thread may call this."""
         now_s = self._clock.monotonic_s()
-        with self._desk.merging() as merger:
+        with self._handover.merging() as merger:
             tables = merger.progress()
-        pressure = WaitReasons(self._behind, not self._throttle.open(now_s), self._blockers, self._hindrances.told)
+        pressure = WaitReasons(self._behind, not self._throttle.open(now_s), self._blockers, self._obstacles.reported)
         return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
 
     def close(self) -> None:
-        """End the threads, at once."""
+        """End the threads at once."""
         self._stop.set()
         with self._connecting:
             for connection in self._connections:
@@ -129,7 +129,7 @@ class ReaderThreads:
                 thread.join()
 
     def _guarded(self, work: Callable[[Connection, Failures], None]) -> None:
-        """Run `work` on a connection, on another one when that broke."""
+        """Run `work` on a connection; reconnect when it breaks."""
         failures = Failures()
         while not self._stop.is_set():
             try:
@@ -152,15 +152,15 @@ class ReaderThreads:
                 self._failure = self._failure or error
                 return
             except Exception as error:
-                self._failure = self._failure or InvariantError(f"a snapshot thread broke: {error!r}")
+                self._failure = self._failure or InvariantError(f"a snapshot thread failed: {error!r}")
                 raise
 
     def _wait_until_active(self) -> None:
-        while not self._desk.active and not self._clock.wait(self._stop, IDLE_WAIT_S):
+        while not self._handover.active and not self._clock.wait(self._stop, IDLE_WAIT_S):
             pass
 
     def _connect(self, closing: ExitStack) -> Connection:
-        """A connection that `close` severs; one that is made after that is not used any more."""
+        """Connect. `close` severs the connection; a connection made after that is not used."""
         connection = connect(self._dsn, application_name=f"cdc {threading.current_thread().name}")
         closing.callback(connection.close)
         with self._connecting:
@@ -172,22 +172,22 @@ class ReaderThreads:
         with self._connecting:
             self._connections.remove(connection)
 
-    def _look_after(self, connection: Connection, failures: Failures) -> None:
-        desk = self._desk
-        while not self._clock.wait(self._stop, _LOOK_S if desk.active else IDLE_WAIT_S):
-            if not desk.active:
+    def _plan_tables(self, connection: Connection, failures: Failures) -> None:
+        handover = self._handover
+        while not self._clock.wait(self._stop, _POLL_S if handover.active else IDLE_WAIT_S):
+            if not handover.active:
                 continue
             now = table_reader.now(connection)
             table_reader.check_same_run(now.started, self._started)
-            self._behind = now.inserted > desk.boundary + _BEHIND_BYTES_MAX
-            with desk.merging() as merger:
+            self._behind = now.inserted > handover.boundary + _BEHIND_BYTES_MAX
+            with handover.merging() as merger:
                 merger.seen(now.snapshot)
-                begun, due = merger.begun(), [*merger.tables_to_plan(), *merger.tables_to_check()]
+                begun, due = merger.plans.begun(), [*merger.plans.tables_to_plan(), *merger.plans.tables_to_check()]
             self._sample(connection)
             if begun:
                 ids = table_reader.open_transaction_ids(connection)
-                with desk.merging() as merger:
-                    merger.suspect(begun, ids)
+                with handover.merging() as merger:
+                    merger.plans.suspect(begun, ids)
                 log.get().info("snapshot_begun", tables=len(begun), transactions_waited_for=len(ids))
             if due:
                 self._plan(connection, due)
@@ -195,33 +195,34 @@ class ReaderThreads:
 
     def _plan(self, connection: Connection, names: Sequence[str]) -> None:
         tables = [table for table in self._tables(connection) if table.table in set(names)]
-        sights = self._sights(connection, [table for table in tables if table.key])
+        layouts = self._layouts(connection, [table for table in tables if table.key])
         gone = set(names) - {table.table for table in tables if table.key}
-        with self._desk.merging() as merger:
+        with self._handover.merging() as merger:
             for name in gone:
-                merger.abandon(name)
-            conditions = {name: merger.condition(name) for name in sights}
+                merger.requests.abandon(name)
+            conditions = {name: merger.tables[name].condition for name in layouts}
         for name, condition in conditions.items():
-            if condition is not None and not self._fits(connection, sights[name].form, condition):
-                del sights[name]
-        with self._desk.merging() as merger:
-            # Not those that somebody began anew meanwhile.
-            due = [name for name in (*merger.tables_to_plan(), *merger.tables_to_check()) if name in sights]
+            if condition is not None and not self._fits(connection, layouts[name].form, condition):
+                del layouts[name]
+        with self._handover.merging() as merger:
+            # Skip tables whose snapshot was begun again meanwhile.
+            plans = merger.plans
+            due = [name for name in (*plans.tables_to_plan(), *plans.tables_to_check()) if name in layouts]
             for name in due:
-                merger.plan(name, sights[name].form, sights[name].leaves, self._desk.boundary)
+                plans.plan(name, layouts[name].form, layouts[name].leaves, self._handover.boundary)
             complete = [name for name in due if merger.states[name] == "complete"]
-        for name in sights:
+        for name in layouts:
             self._passed(name)
             self.unreadable.pop(name, None)
         for name in gone:
             self.unreadable.pop(name, None)
         for name in gone:
-            log.get().info("snapshot_abandoned", table=name, reason="there is no such table to capture any more")
+            log.get().info("snapshot_abandoned", table=name, reason="the table can no longer be captured")
         for name in complete:
             log.get().info("snapshot_complete", table=name)
 
-    def _sights(self, connection: Connection, tables: Sequence[SourceTable]) -> dict[str, table_reader.TableLayout]:
-        """Nothing while a published table is locked: the view of what is published waits for every one of them."""
+    def _layouts(self, connection: Connection, tables: Sequence[SourceTable]) -> dict[str, table_reader.TableLayout]:
+        """Return the layouts of tables; none while a published table is locked, because the view waits for all."""
         if self._clock.monotonic_s() < self._locked_s:
             return {}
         now_s = self._clock.monotonic_s()
@@ -229,18 +230,18 @@ class ReaderThreads:
         try:
             try:
                 return table_reader.table_layouts(connection, self._publication, readable)
-            except SourceRefused:  # one of them must not keep the others waiting
-                return self._sights_one_by_one(connection, readable)
+            except SourceRefused:  # one table must not delay the others
+                return self._layouts_one_by_one(connection, readable)
         except table_reader.ReadLater as reason:
             for table in tables:
-                self._hindered(table.table, reason)
+                self._obstructed(table.table, reason)
             self._locked_s = self._clock.monotonic_s() + _LOCKED_S
             return {}
 
-    def _sights_one_by_one(
+    def _layouts_one_by_one(
         self, connection: Connection, tables: Sequence[SourceTable]
     ) -> dict[str, table_reader.TableLayout]:
-        """Of those that the role may read; the others are reported, and tried again later."""
+        """Return the layouts of tables that the role may read; report the others, and retry them later."""
         found: dict[str, table_reader.TableLayout] = {}
         for table in tables:
             try:
@@ -256,48 +257,52 @@ class ReaderThreads:
         try:
             problem = table_reader.condition_problem(connection, form, condition)
         except table_reader.ReadLater as reason:
-            self._hindered(form.relation.table, reason)
+            self._obstructed(form.relation.table, reason)
             return False
         if problem:
             self._end(form.relation.table, condition, problem)
         return not problem
 
     def _end(self, name: str, condition: Condition | None, why: str) -> None:
-        """Stop a snapshot of some rows that cannot be read, which is no reason to stop capture."""
+        """Stop a snapshot of selected rows that cannot be read; capture goes on."""
         log.get().warning("snapshot_stopped", table=name, reason=why)
-        with self._desk.merging() as merger:
-            if name in merger.tracked and merger.selective(name) and merger.condition(name) == condition:
-                merger.stop(name)
+        with self._handover.merging() as merger:
+            if (
+                name in merger.tables.live
+                and merger.tables[name].selective
+                and merger.tables[name].condition == condition
+            ):
+                merger.requests.stop(name)
 
     def _sample(self, connection: Connection) -> None:
-        """From time to time, for people: how fast it is, and who holds it up."""
+        """Update rates and blockers for /status from time to time."""
         now_s = self._clock.monotonic_s()
         if now_s - self._sampled_s < _SAMPLE_S:
             return
         self._sampled_s = now_s
-        with self._desk.merging() as merger:
+        with self._handover.merging() as merger:
             tables = merger.progress()
-        self._rates.look(now_s, tables)
+        self._rates.sample(now_s, tables)
         xids = frozenset().union(*(table.waits_for for table in tables))
         self._blockers = holders(connection, sorted(xids)) if xids else {}
 
-    def _read_on(self, connection: Connection, failures: Failures) -> None:
+    def _read_chunks(self, connection: Connection, failures: Failures) -> None:
         while not self._stop.is_set():
             chunk = self._open()
             if chunk is None:
-                self._clock.wait(self._stop, _LOOK_S if self._desk.active else IDLE_WAIT_S)
+                self._clock.wait(self._stop, _POLL_S if self._handover.active else IDLE_WAIT_S)
                 continue
             try:
                 self._read(connection, chunk)
                 failures.in_row = 0
             except table_reader.ReadLater as reason:
-                self._hindered(chunk.spec.table, reason)
-                with self._desk.merging() as merger:
+                self._obstructed(chunk.spec.table, reason)
+                with self._handover.merging() as merger:
                     if reason.gone:
-                        merger.plan_again(chunk)  # else the chunks of a table that is gone keep all others waiting
+                        merger.chunks.plan_again(chunk)  # otherwise chunks of a dropped table would delay all others
                     else:
-                        merger.give_back(chunk, halve=reason.halve)
-                self._clock.wait(self._stop, _IN_THE_WAY_S)
+                        merger.chunks.give_back(chunk, halve=reason.halve)
+                self._clock.wait(self._stop, _RETRY_CHUNK_S)
             except SourceRefused as error:
                 if not self._signalled(chunk):
                     raise
@@ -305,61 +310,61 @@ class ReaderThreads:
             except BaseException as error:
                 expected = isinstance(error, TailraceError) or not isinstance(error, Exception)
                 if expected or not self._signalled(chunk):
-                    with self._desk.merging() as merger:
-                        merger.give_back(chunk)
+                    with self._handover.merging() as merger:
+                        merger.chunks.give_back(chunk)
                     raise
                 self._end(chunk.spec.table, chunk.spec.condition, f"it failed: {log.origin(error)}")
 
     def _signalled(self, chunk: Chunk) -> bool:
-        """Whether a chunk is read only because a signal asked for some rows: no mistake in these may stop capture."""
+        """Whether a chunk belongs to a request for selected rows; an error in such a request must not stop capture."""
         spec = chunk.spec
         if spec.named or spec.sweep:
             return False
-        with self._desk.merging() as merger:
-            return spec.table in merger.tracked and merger.selective(spec.table)
+        with self._handover.merging() as merger:
+            return spec.table in merger.tables.live and merger.tables[spec.table].selective
 
-    def _hindered(self, table: str, reason: table_reader.ReadLater) -> None:
-        """Tried again soon; said once when that has gone on for long."""
+    def _obstructed(self, table: str, reason: table_reader.ReadLater) -> None:
+        """Log an obstacle; as a warning, once, if it has lasted for long."""
         log.get().debug("snapshot_chunk_again", table=table, reason=str(reason))
-        if self._hindrances.met(table, str(reason), self._clock.monotonic_s()):
+        if self._obstacles.met(table, str(reason), self._clock.monotonic_s()):
             log.get().warning("snapshot_hindered", table=table, reason=str(reason))
 
     def _passed(self, table: str) -> None:
-        if self._hindrances.passed(table):
+        if self._obstacles.passed(table):
             log.get().info("snapshot_goes_on", table=table)
 
     def _open(self) -> Chunk | None:
         if self._behind:
             return None
-        with self._desk.merging() as merger:
+        with self._handover.merging() as merger:
             if not self._throttle.open(self._clock.monotonic_s()):
                 return None
-            if merger.open_count >= _OPEN_CHUNKS_MAX or merger.open_bytes >= _OPEN_BYTES_MAX:
+            if len(merger.chunks) >= _OPEN_CHUNKS_MAX or merger.chunks.size >= _OPEN_BYTES_MAX:
                 return None
-            spec = merger.next()
-            return None if spec is None else merger.open(spec)
+            spec = merger.plans.next_chunk()
+            return None if spec is None else merger.chunks.open(spec)
 
     def _read(self, connection: Connection, chunk: Chunk) -> None:
-        desk = self._desk
+        handover = self._handover
 
         def taken(snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
-            with desk.merging() as merger:
-                return merger.taken(chunk, snapshot, l_hi, filenode, form)
+            with handover.merging() as merger:
+                return merger.chunks.taken(chunk, snapshot, l_hi, filenode, form)
 
         wanted = None
         if chunk.spec.leaf is None:
-            key_of, keys = desk.key_of(chunk.spec.form, self._stop), frozenset(chunk.spec.keys)
+            key_of, keys = handover.key_of(chunk.spec.form, self._stop), frozenset(chunk.spec.keys)
             if key_of is None:
-                return  # the end: what is open dies with the crew
+                return  # the threads are closing
             wanted = partial(_wanted, key_of, keys)
         found = table_reader.read_chunk(connection, chunk, self._publication, self._started, taken, wanted)
         if found is not None:
             self._passed(chunk.spec.table)
-            with desk.merging() as merger:
+            with handover.merging() as merger:
                 self._throttle.read(len(found[0]), self._clock.monotonic_s())
-                merger.arrived(chunk, *found)
+                merger.chunks.arrived(chunk, *found)
 
 
 def _wanted(key_of: Callable[[bytes], bytes], keys: frozenset[bytes], line: bytes) -> bool:
-    """Whether a line has a key that is asked for."""
+    """Whether a line has one of the requested keys."""
     return key_of(line) in keys

@@ -1,11 +1,11 @@
-r"""What a record of ``<name>.__signals`` asks for: ours, or Debezium's. Pure.
+r"""Parses records of ``<name>.__signals``, in Tailrace's or Debezium's format. Pure.
 
     {"id":"…","command":"start","tables":["public.orders","sales.*"],"where":"id >= 100","keys":[{"id":7}]}
     {"type":"execute-snapshot","data":{"type":"incremental","data-collections":["public\\.orders"]}}
 
-`command` is start, pause, resume or stop; without `tables` the last three are for all. Debezium's names of tables are
-regular expressions that match the whole name; ours are shell patterns. A record's key is the pipeline's name, or it has
-none: others are somebody else's.
+`command` is start, pause, resume or stop. Without `tables`, the last three apply to every table. Table names in
+Debezium's format are regular expressions that match the whole name; in Tailrace's format they are shell patterns. The
+key of a record is the name of the pipeline, or empty; records with another key are ignored.
 
 https://debezium.io/documentation/reference/stable/configuration/signalling.html
 """
@@ -23,12 +23,12 @@ from snapshot.condition import LENGTH_MAX
 from snapshot.table_patterns import PATTERN_MAX, PatternError, check_comparisons, selected
 
 Action: TypeAlias = Literal["start", "pause", "resume", "stop", "log", ""]
-"""Empty: the record could not be understood."""
+"""The action of a signal; empty if the record is invalid."""
 
-KEYS_MAX: Final = 10_000  # of one signal; they are in the record of their snapshot until they are read
+KEYS_MAX: Final = 10_000  # per signal; the record of the snapshot contains them until they are read
 KEYS_BYTES_MAX: Final = 1 << 20
 PAYLOAD_BYTES_MAX: Final = 2 << 20  # of a record's value: the keys, with room for escapes and spaces
-_SHOWN_MAX: Final = 200  # characters of a message or id that the sender chose
+_SHOWN_MAX: Final = 200  # characters of the sender's message or id
 _TABLES_MAX: Final = 1000
 _NUMBER_MAX: Final = 132_000  # characters: a numeric of PostgreSQL has at most 131,072 digits before the point
 _Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=PATTERN_MAX)]
@@ -36,20 +36,21 @@ _Where = Annotated[str, msgspec.Meta(max_length=LENGTH_MAX)]
 
 
 class SignalError(Exception):
-    """A record that nothing can be made of; the message says why, and quotes nothing of it."""
+    """The signal is invalid or cannot be carried out; the message says why, and quotes nothing of the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Something to be done.
+    """A parsed signal.
 
     Attributes:
-        id: as the sender chose it; may be empty.
-        tables: names, or patterns of them; empty: all. `regular` says which kind of patterns.
-        where: condition for every table, as text; empty for none.
-        wheres: table pattern -> condition of its own.
-        keys: as the log has them; rows of these are read, and no others.
-        message: to be logged.
+        id: chosen by the sender; may be empty.
+        tables: names or patterns; empty: every table.
+        regular: the patterns are regular expressions, not shell patterns.
+        where: text of a condition for every table; empty for none.
+        wheres: by table pattern, the text of its own condition.
+        keys: keys as the log has them; if there are any, only their rows are read.
+        message: text to log.
     """
 
     id: str
@@ -96,7 +97,7 @@ class _Additional(msgspec.Struct, frozen=True):
 
 
 class _Data(msgspec.Struct, frozen=True):
-    """Those of Debezium's fields that are obeyed, and those that cannot be."""
+    """The supported fields of Debezium's `data`, and those that are refused."""
 
     collections: Annotated[tuple[_Pattern, ...], msgspec.Meta(max_length=_TABLES_MAX)] | None = msgspec.field(
         name="data-collections", default=None
@@ -142,80 +143,80 @@ def parse(key: bytes | None, value: bytes | None, name: str) -> Signal | None:
         if either.type is not msgspec.UNSET:
             return _debezium(msgspec.json.decode(value, type=_Debezium))
     except msgspec.ValidationError as error:
-        raise SignalError(f"it is no signal: {_without_values(str(error))}") from None
+        raise SignalError(f"invalid signal: {_without_values(str(error))}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise SignalError("it is not JSON") from None
     raise SignalError("it has neither `command` nor `type`")
 
 
 def encode(signal: Signal) -> bytes:
-    """One of our own, as `parse` reads it."""
+    """Encode a signal in Tailrace's format; `parse` is the inverse."""
     keys = b",".join(signal.keys)
     head = {"id": signal.id, "command": signal.action, "tables": signal.tables, "where": signal.where}
     return msgspec.json.encode(head)[:-1] + b',"keys":[' + keys + b"]}"
 
 
 def key_of(text: bytes) -> bytes:
-    """A key as the log writes it: an object on one line, without spaces. Raises SignalError."""
+    """Return a key in the form of the log: an object on one line, without spaces. Raises SignalError."""
     try:
         found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise SignalError("a key is a JSON object of its columns, as the log has it") from None
+        raise SignalError("invalid key: expected a JSON object of the key columns, as in the topic") from None
     return _key(found, found)
 
 
 def in_order(key: bytes, columns: Sequence[str]) -> bytes:
-    """Return a key with its columns in this order. Raises SignalError when it has others."""
+    """Return a key with its columns in this order. Raises SignalError if it has other columns."""
     found = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
     if found.keys() != set(columns):
-        raise SignalError(f"keys of this table have the columns {', '.join(columns)}")
+        raise SignalError(f"invalid key: keys of this table have the columns {', '.join(columns)}")
     return _key(found, columns)
 
 
 def _key(found: Mapping[str, msgspec.Raw], columns: Iterable[str]) -> bytes:
-    """Numbers stay as they are written; text is escaped as in the log."""
+    """Encode a key. Numbers stay as they are written; text is escaped as in the log."""
     pieces = []
     for name in columns:
         raw = bytes(found[name])
         if raw[:1] in b"[{n":
-            raise SignalError("the columns of a key are numbers, text, true or false")
+            raise SignalError("invalid key: values must be numbers, text, true or false")
         value = msgspec.json.encode(msgspec.json.decode(raw)) if raw[:1] == b'"' else _checked(raw)
         pieces.append(msgspec.json.encode(name) + b":" + value)
     if not pieces:
-        raise SignalError("a key has at least one column")
+        raise SignalError("invalid key: expected at least one column")
     return b"{" + b",".join(pieces) + b"}"
 
 
 def _checked(number: bytes) -> bytes:
-    """The number (or true, false) as it is written. Raises SignalError when no column can have it."""
+    """Return the number (or true, false) as it is written. Raises SignalError if no column can have this value."""
     too_large = b"e" in number.lower() and number[:1] not in b"tf" and isinf(float(number))
     if too_large or len(number) > _NUMBER_MAX:
-        raise SignalError("a number of a key is out of range")
+        raise SignalError("invalid key: a number is out of range")
     return number
 
 
 def _ours(found: _Ours) -> Signal:
     if found.command == "start" and not found.tables:
-        raise SignalError("start names no tables")
+        raise SignalError("`start` needs `tables`")
     if found.command != "start" and (found.where or found.keys):
-        raise SignalError(f"{found.command} takes no rows")
+        raise SignalError(f"`{found.command}` cannot have `where` or `keys`")
     if found.where and found.keys:
-        raise SignalError("it has a condition and keys; one of them says which rows")
+        raise SignalError("it has both `where` and `keys`; use one of them")
     keys = tuple(dict.fromkeys(_key(key, key) for key in found.keys))
     if len(keys) > KEYS_MAX or sum(map(len, keys)) > KEYS_BYTES_MAX:
-        raise SignalError(f"it has {len(keys)} keys; at most {KEYS_MAX} with {KEYS_BYTES_MAX} bytes are taken")
+        raise SignalError(f"it has {len(keys)} keys; at most {KEYS_MAX} with {KEYS_BYTES_MAX} bytes are accepted")
     return Signal(found.id[:_SHOWN_MAX], found.command, found.tables, where=found.where, keys=keys)
 
 
 def _debezium(found: _Debezium) -> Signal:
     action, data = _ACTIONS.get(found.type), found.data or _Data()
     if action is None:
-        raise SignalError("signals of this type are not known")
+        raise SignalError("unsupported signal type")
     tables = data.collections or ()
     if action != "log" and data.kind.lower() != "incremental":
-        raise SignalError("only incremental snapshots are taken")
+        raise SignalError("unsupported snapshot type; only incremental snapshots are supported")
     if action == "start" and not tables:
-        raise SignalError("execute-snapshot names no data-collections")
+        raise SignalError("`execute-snapshot` needs `data-collections`")
     return Signal(
         (found.id or "")[:_SHOWN_MAX],
         action,
@@ -228,6 +229,6 @@ def _debezium(found: _Debezium) -> Signal:
 
 
 def _without_values(message: str) -> str:
-    """What msgspec says, without what the record says: an invalid enum value is quoted by it."""
-    where = message.rpartition(" - at ")[2].strip("`") if " - at " in message else "its fields"
-    return f"{where} is not what it must be" if "Invalid enum value" in message else message
+    """Return msgspec's message without values of the record; msgspec quotes an invalid enum value."""
+    where = message.rpartition(" - at ")[2].strip("`") if " - at " in message else "a field"
+    return f"{where} has an invalid value" if "Invalid enum value" in message else message

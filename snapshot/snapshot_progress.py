@@ -1,4 +1,4 @@
-"""How far snapshots are, for people: numbers of one moment, and what follows from several. Pure."""
+"""The progress of snapshots for /status: counts, rates, and what each table waits for. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from cdc.model.snapshot_record import Blocks
 from snapshot.chunk import Chunk
 from snapshot.table_state import TableState
 
-_WINDOW_S: Final = 10.0  # rates are over this
-_SAMPLE_S: Final = 0.5  # between two looks that are kept: 20 of them
+_WINDOW_S: Final = 10.0  # of the rates
+_SAMPLE_S: Final = 0.5  # between two samples: 20 in the window
 
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """A table at one moment.
+    """The progress of one table.
 
     Attributes:
-        state: of `snapshot.merger`: begun, suspected, planned, complete, stopped.
-        number: of the snapshot, 1 for the first.
-        again: the table was complete before.
-        row_count, byte_count: in the log because of it.
-        blocks_done, block_count: of all leaves that are planned.
-        keys_left: that are still to be read by key.
-        sweeping: every row is read; keys that the topic has from before a gap are looked for.
-        searched: it is known which keys these are.
-        chunks_read: that are being read.
-        chunks_waiting: whose rows are there, and wait until the stream is as far.
-        waits_for: 32-bit ids of transactions that must be visible before it is read.
+        state: see `snapshot.table_state.State`.
+        number: number of the snapshot of this table, starting at 1.
+        again: whether the table was complete before.
+        row_count, byte_count: rows and bytes that the snapshot added to the log.
+        blocks_done, block_count: of all planned leaves.
+        keys_left: keys that must still be read by key.
+        sweeping: every row is read; the topic is being searched for keys that the table does not have.
+        searched: the topic was read, so the number of these keys is known.
+        chunks_read: chunks that are being read.
+        chunks_waiting: chunks whose rows have arrived and wait for the stream.
+        waits_for: 32-bit ids of transactions that must become visible before the table is read.
     """
 
     table: str
@@ -51,7 +51,7 @@ class TableProgress:
 
     @property
     def shown(self) -> str:
-        """The state in a word for people: waiting, reading, sweeping, paused, stopped, complete."""
+        """Return the displayed state: waiting, reading, sweeping, paused, stopped or complete."""
         if self.paused:
             return "paused"
         if self.sweeping and self.state == "planned":
@@ -60,47 +60,47 @@ class TableProgress:
 
     @property
     def reading(self) -> bool:
-        """Whether something is being done, or could be."""
+        """Whether the snapshot is active."""
         return self.shown in {"waiting", "reading", "sweeping"}
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReasons:
-    """What keeps everything waiting.
+    """Why snapshots wait, beyond the state of one table.
 
     Attributes:
         behind: the stream is too far behind the server.
-        throttled: more rows were read than may be.
-        blockers: by 32-bit transaction id, who holds it, for people.
-        hindrances: by table, what has been in the way of reading it for long.
+        throttled: `snapshot.rows_per_s_max` is exceeded.
+        blockers: by 32-bit transaction id, a description of its session.
+        obstacles: by table, what has prevented its read for a long time.
     """
 
     behind: bool = False
     throttled: bool = False
     blockers: Mapping[int, str] = field(default_factory=dict)
-    hindrances: Mapping[str, str] = field(default_factory=dict)
+    obstacles: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rates:
-    """Rows and blocks a second of each table, over the last seconds. One thread looks, any asks."""
+    """Rows and blocks per second of each table, over the last seconds. One thread samples, any thread reads."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, dict[str, tuple[int, int, int]]]] = deque()
+        self._samples: deque[tuple[float, dict[str, tuple[int, int, int]]]] = deque()
 
-    def look(self, now_s: float, tables: Iterable[TableProgress]) -> None:
-        """Take what is so now into account; may be called often."""
-        if self._looks and now_s - self._looks[-1][0] < _SAMPLE_S:
+    def sample(self, now_s: float, tables: Iterable[TableProgress]) -> None:
+        """Add a sample, unless the previous one is too recent."""
+        if self._samples and now_s - self._samples[-1][0] < _SAMPLE_S:
             return
         found = {one.table: (one.number, one.row_count, one.blocks_done) for one in tables if one.reading}
-        self._looks.append((now_s, found))
-        while now_s - self._looks[0][0] > _WINDOW_S:
-            self._looks.popleft()
+        self._samples.append((now_s, found))
+        while now_s - self._samples[0][0] > _WINDOW_S:
+            self._samples.popleft()
 
     def of(self, now_s: float, one: TableProgress) -> tuple[float, float]:
-        """Rows and blocks a second; 0 for a table that is not read, or was not for long enough."""
+        """Return rows and blocks per second; 0 for a table that is not read, or not for long enough."""
         if not one.reading:
             return 0.0, 0.0
-        for at_s, tables in self._looks.copy():
+        for at_s, tables in self._samples.copy():
             before = tables.get(one.table)
             if before is not None and before[0] == one.number and now_s - at_s >= _SAMPLE_S:
                 span_s = now_s - at_s
@@ -108,8 +108,8 @@ class Rates:
         return 0.0, 0.0
 
 
-def document(one: TableProgress, rates: tuple[float, float], pressure: WaitReasons) -> dict[str, Any]:
-    """What /status says of a table."""
+def document(one: TableProgress, rates: tuple[float, float], reasons: WaitReasons) -> dict[str, Any]:
+    """Return the entry of a table in /status."""
     rows_s, blocks_s = rates
     left = one.block_count - one.blocks_done
     return {
@@ -126,36 +126,36 @@ def document(one: TableProgress, rates: tuple[float, float], pressure: WaitReaso
         "eta_seconds": round(left / blocks_s, 1) if one.shown == "reading" and left and blocks_s else None,
         "chunks_reading": one.chunks_read,
         "chunks_waiting": one.chunks_waiting,
-        "waits_for": list(_reasons(one, pressure)),
+        "waits_for": list(_reasons(one, reasons)),
     }
 
 
-def _reasons(one: TableProgress, pressure: WaitReasons) -> Iterable[str]:
+def _reasons(one: TableProgress, reasons: WaitReasons) -> Iterable[str]:
     if not one.reading:
         return
     if one.state == "begun":
-        yield "a look at the transactions that are open"
-    known = [pressure.blockers[xid] for xid in sorted(one.waits_for) if xid in pressure.blockers]
+        yield "the list of open transactions"
+    known = [reasons.blockers[xid] for xid in sorted(one.waits_for) if xid in reasons.blockers]
     yield from known
     if len(known) < len(one.waits_for):
-        yield f"{len(one.waits_for) - len(known)} transactions that are not visible yet"
-    if one.table in pressure.hindrances:
-        yield f"PostgreSQL to let it be read: {pressure.hindrances[one.table]}"
-    if pressure.behind:
+        yield f"{len(one.waits_for) - len(known)} transactions to become visible"
+    if one.table in reasons.obstacles:
+        yield f"PostgreSQL to allow the read: {reasons.obstacles[one.table]}"
+    if reasons.behind:
         yield "the stream, which is behind the server"
-    if one.state == "planned" and pressure.throttled:
+    if one.state == "planned" and reasons.throttled:
         yield "snapshot.rows_per_s_max"
     if one.shown == "sweeping" and not one.searched:
-        yield "its topic, which is read for keys that the table does not have"
+        yield "a search of its topic for keys that the table does not have"
     if one.chunks_waiting:
-        yield f"the stream to pass the moment {one.chunks_waiting} chunks were read"
+        yield f"the stream to pass the position at which {one.chunks_waiting} chunks were read"
 
 
 def table_progress(
     name: str, table: TableState, chunks: Iterable[Chunk], suspects: Callable[[str], frozenset[int]]
 ) -> TableProgress:
-    """The table now. `chunks` are the open ones of all tables, `suspects` as of `snapshot.window.Window`."""
-    mine = [chunk for chunk in chunks if chunk.spec.table == name]
+    """Return the progress of a table. `chunks` are the open ones of all tables; `suspects`: see `Window.suspects`."""
+    own = [chunk for chunk in chunks if chunk.spec.table == name]
     sweep = table.sweep
     return TableProgress(
         table=name,
@@ -167,15 +167,15 @@ def table_progress(
         byte_count=table.byte_count,
         blocks_done=sum(done_count(leaf.done, leaf.leaf.block_count) for leaf in table.leaves.values()),
         block_count=sum(leaf.leaf.block_count for leaf in table.leaves.values()),
-        keys_left=len(table.repair | table.owed.keys()) + (len(sweep.keys) + sweep.left if sweep else 0),
+        keys_left=len(table.repair | table.incomplete.keys()) + (len(sweep.keys) + sweep.left if sweep else 0),
         sweeping=sweep is not None and sweep.following,
         searched=sweep is not None and sweep.offered,
-        chunks_read=sum(not chunk.there for chunk in mine),
-        chunks_waiting=sum(chunk.there for chunk in mine),
+        chunks_read=sum(not chunk.arrived for chunk in own),
+        chunks_waiting=sum(chunk.arrived for chunk in own),
         waits_for=suspects(name) if table.state == "suspected" else frozenset(),
     )
 
 
 def done_count(done: Iterable[Blocks], block_count: int) -> int:
-    """Blocks of a leaf that are done; what was appended since it was planned does not count."""
+    """Return how many of the planned blocks of a leaf are done; blocks appended after the plan do not count."""
     return sum(max(0, min(block_count, block_count if end is None else end) - first) for first, end in done)

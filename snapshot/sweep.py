@@ -1,15 +1,18 @@
-"""What of a table only the log speaks of: the state of one sweep. Pure.
+"""The state of a sweep, which finds keys that are in a topic but no longer in the table. Pure.
 
-After a gap nobody knows which rows were deleted in it. So when every row is read anew, keys whose last record is from
-before the new epoch are looked for in the table once more, and those that it does not have are deleted from the log.
+After a gap it is unknown which rows were deleted in it. When every row has been read again, the sweep looks up the keys
+whose last record is older than the new epoch, and deletes those that the table does not have from the log. It does the
+same for keys that were read on request and that the table does not have, if they are alive in the topic. Only the topic
+decides that: the stream may have deleted such a key meanwhile, and a second delete would be wrong.
 
-The way of a sweep: idle -> following, when the table is read: from now on every key that is streamed is noted ->
-bounded, when it is known up to which offsets the log has what was streamed before that -> offered keys, some at a time,
-by who reads the topic (`snapshot.sweep_reader`) -> done. A key that was streamed since is the stream's: it is no
-candidate.
+States of a sweep:
 
-The same goes for keys that somebody had read again and the table does not have: of these, whatever epoch their records
-are of, those that the topic has alive are candidates.
+- idle: the table is still being read.
+- following: every streamed key is recorded.
+- bounded: the offsets up to which the topic must be read are known. They are those of a commit after the sweep began to
+  follow. In the other order, a key deleted in between would be deleted twice, and an inserted key lost.
+- offered: `snapshot.sweep_reader` offers candidate keys in pages. A key that was streamed meanwhile is no candidate.
+- done.
 """
 
 from __future__ import annotations
@@ -18,25 +21,25 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 Bounds: TypeAlias = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset."""
+"""Offsets by (topic, partition)."""
 
-_NOTED_MAX: Final = 500_000  # keys, about 100 bytes each; who reads the topic takes them away many times a second
+_NOTED_MAX: Final = 500_000  # keys, about 100 bytes each; the sweep thread takes them many times per second
 
 
 class Sweep:
-    """One per table and replication session. Not thread-safe.
+    """The sweep of one table in one replication session. Not thread-safe.
 
     Attributes:
-        marks: for each partition of the topic the offset where the epoch begins; empty: every record counts as older.
-        among: keys that may be candidates; None for all.
-        until: up to where the topic is to be read; None: not known yet.
-        turn: counts the beginnings, so that what belongs to an earlier one is not taken for this one's.
-        keys: candidates that are to be looked for in the table.
-        busy: a chunk of them is open.
-        left: candidates that are not offered yet.
-        offered: whether the topic was read, and so it is known how many there are.
-        lost: what was streamed is not known any more: the topic must be read again.
-        done: no candidate is left.
+        marks: for each partition of the topic, the offset where the epoch begins; empty: every record is older.
+        among: restricts the candidates to these keys; None for all.
+        until: offsets up to which the topic must be read; None if not known yet.
+        turn: number of the current attempt, to tell results of an earlier attempt apart.
+        keys: candidates that must be looked up in the table.
+        busy: whether a chunk of candidates is open.
+        left: number of candidates that are not offered yet.
+        offered: whether the topic was read, so that the number of candidates is known.
+        lost: streamed keys were lost, so the topic must be read again.
+        done: whether no candidate is left.
     """
 
     def __init__(
@@ -58,68 +61,68 @@ class Sweep:
 
     @property
     def following(self) -> bool:
-        """Whether what is streamed must be told."""
+        """Whether streamed keys must be reported to it."""
         return self.turn > 0 and not self.done
 
     @property
     def unbounded(self) -> bool:
-        """Whether a commit that has everything streamed so far is waited for."""
+        """Whether it waits for a commit that includes everything streamed so far."""
         return self.following and self.until is None
 
     def begin(self) -> None:
-        """Follow the stream from here, from the beginning."""
+        """Start from the beginning, and follow the stream from here."""
         self.turn += 1
         self.until, self.lost, self.left, self.offered = None, False, 0, False
         self.keys.clear()
         self._noted.clear()
 
     def bound(self, turn: int, until: Bounds) -> None:
-        """What was streamed by the beginning of `turn` lies before these offsets."""
+        """Set the offsets below which everything lies that was streamed before `turn` began."""
         if turn == self.turn and self.until is None:
             self.until = until
 
     def streamed(self, keys: Collection[bytes]) -> None:
-        """A transaction wrote these: whatever became of them, the log says it."""
+        """Exclude keys that a transaction wrote: the log has their newest state."""
         self.keys.difference_update(keys)
         self._noted.update(keys)
         if len(self._noted) > self._noted_max:
             self.lose()
 
     def lose(self) -> None:
-        """Keys were streamed that nobody knows, or too many: none that was offered may be deleted."""
+        """Give up the current attempt: unknown or too many keys were streamed, so no offered key may be deleted."""
         self.lost = True
         self.keys.clear()
         self._noted.clear()
 
     def take_noted(self) -> set[bytes]:
-        """Keys that were streamed since this was last asked."""
+        """Return and forget the keys that were streamed since the last call."""
         noted, self._noted = self._noted, set()
         return noted
 
     def offer(self, keys: Iterable[bytes], left: int) -> None:
-        """Candidates of the topic, without what `take_noted` has told; so many are left behind them."""
+        """Add candidates, except keys that were streamed meanwhile; `left` candidates follow later."""
         if not self.lost:
             self.keys.update(set(keys) - self._noted)
         self.left, self.offered = left, True
 
     def absent(self, keys: Collection[bytes], present: Collection[bytes]) -> list[bytes]:
-        """Which of `keys`, that were looked for, are to be deleted when the table has those `present`. In order."""
+        """Return, sorted, which of the looked-up `keys` must be deleted, if the table has those in `present`."""
         return sorted(self.keys.intersection(keys).difference(present))
 
     def take(self) -> tuple[bytes, ...]:
-        """Candidates for a chunk; none while one is open. Then `judged` or `give_back` follows."""
+        """Return candidates for a chunk; none while one is open. Call `judged` or `give_back` afterwards."""
         if self.busy or not self.keys:
             return ()
         self.busy = True
         return tuple(sorted(self.keys)[: self._keys_max])
 
     def give_back(self, keys_max: int | None = None) -> None:
-        """The chunk came to nothing; with `keys_max` because it was too large: so many at a time from now on."""
+        """Return the candidates of a failed chunk; `keys_max` limits later chunks if it was too large."""
         self.busy = False
         if keys_max is not None:
             self._keys_max = max(1, keys_max)
 
     def judged(self, keys: Collection[bytes]) -> None:
-        """These are seen to."""
+        """Remove candidates that are decided."""
         self.busy = False
         self.keys.difference_update(keys)

@@ -1,32 +1,30 @@
-"""All sweeps of one merger: when each begins, what it is told of the stream and what it may delete. Pure."""
+"""The sweeps of all tables: when each begins, what the stream changes, and which keys it deletes. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
 
+from cdc.lsn import Lsn
 from snapshot.chunk import Chunk, ChunkSpec, Form
 from snapshot.log_writer import LogWriter
 from snapshot.sweep import Bounds, Sweep
+from snapshot.table_set import TableSet
 from snapshot.table_state import TableState
 from snapshot.window import TransactionKeys, Verdict
 
-Note: TypeAlias = Callable[[str], None]
-"""Have the record of a table go into the log anew, and so a commit follow."""
-
 
 class Sweeps:
-    """Of one merger. Not thread-safe."""
+    """The sweeps of one merger. Not thread-safe."""
 
-    def __init__(self, tables: Mapping[str, TableState], counts: Counter[str], note: Note) -> None:
-        """`tables` is what the merger goes on to change; ``swept`` is counted in `counts`."""
+    def __init__(self, tables: TableSet, counts: Counter[str]) -> None:
+        """Counts deleted keys as ``swept``."""
         self._tables = tables
         self._counts = counts
-        self._note = note
+        self._awaiting: set[str] = set()  # tables with `sweep_from`, which are checked at every boundary
 
     def due(self) -> dict[str, Sweep]:
-        """Tables of which candidates can be looked for in the topic, or that must be begun anew."""
+        """Return the sweeps whose topic can be read, or must be read again."""
         return {
             name: table.sweep
             for name, table in self._tables.items()
@@ -34,31 +32,31 @@ class Sweeps:
         }
 
     def going_on(self, name: str, sweep: Sweep) -> bool:
-        """Whether the table still has that one, and it holds."""
+        """Whether this still is the sweep of the table, and is not lost."""
         return self._of(name) is sweep and not sweep.lost
 
     def begin_again(self, name: str, sweep: Sweep) -> None:
-        """What was offered of it does not hold any more; nothing if the table has another one."""
+        """Start a lost sweep again; ignored if the table has another sweep."""
         if self._of(name) is sweep:
             sweep.begin()
-            self._note(name)
+            self._tables.note(name)
 
     def end(self, name: str, sweep: Sweep) -> None:
-        """No candidate is left; nothing if the table has another one, or it is lost."""
+        """Finish a sweep without candidates left; ignored if it is lost or the table has another one."""
         if self.going_on(name, sweep):
             sweep.done = True
 
     def begin_when_read(self, name: str) -> None:
-        """Begin to sweep a table of which every row is read, and have a commit follow."""
+        """Start the sweep of a table if every row is read, and request a commit, which the sweep needs."""
         table = self._tables[name]
         if table.absent and table.sweep is None:
             table.sweep = Sweep((), among=frozenset(table.absent))
         if table.sweep is not None and not table.sweep.turn and table.complete_but_for_sweep:
             table.sweep.begin()
-            self._note(name)
+            self._tables.note(name)
 
     def unbounded(self) -> dict[str, int]:
-        """Tables whose sweeps wait for a commit that has everything streamed so far, and the turn they are in."""
+        """Return the tables whose sweeps wait for a commit of everything streamed so far, with their turns."""
         return {
             name: table.sweep.turn
             for name, table in self._tables.items()
@@ -66,13 +64,48 @@ class Sweeps:
         }
 
     def bound(self, name: str, turn: int, until: Bounds) -> None:
-        """That commit is on its way; with it the topic of the table reaches up to there."""
+        """Record that this commit is under way; `until` is the end of the table's topic with it."""
         sweep = self._of(name)
         if sweep is not None:
             sweep.bound(turn, until)
 
+    def await_position(self, name: str) -> None:
+        """Watch for the position `sweep_from` of a table, if it has one."""
+        if self._tables[name].sweep_from:
+            self._awaiting.add(name)
+
+    def note_reached(self, boundary: Lsn) -> None:
+        """Request a commit for tables whose position is reached; `mark` needs it."""
+        for name, table in self._awaited():
+            if table.sweep_from <= boundary and name not in self._tables.changed:
+                self._tables.note(name)
+
+    def awaits(self, boundary: Lsn) -> bool:
+        """Whether a table waits for a position above `boundary`."""
+        return any(table.sweep_from > boundary for _, table in self._awaited())
+
+    def mark(self, boundary: Lsn, bounds: Callable[[str], Bounds]) -> None:
+        """Record that a commit of everything up to `boundary` is under way.
+
+        Tables that waited for a position up to there sweep their topics up to `bounds`.
+        """
+        for name, table in list(self._awaited()):
+            if table.sweep_from > boundary:
+                continue
+            marks = tuple(end for _, end in sorted(bounds(name).items()))
+            table.sweep_from = Lsn(0)
+            table.sweep = Sweep(marks) if any(marks) else None
+            self._awaiting.discard(name)
+            self._tables.note(name)
+
+    def _awaited(self) -> Iterator[tuple[str, TableState]]:
+        for name in self._awaiting:
+            table = self._tables.get(name)
+            if table is not None and table.live and table.sweep_from:
+                yield name, table
+
     def streamed(self, name: str, touch: TransactionKeys) -> None:
-        """A transaction was streamed up to its end."""
+        """Record a transaction that was streamed up to its end."""
         sweep = self._of(name)
         if sweep is None or not sweep.following:
             return
@@ -82,28 +115,28 @@ class Sweeps:
             sweep.streamed(touch.keys.get(name, ()))
 
     def next(self, name: str, form: Form) -> ChunkSpec | None:
-        """Candidates of a table to be looked for, that nobody has."""
+        """Return a chunk of candidates to look up, or None."""
         sweep = self._of(name)
         keys = None if sweep is None else sweep.take()
         return ChunkSpec(name, form, keys=keys, sweep=True) if keys else None
 
     def give_back(self, spec: ChunkSpec, *, halve: bool) -> None:
-        """Nobody looks for these any more; with `halve` they were too many for one chunk."""
+        """Return the candidates of a chunk that was given up; with `halve`, use smaller chunks from now on."""
         sweep = self._of(spec.table)
         if sweep is not None:
             sweep.give_back(len(spec.keys) // 2 if halve else None)
 
-    def judge(self, chunk: Chunk, verdict: Verdict, place: LogWriter) -> tuple[int, int]:
-        """Delete what the chunk looked for and did not find; a TRUNCATE, or whoever touched a key, has seen to it.
+    def judge(self, chunk: Chunk, verdict: Verdict, log: LogWriter) -> tuple[int, int]:
+        """Delete candidates that the table does not have; return their number and bytes.
 
-        Returns how many, and the bytes of that.
+        Keys that a transaction has changed are left to the stream. After a TRUNCATE these are all keys.
         """
         sweep = self._of(chunk.spec.table)
         if sweep is None or verdict.everything:
             return 0, 0
-        absent = sweep.absent(chunk.spec.keys, place.keys(chunk.spec, chunk.rows) | verdict.keys)
+        absent = sweep.absent(chunk.spec.keys, log.keys(chunk.spec, chunk.rows) | verdict.keys)
         self._counts["swept"] += len(absent)
-        return len(absent), place.remove(chunk.spec, absent) if absent else 0
+        return len(absent), log.remove(chunk.spec, absent) if absent else 0
 
     def _of(self, name: str) -> Sweep | None:
         return self._tables[name].sweep if name in self._tables else None

@@ -1,8 +1,11 @@
-"""What snapshots ask PostgreSQL: who is open, where rows lie, and the rows of a chunk, in the order the rule needs.
+"""The SQL of snapshots: open transactions, the leaves of tables, and the rows of a chunk.
 
-Nothing is written to the source. A chunk's transaction locks its leaf before it takes its snapshot, since a rewrite
-that commits in between would leave an empty table; it lives for as long as its rows take to arrive, so it holds up no
-vacuum.
+Nothing is written to the source. The order of the steps in a chunk's transaction matters (`snapshot.window`):
+
+1. Lock the leaf before taking the snapshot, and compare its file node with the plan's. After a rewrite that commits in
+   between, the table would be empty in the older snapshot.
+2. Take the snapshot; read the end of the WAL in a later statement.
+3. Read the rows. The transaction ends with them, so it does not delay vacuum.
 
 https://www.postgresql.org/docs/18/transaction-iso.html#XACT-REPEATABLE-READ
 """
@@ -34,14 +37,14 @@ from snapshot.condition import columns as columns_of
 from snapshot.key_filter import key_condition
 
 _DOING: Final = "read a table for its snapshot"
-_ANSWER_S: Final = 30.0  # a question to the catalog takes milliseconds
-_CHUNK_S: Final = 150.0  # more than the statement_timeout of a chunk; beyond that the link is dead
+_ANSWER_S: Final = 30.0  # a catalog query takes milliseconds
+_CHUNK_S: Final = 150.0  # longer than the statement_timeout of a chunk; after that the connection is dead
 _BEGIN: Final = (
     "begin isolation level repeatable read, read only; set local row_security = off;"
     " set local standard_conforming_strings = on;"
     f" set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = '120s'"
 )
-_BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is some 8 MB, what it stores out of line compressed may be more
+_BYTES_MAX: Final = 64 << 20  # of one chunk; its heap is about 8 MB, its decompressed TOAST values may be more
 AGAIN: Final = frozenset({"55P03", "40001", "40P01", "42P01", "42703", "3F000"})
 _GONE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
 _DENIED: Final = "42501"
@@ -49,7 +52,8 @@ _TIMEOUT: Final = "57014"
 _POLL_S: Final = 1.0
 _UNFIT: Final = frozenset({"42883", "42804", "42P22", "42846", "42725", "0A000"})  # no such operator, collation, cast
 
-# Who is connected to another database cannot write here. A prepared transaction has no pid.
+# Open transactions, from pg_locks: a snapshot lists only those below the newest that has ended. Sessions of other
+# databases cannot write here. A prepared transaction has no pid.
 _OPEN: Final = """
 select l.transactionid::text::int8
 from pg_locks l
@@ -72,7 +76,7 @@ cross join lateral (
 join pg_class c on c.oid = l.relid and c.relkind = 'r' and c.relpersistence = 'p'
 join pg_namespace n on n.oid = c.relnamespace
 """
-# Without pg_partition_tree, which locks every partition: this is read by a start and by `cdc status`.
+# Without pg_partition_tree, which locks every partition: a start and `cdc status` run this query.
 _READABLE: Final = """
 with recursive part (root, oid) as (
     select r.oid, r.oid from unnest(%(oids)s::oid[]) as r (oid)
@@ -87,7 +91,7 @@ from part p
 join pg_class c on c.oid = p.oid and c.relkind = 'r' and c.relpersistence = 'p'
 join pg_namespace n on n.oid = c.relnamespace
 """
-# The view of PostgreSQL 15 names generated columns, which are not published before 18.
+# In PostgreSQL 15 the view includes generated columns, which are not published before 18.
 _PUBLISHED: Final = """
 select t.schemaname::text || '.' || t.tablename::text,
        array(select a.attname::text from pg_attribute a
@@ -99,7 +103,7 @@ join pg_namespace n on n.nspname = t.schemaname
 join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
 where t.pubname = %(publication)s
 """
-# One statement: the snapshot and what it belongs to.
+# One statement, so that the snapshot and the table's state belong together.
 _MOMENT: Final = """
 select pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_relation_filenode(%(leaf)s::oid)::int8,
        coalesce(t.rowfilter, ''),
@@ -116,11 +120,11 @@ where t.pubname = %(publication)s and t.schemaname = %(namespace)s and t.tablena
 
 
 class ReadLater(Exception):
-    """A lock is in the way, or something changed just now: the work can be tried again.
+    """A lock or a concurrent change prevents the read; try it again later.
 
     Attributes:
-        halve: in smaller pieces.
-        gone: the table or partition does not exist under its name any more: its table must be planned again first.
+        halve: try again with a smaller chunk.
+        gone: the table or partition no longer exists under its name; plan its table again first.
     """
 
     def __init__(self, why: str, *, halve: bool = False, gone: bool = False) -> None:
@@ -131,7 +135,7 @@ class ReadLater(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """A moment of the server. `started` tells one run of it from the next."""
+    """A snapshot and the end of the WAL; `started` identifies the run of the server, which a restart changes."""
 
     snapshot: PgSnapshot
     inserted: Lsn
@@ -140,21 +144,21 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """A table as it is now."""
+    """What is read of a table, and its leaves."""
 
     form: Form
     leaves: tuple[Leaf, ...]
 
 
 class SnapshotTaken(Protocol):
-    """Told what a chunk's transaction saw first; False gives it up."""
+    """Receives the snapshot of a chunk's transaction; returns False to give the chunk up."""
 
     def __call__(self, snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
-        """See `snapshot.merger.Merger.taken`."""
+        """See `snapshot.chunks.Chunks.taken`."""
 
 
 def now(connection: Connection) -> ServerState:
-    """Snapshot and end of the WAL. Raises SourceUnreachable."""
+    """Return a snapshot and the end of the WAL. Raises SourceUnreachable."""
     with _asking(connection):
         row = connection.execute(_NOW).fetchone()
     assert row is not None
@@ -162,7 +166,7 @@ def now(connection: Connection) -> ServerState:
 
 
 def flushed(connection: Connection) -> Lsn:
-    """Up to where a crash of the server loses nothing. Raises SourceUnreachable."""
+    """Return the flush LSN of the server: a crash loses nothing below it. Raises SourceUnreachable."""
     with _asking(connection):
         row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
     assert row is not None
@@ -170,16 +174,18 @@ def flushed(connection: Connection) -> Lsn:
 
 
 def open_transaction_ids(connection: Connection) -> list[int]:
-    """Ids of all transactions that may still write to this database. Raises SourceUnreachable."""
+    """Return the ids of all transactions that may still write to this database. Raises SourceUnreachable."""
     with _asking(connection):
         return [xid for (xid,) in connection.execute(_OPEN).fetchall()]
 
 
 def table_layouts(connection: Connection, publication: str, tables: Sequence[SourceTable]) -> dict[str, TableLayout]:
-    """Tables and where their rows lie, those that are published. A constant number of queries.
+    """Return the published ones of `tables` with their leaves, with a constant number of queries.
 
-    Raises SourceRefused when the role may not read all rows of one, SourceUnreachable, and NotNow when somebody has
-    locked one: to know its size takes a lock.
+    Raises:
+        SourceRefused: the role may not read every row of a table.
+        ReadLater: a table is locked; reading its size needs a lock.
+        SourceUnreachable: no answer.
     """
     with _asking(connection):
         connection.execute(f"set lock_timeout = '{LOCK_TIMEOUT}'".encode())
@@ -203,9 +209,9 @@ def table_layouts(connection: Connection, publication: str, tables: Sequence[Sou
 
 
 def unreadable(connection: Connection, tables: Sequence[SourceTable]) -> dict[str, SourceRefused]:
-    """Tables of which the role may not read all rows, with the error that their snapshot would end in.
+    """Return the tables whose rows the role may not all read, with the error that their snapshot would raise.
 
-    Takes no lock on them. Raises SourceError.
+    Takes no lock on the tables. Raises SourceError.
     """
     with reading("read rights on tables"):
         rows = connection.execute(_READABLE, {"oids": [table.oid for table in tables]}).fetchall()
@@ -218,13 +224,13 @@ def unreadable(connection: Connection, tables: Sequence[SourceTable]) -> dict[st
 
 
 def condition_problem(connection: Connection, form: Form, condition: Condition) -> str:
-    """Why rows of a table cannot be chosen so; empty when they can. PostgreSQL is asked, and reads no row.
+    """Return why a condition does not fit a table; empty if it does. PostgreSQL checks it without reading a row.
 
-    Raises NotNow, SourceUnreachable, and SourceRefused when it is not the condition that is wrong.
+    Raises ReadLater, SourceUnreachable, or SourceRefused if the cause is not the condition.
     """
     unknown = columns_of(condition) - {column.name for column in form.relation.columns}
     if unknown:
-        return f"the condition names {min(unknown)}, which is no captured column"
+        return f"the condition uses {min(unknown)}, but the table has no captured column of that name"
     try:
         with deadline(connection, _ANSWER_S):
             try:
@@ -240,7 +246,7 @@ def condition_problem(connection: Connection, form: Form, condition: Condition) 
         if state[:2] == "22" or state in _UNFIT:
             return f"a literal or comparison of the condition does not fit the type of its column (SQLSTATE {state})"
         if state in AGAIN or state == _TIMEOUT:
-            raise ReadLater(said(error)) from error
+            raise ReadLater(server_message(error)) from error
         raise translate(error, _DOING) from error
     return ""
 
@@ -253,14 +259,20 @@ def read_chunk(
     taken: SnapshotTaken,
     wanted: Callable[[bytes], bool] | None = None,
 ) -> tuple[Lines, int] | None:
-    """Lines of COPY of a registered chunk, and their bytes; None when `taken` gave it up.
+    """Return the COPY lines of a registered chunk and their bytes; None if `taken` gave the chunk up.
 
-    `wanted` chooses lines. `started` is the run of the server that the stream comes from.
+    Args:
+        connection: a connection without an open transaction.
+        chunk: registered with the merger before this call.
+        publication: selects columns and rows.
+        started: the run of the server that the stream comes from.
+        taken: receives the snapshot.
+        wanted: selects lines; None for all.
 
     Raises:
-        NotNow: read it later.
-        SourceRefused: the role may not.
-        SourceUnreachable: no answer, or from another run of the server.
+        ReadLater: try again later.
+        SourceRefused: the role may not read the table.
+        SourceUnreachable: no answer, or the server was restarted.
     """
     try:
         with deadline(connection, _CHUNK_S):
@@ -274,16 +286,16 @@ def read_chunk(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate == _TIMEOUT:
-            raise ReadLater(said(error), halve=True) from error
+            raise ReadLater(server_message(error), halve=True) from error
         if error.sqlstate in AGAIN:
-            raise ReadLater(said(error), gone=error.sqlstate in _GONE) from error
+            raise ReadLater(server_message(error), gone=error.sqlstate in _GONE) from error
         if error.sqlstate == _DENIED:
-            raise ReadLater(said(error), gone=True) from error  # `table_layouts` says which right is missing
+            raise ReadLater(server_message(error), gone=True) from error  # `table_layouts` reports the missing right
         raise translate(error, _DOING) from error
 
 
-def said(error: psycopg.Error) -> str:
-    """What PostgreSQL says; of these errors it names objects and limits, never values."""
+def server_message(error: psycopg.Error) -> str:
+    """Return PostgreSQL's message; for these errors it contains names and limits, never values."""
     return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
 
 
@@ -300,7 +312,7 @@ def _take(connection: Connection, spec: ChunkSpec, publication: str, started: st
         raise ReadLater(f"{relation.table} is not published", gone=True)
     snapshot, running, filenode, row_filter, columns = row
     check_same_run(running, started)
-    # The end of the WAL in a later statement than the snapshot, or commits that it sees might lie behind.
+    # Read the end of the WAL after the snapshot. Otherwise commits that the snapshot sees could lie behind it.
     inserted = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert inserted is not None
     same = row_filter == spec.form.row_filter and columns == _shape(relation)
@@ -330,10 +342,10 @@ def _copy(connection: Connection, spec: ChunkSpec, wanted: Callable[[bytes], boo
 def _drain(
     connection: Connection, query: bytes, size_max: int | None, wanted: Callable[[bytes], bool] | None
 ) -> tuple[Lines, int]:
-    """Lines of COPY TO STDOUT and their bytes; it ends early when they have more than `size_max`.
+    """Read the lines of COPY TO STDOUT; return them and their bytes. Stops early above `size_max` bytes.
 
-    By libpq: the loop is half the price of psycopg's (1.0 and 2.2 us a line, 2026-11-22), and it lets other threads
-    run whenever it waits.
+    Uses libpq directly, at half the cost of psycopg's loop (1.0 and 2.2 us per line, 2026-11-22). Other threads run
+    while it waits.
     """
     pg = connection.pgconn
     pg.send_query(query)
@@ -368,7 +380,7 @@ def _drain(
 
 
 def _result(pg: pq.abc.PGconn, wanted: pq.ExecStatus) -> None:
-    """Wait for a result of that status. Raises psycopg.Error."""
+    """Wait for a result with this status. Raises psycopg.Error."""
     while pg.flush() or pg.is_busy():
         select.select([pg.socket], [], [], _POLL_S)
         pg.consume_input()
@@ -391,7 +403,7 @@ def _indivisible(spec: ChunkSpec) -> bool:
 
 
 def _place(spec: ChunkSpec) -> sql.Composed:
-    """A leaf alone; for rows by key the table."""
+    """Return the leaf, or for rows by key the whole table."""
     if spec.leaf is not None:
         return sql.SQL("only {}").format(sql.Identifier(spec.leaf.namespace, spec.leaf.name))
     relation = spec.form.relation
@@ -399,7 +411,7 @@ def _place(spec: ChunkSpec) -> sql.Composed:
 
 
 def place(namespace: str, name: str, *, partitioned: bool) -> sql.Composed:
-    """A table with its partitions, which belong to it, and without what inherits from it."""
+    """Return a table for FROM: with its partitions, but without tables that inherit from it."""
     return sql.SQL("{}{}").format(sql.SQL("" if partitioned else "only "), sql.Identifier(namespace, name))
 
 
@@ -410,7 +422,7 @@ def copying(
     conditions: Sequence[sql.Composable] = (),
     order: Sequence[str] = (),
 ) -> sql.Composed:
-    """The COPY of those rows there that are published and fit `conditions`, by the columns of `order`."""
+    """Return the COPY statement for the published rows that fulfil `conditions`, ordered by `order`."""
     published = sql.SQL("({})").format(sql.SQL(form.row_filter or "true"))
     ordered = sql.SQL(" order by {}").format(sql.SQL(", ").join(map(sql.Identifier, order))) if order else sql.SQL("")
     return sql.SQL("copy (select {} from {} where {}{}) to stdout (encoding {})").format(
@@ -427,9 +439,9 @@ def _shape(relation: Relation) -> list[str]:
 
 
 def check_same_run(running: str, started: str) -> None:
-    """Raise SourceUnreachable when the server is not the one that the stream comes from."""
+    """Raise SourceUnreachable if the server was restarted since the stream began: a crash may undo what it showed."""
     if running != started:
-        raise SourceUnreachable("PostgreSQL was started again: what it showed before may not be so any more")
+        raise SourceUnreachable("PostgreSQL was restarted: rows read before may have been lost in a crash")
 
 
 def _unreadable(namespace: str, name: str, role: str, *, filtered: bool) -> SourceRefused:
@@ -438,8 +450,8 @@ def _unreadable(namespace: str, name: str, role: str, *, filtered: bool) -> Sour
     if filtered:
         grant = sql.SQL("alter role {2} bypassrls;")
     return SourceRefused(
-        f"role {role!r} may not read all rows of {namespace}.{name}, so it cannot be snapshotted",
-        hint='grant it, or take no snapshots with [snapshot] mode = "never"',
+        f"cannot snapshot {namespace}.{name}: role {role!r} may not read all rows",
+        hint='grant the right, or turn snapshots off with [snapshot] mode = "never"',
         command=grant.format(sql.Identifier(namespace), table, sql.Identifier(role)).as_string(None),
         table=f"{namespace}.{name}",
     )
@@ -452,5 +464,5 @@ def _asking(connection: Connection) -> Iterator[None]:
             yield
     except psycopg.Error as error:
         if error.sqlstate in AGAIN:
-            raise ReadLater(said(error)) from error
+            raise ReadLater(server_message(error)) from error
         raise translate(error, _DOING) from error

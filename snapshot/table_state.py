@@ -1,4 +1,4 @@
-"""What is known of one table under snapshot, and the record of it. Values only; `snapshot.merger` changes them."""
+"""The state of one table's snapshot, and its record in the log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ KEYS_MAX: Final = 1000  # of a chunk that is read by key
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Rows of a table that are read because somebody asked for them: all, or those of a condition or of keys.
+    """The rows that a request selects: all, those of a condition, or those of keys.
 
-    `where` is the condition as it was given, which `snapshot.condition.parse` has taken; empty for none.
+    `where` is the text of a condition that `snapshot.condition.parse` accepts; empty for none.
     """
 
     where: str = ""
@@ -33,7 +33,7 @@ State: TypeAlias = Literal["begun", "suspected", "planned", "complete", "stopped
 
 @dataclass(slots=True)
 class LeafState:
-    """A leaf of the last plan: what is done, and what nobody has in hand."""
+    """A leaf of the last plan, with the ranges that are done and those that no chunk has taken."""
 
     leaf: Leaf
     done: tuple[Blocks, ...]
@@ -42,27 +42,29 @@ class LeafState:
 
 @dataclass(slots=True)
 class TableState:
-    """A table there is or was a snapshot of.
+    """A table that has or had a snapshot.
 
     Attributes:
         relation: pg_class.oid.
-        number: 1 for its first snapshot, and so on.
-        form: of the last plan, None before there is one.
-        leaves: of the last plan, by oid.
-        recorded: leaves that are known from the log, or from a plan that does not hold any more.
-        recorded_form: digest of the form that these were read in.
-        repair: keys that are to be read, as the log has them.
-        repairing: a chunk of them is open.
-        keys_max: of such a chunk; fewer once one had too many bytes.
-        asked: somebody asked for it.
-        again: the table was complete before.
-        keyed: only keys are read.
-        owed: rows whose records lack values that could not be read in time, by their keys as the log has them.
-        sweep: of keys that only an earlier epoch of the log speaks of, where one is wanted; or of those `absent`.
-        sweep_from: the sweep covers what the topic has when the stream has reached this LSN; nothing is read before
-            that. 0 once it has.
-        swept: keys that another table left in the topic up to this LSN are covered.
-        absent: keys that somebody had read, and the table did not have: deleted from the log where it has them.
+        number: number of the snapshot of this table, starting at 1.
+        state: see `snapshot.merger`.
+        began, ended: positions of the log; `ended` is 0 until the table is complete.
+        form: form of the last plan; None before the first plan.
+        leaves: leaves of the last plan, by oid.
+        recorded: leaves known from the log, or from a plan that is no longer valid.
+        recorded_form: digest of the form in which these were read.
+        repair: keys to read, in the form of the log.
+        repairing: whether a chunk of these keys is open.
+        keys_max: maximum keys of such a chunk; smaller after one had too many bytes.
+        asked: whether the snapshot was requested.
+        again: whether the table was complete before.
+        where, condition: the condition that selects rows, as text and parsed.
+        keyed: only keys are read, no blocks.
+        incomplete: rows to read because their records lack TOAST values, by their keys in the form of the log.
+        sweep: the sweep of keys that only an earlier epoch has, or of `absent`.
+        sweep_from: wait until the stream has reached this LSN, then sweep what the topic has; 0 if nothing to wait for.
+        swept: keys that another table left in the topic up to this LSN are covered by a sweep.
+        absent: requested keys that the table does not have; deleted from the log if it has them.
     """
 
     relation: int
@@ -85,7 +87,7 @@ class TableState:
     where: str = ""
     condition: Condition | None = None
     keyed: bool = False
-    owed: dict[bytes, IncompleteKey] = field(default_factory=dict)
+    incomplete: dict[bytes, IncompleteKey] = field(default_factory=dict)
     sweep: Sweep | None = None
     sweep_from: Lsn = Lsn(0)  # noqa: RUF009 - as above
     swept: Lsn = Lsn(0)  # noqa: RUF009 - as above
@@ -93,7 +95,7 @@ class TableState:
 
     @classmethod
     def resumed(cls, record: SnapshotRecord) -> Self:
-        """As the log has it."""
+        """Restore the state from its record."""
         return cls(
             record.relation,
             record.number,
@@ -111,7 +113,7 @@ class TableState:
             where=record.where,
             condition=condition_of(record.where),
             keyed=record.keyed,
-            owed={one.key: one for one in record.owed},
+            incomplete={one.key: one for one in record.owed},
             sweep=Sweep(record.sweep) if record.sweep else None,
             sweep_from=Lsn(record.sweep_from_lsn),
             swept=Lsn(record.swept_lsn),
@@ -120,7 +122,7 @@ class TableState:
 
     @property
     def live(self) -> bool:
-        """Whether transactions must be told to it."""
+        """Whether its transactions must be reported."""
         return self.state not in {"complete", "stopped"}
 
     @property
@@ -130,27 +132,27 @@ class TableState:
 
     @property
     def read(self) -> bool:
-        """Whether nothing is left to be read."""
+        """Whether nothing is left to read or sweep."""
         swept = not self.absent if self.sweep is None else self.sweep.done
         return self.complete_but_for_sweep and swept
 
     @property
     def complete_but_for_sweep(self) -> bool:
-        """Whether every row that the table has is in the log."""
-        return self.scanned and not self.repair and not self.owed and not self.repairing
+        """Whether every row of the table is in the log."""
+        return self.scanned and not self.repair and not self.incomplete and not self.repairing
 
     @property
     def selective(self) -> bool:
-        """Whether only some rows are read."""
+        """Whether only selected rows are read."""
         return self.keyed or self.condition is not None
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Of the sweep that is wanted; empty for none."""
+        """Return the marks of the sweep; empty without one."""
         return self.sweep.marks if self.sweep is not None else ()
 
     def done(self, form: Form) -> dict[int, tuple[int, tuple[Blocks, ...]]]:
-        """Leaf -> file node and what is done there, all of it in that form: else rows would lack columns."""
+        """Return file node and finished ranges by leaf, but only if they were read in this form."""
         known: dict[int, tuple[int, tuple[Blocks, ...]]] = {}
         if self.recorded_form == digest(form):
             known = {int(oid): (leaf.filenode, leaf.done) for oid, leaf in self.recorded.items()}
@@ -159,27 +161,27 @@ class TableState:
         return known
 
     def give_up_plan(self) -> None:
-        """It is not what it was when it was planned: plan it again."""
+        """Plan the table again, because it has changed."""
         self.recorded = self._recorded()
         self.recorded_form = "" if self.form is None else digest(self.form)
         self.leaves = {}
         self.state = "suspected"
 
     def end(self) -> None:
-        """Nothing more is wanted of it now; a sweep that was not done is, when it is read again."""
-        self.leaves, self.recorded, self.repair, self.owed, self.absent = {}, {}, set(), {}, set()
+        """End the snapshot. A sweep that is not done is repeated with the next snapshot."""
+        self.leaves, self.recorded, self.repair, self.incomplete, self.absent = {}, {}, set(), {}, set()
         self.sweep = Sweep(self.marks) if self.marks and self.state != "complete" else None
         self.where, self.condition = "", None
         self.keyed, self.again, self.paused = False, False, False
 
-    def only_owed(self) -> None:
-        """Nothing more is wanted of it but what its topic lacks."""
-        owed = self.owed
+    def keep_incomplete(self) -> None:
+        """End the snapshot, but still read the rows whose records are incomplete."""
+        incomplete = self.incomplete
         self.end()
-        self.owed, self.keyed, self.again = owed, True, True
+        self.incomplete, self.keyed, self.again = incomplete, True, True
 
     def record(self, name: str) -> SnapshotRecord:
-        """What the log is to have of it."""
+        """Return its record for the log."""
         hold: Hold = "stopped" if self.state == "stopped" else "paused" if self.paused else ""
         return SnapshotRecord(
             table=name,
@@ -199,7 +201,7 @@ class TableState:
             hold=hold,
             where=self.where,
             keyed=self.keyed,
-            owed=tuple(self.owed[key] for key in sorted(self.owed)),
+            owed=tuple(self.incomplete[key] for key in sorted(self.incomplete)),
             sweep=self.marks,
             sweep_from_lsn=self.sweep_from,
             swept_lsn=self.swept,
@@ -211,12 +213,12 @@ class TableState:
 
 
 def condition_of(where: str) -> Condition | None:
-    """A condition as it was given; None for none."""
+    """Parse a condition; None if `where` is empty."""
     return parse(where) if where else None
 
 
 def digest(form: Form) -> str:
-    """Tells one form of a table from another, also after a restart."""
+    """Return a digest that identifies a form, also after a restart."""
     relation = form.relation
     shape = (relation.namespace, relation.name, relation.replica_identity.value, form.row_filter, form.partitioned)
     columns = [(column.name, column.type_oid, column.type_modifier, column.identity) for column in relation.columns]

@@ -1,13 +1,13 @@
-"""How many rows a second may be read. Pure: the time is handed in."""
+"""Limits the rows per second that snapshots read. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
 
 class Throttle:
-    """Chunks are read whole, so what one has too much the next one waits for. Not thread-safe."""
+    """Delays the next chunk by the rows of the last one, because a chunk is read as a whole. Not thread-safe."""
 
     def __init__(self, rows_per_s_max: int) -> None:
-        """0: as many as can be."""
+        """`rows_per_s_max` is 0 for no limit."""
         self._max = rows_per_s_max
         self._free_s = 0.0
 
@@ -16,6 +16,6 @@ class Throttle:
         return not self._max or now_s >= self._free_s
 
     def read(self, row_count: int, now_s: float) -> None:
-        """So many rows were read. What was not used before does not count."""
+        """Count rows that were read. An unused allowance does not accumulate."""
         if self._max:
             self._free_s = max(self._free_s, now_s) + row_count / self._max

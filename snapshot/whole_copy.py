@@ -1,7 +1,7 @@
-"""Reads tables without a key, whole and in one snapshot; see `snapshot.keyless_rule` for why.
+"""Reads tables without a key as a whole, in one snapshot; `snapshot.keyless_rule` says why.
 
-The tables are locked (ACCESS SHARE) before the snapshot is taken, as `snapshot.table_reader` does, and stay so until
-they are read: no rewrite, TRUNCATE or other DDL comes in between. The snapshot lives as long, and holds up vacuum.
+The tables are locked (ACCESS SHARE) before the snapshot is taken, and stay locked until they are read, so that no
+rewrite, TRUNCATE or other DDL comes in between. The snapshot delays vacuum for the same time.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _BEGIN: Final = (
 _MOMENT: Final = """
 select pg_current_snapshot()::text, pg_postmaster_start_time()::text, (extract(epoch from now()) * 1000000)::int8
 """
-_PART_ROWS: Final = 2000  # handed on at once, as a slice of capture
+_PART_ROWS: Final = 2000  # yielded at once; the size of a slice of capture
 _PART_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SharedSnapshot:
-    """What the tables were like when they were copied.
+    """A snapshot of several tables.
 
     Attributes:
-        text: `snapshot` as PostgreSQL prints it.
+        text: the snapshot as PostgreSQL prints it.
         inserted: the end of the WAL right after it.
-        at_us: when that was by the server's clock, since 1970.
-        forms: by table; those that are not published are missing.
+        at_us: its time by the server's clock, in microseconds since 1970.
+        forms: what is read of each published table.
     """
 
     text: str
@@ -52,7 +52,7 @@ class SharedSnapshot:
 
     @property
     def snapshot(self) -> PgSnapshot:
-        """The snapshot of all of them."""
+        """Return the parsed snapshot."""
         return PgSnapshot.parse(self.text)
 
 
@@ -60,14 +60,14 @@ class SharedSnapshot:
 def shared_snapshot(
     connection: Connection, publication: str, tables: Sequence[SourceTable], started: str, seconds: float
 ) -> Iterator[SharedSnapshot]:
-    """Lock the tables and hold a snapshot of them for the time of the block, so many `seconds` at most.
+    """Lock the tables and hold a snapshot of them during the block, for at most `seconds`.
 
     `started` is the run of the server that the stream comes from.
 
     Raises:
         snapshot.table_reader.ReadLater: a lock is in the way.
         SourceRefused: the role may not read all rows.
-        SourceUnreachable: no answer in time, or from another run of the server.
+        SourceUnreachable: no answer in time, or the server was restarted.
     """
     try:
         with deadline(connection, seconds):
@@ -79,12 +79,12 @@ def shared_snapshot(
                     connection.execute("rollback")
     except psycopg.Error as error:
         if error.sqlstate in table_reader.AGAIN:
-            raise table_reader.ReadLater(table_reader.said(error)) from error
+            raise table_reader.ReadLater(table_reader.server_message(error)) from error
         raise translate(error, _DOING) from error
 
 
 def lines(connection: Connection, form: Form, order: Sequence[str] = ()) -> Iterator[list[bytes]]:
-    """Lines of COPY of a table, by the columns of `order`, some at a time. Inside of `shared_snapshot`."""
+    """Yield the COPY lines of a table in batches, ordered by `order`. Call inside `shared_snapshot`."""
     relation = form.relation
     place = table_reader.place(relation.namespace, relation.name, partitioned=form.partitioned)
     query = table_reader.copying(connection, form, place, order=order)
@@ -109,7 +109,7 @@ def _begun(connection: Connection, publication: str, tables: Sequence[SourceTabl
     assert row is not None
     text, running, at_us = row
     table_reader.check_same_run(running, started)
-    # A later statement than the snapshot, or commits that it sees might lie behind.
+    # Read the end of the WAL after the snapshot. Otherwise commits that the snapshot sees could lie behind it.
     inserted = table_reader.now(connection).inserted.before_header()
     sights = table_reader.table_layouts(connection, publication, tables)
     return SharedSnapshot(text, inserted, at_us, {name: sight.form for name, sight in sights.items()})

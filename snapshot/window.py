@@ -1,17 +1,18 @@
-"""Which rows of a chunk may join the log, and when: by visibility, not by position (DESIGN section 6). Pure.
+"""The rule of snapshots: decides by visibility, not by LSN, which rows of a chunk may join the log, and when. Pure.
 
-A chunk is read in a snapshot S of its own, while transactions stream by. A commit can be in the stream before S sees
-it, for as long as a standby is away, so a window of log positions around the read keeps stale rows for ever. Here a row
-is dropped when a transaction that S does not see has touched its key, however old its commit record is:
+A chunk is read in its own snapshot S while transactions are streamed. With synchronous replication, a commit can be in
+the stream long before S sees it. So a rule that compares LSNs around the read would keep stale rows forever. The rule
+here drops a row if a transaction that S does not see has changed its key, whatever the LSN of its commit:
 
-- `pending` are the transactions that were streamed and that no snapshot has seen yet, with their keys; of those that
-  may have been streamed before this program ran the keys are unknown.
-- A chunk is registered before its S is taken. From then on it is told of every transaction; what was pending then it
-  knows from the start.
-- It may join at the first boundary at or behind L_hi, the end of the WAL right after S, when all its rows are there.
+- `pending` has the streamed transactions that no snapshot has seen yet, with their keys. The keys of transactions that
+  may have been streamed before this process started are unknown.
+- A chunk is registered before S is taken. It starts with the pending transactions, and every later one is added. If it
+  were registered after S, a transaction in between would be missed.
+- A chunk may join at the first boundary at or above L_hi, the end of the WAL right after S, if all its rows have
+  arrived. Then everything that commits below is in the log already.
 
-Keys are those of the log's records, so a moved key is two of them. A key too many drops a row whose newest state the
-log has already; nothing here may ever know one too few.
+Keys are in the form of the log, so an update that changes a key has two. An extra key is harmless: it drops a row whose
+newest state is in the log. A missing key would keep a stale row forever.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from cdc.errors import InvariantError
 from cdc.lsn import Lsn
 from cdc.model.visibility import PgSnapshot
 
-_KEYS_MAX: Final = 500_000  # of pending transactions; beyond that the oldest count as unknown. About 100 bytes each
+_KEYS_MAX: Final = (
+    500_000  # of pending transactions, about 100 bytes each; above it the keys of the oldest are forgotten
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionKeys:
-    """What one transaction did to tables under snapshot.
+    """The keys that one transaction changed in tables under snapshot.
 
     Attributes:
-        xid: its top-level id, 32 bits.
-        keys: by table.
-        partial: those of them whose last record lacks values (TOAST).
-        truncated: tables it emptied.
-        unknown: tables of which its keys are not known; None for every table.
+        xid: its top-level transaction id, 32 bits.
+        keys: changed keys by table.
+        partial: those of the keys whose last record is incomplete (lacks TOAST values).
+        truncated: tables that it truncated.
+        unknown: tables whose keys are unknown; None for every table.
     """
 
     xid: int
@@ -47,25 +50,25 @@ class TransactionKeys:
 
     @property
     def size(self) -> int:
-        """How many keys it holds."""
+        """Return the number of keys."""
         return sum(map(len, self.keys.values()))
 
     def hides(self, table: str) -> bool:
-        """Whether it may have touched keys of `table` that nobody knows."""
+        """Whether it may have changed unknown keys of `table`."""
         return self.unknown is None or table in self.unknown
 
     def concerns(self, table: str) -> bool:
-        """Whether a chunk of `table` has to know of it."""
+        """Whether it matters for chunks of `table`."""
         return table in self.keys or table in self.truncated or self.hides(table)
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What of a chunk must not join.
+    """Which rows of a chunk must not join.
 
     Attributes:
-        keys: of its rows.
-        everything: its table was emptied.
+        keys: the keys of these rows.
+        everything: no row may join, because the table was truncated.
     """
 
     keys: set[bytes] = field(default_factory=set)
@@ -83,7 +86,11 @@ class _Open:
 
 
 class Window:
-    """One per replication session: what it knows dies with it, except the ids that are kept in the progress record."""
+    """Pending transactions and registered chunks of one replication session.
+
+    Only the ids of pending transactions survive the session, in the progress record. Chunks must not survive: after a
+    crash of the server, a transaction that a snapshot saw may be lost and its id reused.
+    """
 
     def __init__(self, *, keys_max: int = _KEYS_MAX) -> None:
         self.pending: dict[int, TransactionKeys] = {}
@@ -92,9 +99,9 @@ class Window:
         self._keys_max = keys_max
 
     def suspect(self, xids: Iterable[int], tables: Collection[str] | None = None) -> None:
-        """These may have been streamed, or be streamed later, with keys of `tables` (None: of any) that nobody knows.
+        """Record transactions that may have unknown keys of `tables` (None: of any table).
 
-        They are suspected also when other keys of theirs are known.
+        This also applies to transactions with other known keys.
         """
         for xid in xids:
             low = xid & 0xFFFFFFFF
@@ -103,11 +110,11 @@ class Window:
             self.pending[low] = replace(known, unknown=more)
 
     def suspects(self, table: str) -> frozenset[int]:
-        """The ids that may hide keys of `table`: no chunk of it is worth reading before they are seen."""
+        """Return the transactions that may have unknown keys of `table`. Read no chunk before a snapshot sees them."""
         return frozenset(xid for xid, touch in self.pending.items() if touch.hides(table))
 
     def unseen(self, table: str) -> Verdict | None:
-        """What a chunk of the table that is read now would have dropped; None: it would be given up."""
+        """Return what a chunk of the table would drop if it were read now; None if it would be given up."""
         found = Verdict()
         for touch in self.pending.values():
             if touch.hides(table):
@@ -117,7 +124,7 @@ class Window:
         return found
 
     def streamed(self, touch: TransactionKeys) -> None:
-        """A transaction was streamed up to its end. What was suspected of it stays."""
+        """Record a transaction that was streamed up to its end. Suspicions about it remain."""
         if touch.size > self._keys_max:
             unknown = None if touch.unknown is None else touch.unknown | touch.keys.keys()
             touch = TransactionKeys(touch.xid, truncated=touch.truncated, unknown=unknown)
@@ -134,40 +141,40 @@ class Window:
         self._forget_keys()
 
     def seen(self, snapshot: PgSnapshot) -> None:
-        """A snapshot that was just taken on the primary; what it sees every later one sees, too."""
+        """Forget pending transactions that a snapshot of the primary sees; every later snapshot sees them, too."""
         for xid in [xid for xid in self.pending if snapshot.sees(xid)]:
             self._size -= self.pending.pop(xid).size
 
     def register(self, number: int, table: str) -> None:
-        """Chunk `number` is about to be read: its snapshot is taken after this returns."""
+        """Register a chunk. Take its snapshot only after this returns."""
         self._open[number] = _Open(table, [touch for touch in self.pending.values() if touch.concerns(table)])
 
     def taken(self, number: int, snapshot: PgSnapshot, l_hi: Lsn) -> bool:
-        """Its snapshot and the end of the WAL right after it. False: given up, read it again later."""
+        """Record the chunk's snapshot and the end of the WAL after it. Returns False if the chunk is given up."""
         chunk = self._open[number]
         chunk.snapshot, chunk.l_hi = snapshot, l_hi
         self.seen(snapshot)
         return self.verdict(number) is not None
 
     def arrived(self, number: int) -> None:
-        """All its rows are there."""
+        """Record that all rows of the chunk have arrived."""
         self._open[number].arrived = True
 
     def may_join(self, number: int, boundary: Lsn) -> bool:
-        """Whether its rows may be placed at `boundary`, where no transaction of the source is half streamed."""
+        """Whether the rows may join at `boundary`, which lies between two transactions of the source."""
         chunk = self._open[number]
         return chunk.arrived and boundary >= chunk.l_hi
 
     def waits(self, number: int, boundary: Lsn) -> bool:
-        """Whether its rows are there, and `boundary` is too early for them."""
+        """Whether the rows have arrived but `boundary` is too early."""
         chunk = self._open[number]
         return chunk.arrived and boundary < chunk.l_hi
 
     def verdict(self, number: int) -> Verdict | None:
-        """What must not join, by all that was streamed until now; None: nothing may, the chunk is given up."""
+        """Return which rows must not join, by all transactions streamed so far; None if the chunk is given up."""
         chunk = self._open[number]
         if chunk.snapshot is None:
-            raise InvariantError("a chunk is judged before its snapshot")
+            raise InvariantError("a chunk is checked before its snapshot is known")
         found, table = chunk.verdict, chunk.table
         for touch in chunk.log:
             if chunk.snapshot.sees(touch.xid):
@@ -181,11 +188,11 @@ class Window:
         return found
 
     def forget(self, number: int) -> None:
-        """It has joined, or is given up."""
+        """Remove a chunk that has joined or is given up."""
         self._open.pop(number, None)
 
     def _forget_keys(self) -> None:
-        """Bound what is kept: the oldest transactions that nobody sees yet count as unknown."""
+        """Limit the number of keys: the keys of the oldest pending transactions become unknown."""
         if self._size <= self._keys_max:
             return
         for xid, touch in list(self.pending.items()):

@@ -30,8 +30,9 @@ from cdc.startup.outbox_prune import PruneObserver, PruneThread
 from cdc.startup.topic_check import LedgerTopics, event_want
 from cdc.telemetry import log
 from outbox.copied_rows import CopiedOutbox
+from outbox.event_routes import Counts
 from outbox.event_topics import EventTopics
-from outbox.router import Counts, Router
+from outbox.router import Router
 
 _ANSWER_S: Final = 30.0
 _THERE: Final = """

@@ -120,7 +120,7 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
             elif some and (now is None or now.state != "complete"):
                 outcome.refused[name] = "some rows are read of tables only whose first snapshot is complete"
             else:
-                merger.order(name, tables[name].oid, boundary(), rows)
+                merger.requests.order(name, tables[name].oid, boundary(), rows)
                 outcome.done.append(name)
         return outcome
 
@@ -178,12 +178,12 @@ def _steer(signal: Signal, merger: Merger, names: Sequence[str], outcome: Outcom
         if now.state not in _LIVE:
             outcome.refused[name] = f"nothing is being read: it is {now.shown}"
         elif signal.action == "stop":
-            merger.stop(name)
+            merger.requests.stop(name)
             outcome.done.append(name)
         elif now.paused == (signal.action == "pause"):
             outcome.refused[name] = "it is paused already" if now.paused else "it is not paused"
         else:
-            merger.pause(name, paused=not now.paused)
+            merger.requests.pause(name, paused=not now.paused)
             outcome.done.append(name)
     if signal.tables == () and not outcome.done:
         outcome.refused.setdefault("", "there is nothing to do: no snapshot is in such a state")

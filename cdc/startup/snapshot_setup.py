@@ -120,8 +120,8 @@ class Snapshots:
     def join(self, table: SourceTable, lsn: Lsn) -> None:
         """Read a table that is captured again, and sweep what its topic has by `lsn`; not if that goes on already."""
         with self.desk.merging() as merger:
-            if not merger.covers(table.table, table.oid, lsn):
-                merger.begin(table.table, table.oid, lsn, sweep_from=lsn)
+            if not merger.tables.covers(table.table, table.oid, lsn):
+                merger.requests.begin(table.table, table.oid, lsn, sweep_from=lsn)
 
     def unreadable(self) -> list[LeftOut]:
         """Tables whose changes are captured, and whose rows from before cannot be read."""
@@ -154,16 +154,16 @@ class Snapshots:
             return table in self._copies and self._copies[table].l_hi > lsn
         self._topics[table] = data_topic(self._config.name, facts.namespace, facts.name)
         with self.desk.merging() as merger:
-            state = merger.states.get(table)
-            anew = state is None or merger.relation(table) != facts.oid
+            known = merger.tables.get(table)
+            anew = known is None or known.relation != facts.oid
             if sweep:
-                anew = anew or not merger.covers(table, facts.oid, Lsn(lsn))
-            else:
-                anew = anew or merger.selective(table) or (state == "complete" and merger.ended(table) < lsn)
-            if anew:
-                merger.begin(table, facts.oid, Lsn(lsn), sweep_from=Lsn(lsn) if sweep else None)
+                anew = anew or not merger.tables.covers(table, facts.oid, Lsn(lsn))
+            elif known is not None:
+                anew = anew or known.selective or (known.state == "complete" and known.ended < lsn)
+            if known is None or anew:
+                merger.requests.begin(table, facts.oid, Lsn(lsn), sweep_from=Lsn(lsn) if sweep else None)
                 return False
-            return state not in {"begun", "stopped"}
+            return known.state not in {"begun", "stopped"}
 
     def start(
         self, sql: Connection, ddl: DdlWatch, status: Status, signals: SignalsRecord | None, topic_id: str
@@ -216,7 +216,7 @@ class Snapshots:
             before = records.get(table.table)
             if config.snapshot.wants(table.table) or (before is not None and (before.sweep or before.sweep_from_lsn)):
                 sweep = table.table in joined or before is not None
-                self._merger.begin(table.table, table.oid, at, sweep_from=seen_to if sweep else None)
+                self._merger.requests.begin(table.table, table.oid, at, sweep_from=seen_to if sweep else None)
         return frozenset(given_up)
 
     def _reach(self, table: str) -> Bounds:

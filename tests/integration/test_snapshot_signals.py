@@ -217,7 +217,7 @@ def test_signals_that_cannot_be_done_are_answered_and_capture_goes_on(capture: C
         ({"command": "start", "tables": ["public.j"], "where": "doc = '{}'"}, "public.j", "does not fit"),
         ({"command": "start", "tables": ["public.t", "public.j"], "keys": [{"id": 1}]}, "", "of one table"),
         ({**START, "keys": [{"nr": 1}]}, "public.t", "have the columns id"),
-        ({"type": "schema-changes", "data": {}}, "", "not known"),
+        ({"type": "schema-changes", "data": {}}, "", "unsupported signal type"),
         ({"command": "pause"}, "", "nothing to do"),
         ({"command": "resume", "tables": ["public.t"]}, "public.t", "it is complete"),
     ]

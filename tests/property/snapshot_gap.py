@@ -230,7 +230,7 @@ class NeverLost(Merger):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.sweeps = _NeverLost(self._tables, self.counts, self._note)
+        self.sweeps.__class__ = _NeverLost
 
 
 class StreamIgnored(Merger):
@@ -238,4 +238,4 @@ class StreamIgnored(Merger):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.sweeps = _StreamIgnored(self._tables, self.counts, self._note)
+        self.sweeps.__class__ = _StreamIgnored

@@ -146,7 +146,7 @@ class History:
         self.merger = self._make()
         self.merger.resume(self.kept.records, self.kept.pending)
         if TABLE not in self.kept.records:
-            self.merger.begin(TABLE, 1, Lsn(self.kept.position))
+            self.merger.requests.begin(TABLE, 1, Lsn(self.kept.position))
         self._position = self.kept.position
         self._buffer: list[Event] = []
         self._events = list(self.kept.events)
@@ -199,17 +199,17 @@ class History:
     def _coordinate(self) -> None:
         server, merger = self.server, self.merger
         merger.seen(self.look())
-        if merger.begun():
-            merger.suspect(merger.begun(), self.suspected())
-        for name in [*merger.tables_to_plan(), *merger.tables_to_check()]:
+        if merger.plans.begun():
+            merger.plans.suspect(merger.plans.begun(), self.suspected())
+        for name in [*merger.plans.tables_to_plan(), *merger.plans.tables_to_check()]:
             if server.readable:
                 leaf = Leaf(server.leaf, "public", "t", server.filenode, BLOCKS, BLOCKS * 8192)
-                merger.plan(name, FORM, [leaf], Lsn(self._position))
+                merger.plans.plan(name, FORM, [leaf], Lsn(self._position))
 
     def _open(self) -> None:
-        spec = self.merger.next() if len(self._readings) < BLOCKS else None
+        spec = self.merger.plans.next_chunk() if len(self._readings) < BLOCKS else None
         if spec is not None:
-            self._readings.append(Reading(self.merger.open(spec)))
+            self._readings.append(Reading(self.merger.chunks.open(spec)))
 
     def _read(self, rest: int) -> None:
         if self._readings:
@@ -232,7 +232,7 @@ class History:
         if not server.readable:
             return
         snapshot = self.look()
-        good = self.merger.taken(chunk, snapshot, Lsn(server.insert), server.filenode, FORM)
+        good = self.merger.chunks.taken(chunk, snapshot, Lsn(server.insert), server.filenode, FORM)
         if not good:
             self._readings.remove(reading)
             return
@@ -250,10 +250,10 @@ class History:
         assert reading.rows is not None
         self._readings.remove(reading)
         self.server.readers.discard(reading.chunk.number)
-        self.merger.arrived(reading.chunk, reading.rows, len(reading.rows))
+        self.merger.chunks.arrived(reading.chunk, reading.rows, len(reading.rows))
 
     def _join(self, rows_max: int) -> None:
-        self.merger.join(Lsn(self._position), LogWriter(self._put, _keys, self._remove), rows_max=rows_max)
+        self.merger.chunks.join(Lsn(self._position), LogWriter(self._put, _keys, self._remove), rows_max=rows_max)
 
     def _put(self, spec: ChunkSpec, rows: Rows, verdict: Verdict) -> tuple[int, int]:
         joined = 0

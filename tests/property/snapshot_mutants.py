@@ -1,15 +1,18 @@
-"""The rule with one clause left out each, and the rules that others use. Every one of them must be found wrong."""
+"""Mutants: the rule of snapshots without one of its clauses, and DBLog's rule. The tests must find each one wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cdc.lsn import Lsn
 from cdc.model.snapshot_record import SnapshotRecord
 from cdc.model.visibility import PgSnapshot
 from snapshot.chunk import Chunk, Form, Leaf
+from snapshot.chunk_plan import Plans
 from snapshot.merger import Merger
+from snapshot.open_chunks import OpenChunks
 from snapshot.window import TransactionKeys, Verdict, Window
 from tests.property.snapshot_history import History
 
@@ -17,14 +20,14 @@ CHUNK_BYTES = 8192
 
 
 class NothingSuspected(Window):
-    """Transactions that were open at the beginning are not waited for."""
+    """Ignores transactions that were open at the beginning."""
 
     def suspect(self, xids: Iterable[int], tables: Collection[str] | None = None) -> None:
         pass
 
 
 class SuspicionForgotten(Window):
-    """A suspected transaction counts as known when it is streamed, although earlier keys of it may be unknown."""
+    """Treats a suspected transaction as known once it is streamed, although it may have earlier, unknown keys."""
 
     def streamed(self, touch: TransactionKeys) -> None:
         super().streamed(touch)
@@ -32,7 +35,7 @@ class SuspicionForgotten(Window):
 
 
 class UnknownKeysJoin(Window):
-    """A chunk joins although a transaction that it does not see may hide keys."""
+    """Lets a chunk join although a transaction that it does not see may have unknown keys."""
 
     def __init__(self) -> None:
         super().__init__(keys_max=2)
@@ -44,7 +47,7 @@ class UnknownKeysJoin(Window):
 
 
 class KeysForgotten(Window):
-    """Keys of the oldest pending transactions are dropped above the bound, and the transactions with them."""
+    """Drops the oldest pending transactions above the limit, instead of only their keys."""
 
     def __init__(self) -> None:
         super().__init__(keys_max=2)
@@ -55,7 +58,7 @@ class KeysForgotten(Window):
 
 
 class LargeKeysForgotten(Window):
-    """A transaction with more keys than the bound counts as one without keys."""
+    """Treats a transaction with more keys than the limit as one without keys."""
 
     def __init__(self) -> None:
         super().__init__(keys_max=2)
@@ -66,7 +69,7 @@ class LargeKeysForgotten(Window):
 
 
 class PendingNotKnown(Window):
-    """A chunk does not know what was streamed, and not visible, before it was registered."""
+    """A chunk does not start with the transactions that were pending when it was registered."""
 
     def register(self, number: int, table: str) -> None:
         super().register(number, table)
@@ -81,7 +84,7 @@ class NothingDropped(Window):
 
 
 class RegisteredLate(Window):
-    """A chunk is known when its rows arrive."""
+    """Registers a chunk when its rows arrive."""
 
     def arrived(self, number: int) -> None:
         super().arrived(number)
@@ -91,14 +94,14 @@ class RegisteredLate(Window):
 
 
 class JoinedAtOnce(Window):
-    """Rows do not wait for the end of the WAL that they may come from."""
+    """Rows join before the stream has passed the end of the WAL at their snapshot."""
 
     def may_join(self, number: int, boundary: Lsn) -> bool:
         return self._open[number].arrived
 
 
 class LsnWindow(Window):
-    """DBLog's rule: what was streamed between the beginning and the end of the read wins, everything else does not."""
+    """DBLog's rule: only transactions streamed between the beginning and the end of the read win."""
 
     def register(self, number: int, table: str) -> None:
         super().register(number, table)
@@ -109,7 +112,7 @@ class LsnWindow(Window):
 
 
 class _Blind(PgSnapshot):
-    """Sees nothing that is streamed beside it."""
+    """Sees no transaction that is streamed beside it."""
 
     def sees(self, xid: int) -> bool:
         return False
@@ -121,21 +124,30 @@ class TruncateForgotten(Window):
 
 
 class PendingLost(Merger):
-    """A restart forgets what was not visible yet."""
+    """A restart forgets the pending transactions."""
 
     def resume(self, records: Mapping[str, SnapshotRecord], pending: Iterable[int]) -> None:
         super().resume(records, ())
 
 
-class FilenodeNotCompared(Merger):
-    """Where rows lie is looked at when they are planned, and not again."""
-
+class _FilenodeOfPlan(OpenChunks):
     def taken(self, chunk: Chunk, snapshot: PgSnapshot, l_hi: Lsn, filenode: int | None, form: Form) -> bool:
         leaf = chunk.spec.leaf
         return super().taken(chunk, snapshot, l_hi, leaf.filenode if leaf else None, form)
 
+
+class _SameFilenode(Plans):
     def plan(self, name: str, form: Form, leaves: Sequence[Leaf], at: Lsn) -> None:
         super().plan(name, form, [replace(leaf, filenode=1) for leaf in leaves], at)
+
+
+class FilenodeNotCompared(Merger):
+    """The file node of a leaf is read when the table is planned, and never compared."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.chunks.__class__ = _FilenodeOfPlan
+        self.plans.__class__ = _SameFilenode
 
 
 class NothingRepaired(Merger):
@@ -144,14 +156,14 @@ class NothingRepaired(Merger):
 
 
 class RunningOnly(History):
-    """What is open is asked of a snapshot, which lists only what is below the last transaction that ended."""
+    """Reads open transactions from a snapshot, which lists only those below the newest that has ended."""
 
     def suspected(self) -> list[int]:
         return sorted(self.server.snapshot().running)
 
 
 class NotWidened(History):
-    """An id is taken as the stream has it, in 32 bits."""
+    """Compares the 32-bit ids of the stream with 64-bit ids of snapshots."""
 
     def look(self) -> PgSnapshot:
         seen = super().look()

@@ -27,6 +27,7 @@ from snapshot.condition import Condition, as_sql
 from snapshot.key_filter import key_condition
 from snapshot.merger import Merger
 from snapshot.signal_parsing import SignalError
+from snapshot.snapshot_requests import SnapshotRequests
 from snapshot.table_patterns import PatternError, compiled, selected
 from snapshot.table_state import RowSelection, TableState
 from tests.fixtures.capture.signal_fuzz import REGULAR, SHELL, TABLES, fuzzed
@@ -121,7 +122,7 @@ def test_every_signal_is_answered_and_leaves_a_state_that_capture_can_restart_fr
             restored = TableState.resumed(record)
             key_condition(relation, sorted(restored.repair)[:50]).as_bytes(None)
             if restored.live and not offset % 3:
-                desk.merger.stop(name)  # so that the next signal finds it complete
+                desk.merger.requests.stop(name)  # so that the next signal finds it complete
         desk.merger.noted(desk.merger.notes(), lambda _: {})
 
     assert sum(seen.refused.values()) > _COUNT / 2
@@ -161,19 +162,19 @@ def test_regular_expression_that_re2_does_not_support_is_refused_with_the_reason
         compiled("(?=x)x")
 
 
-class Failing(Merger):
-    """A merger that fails at every order."""
+class Failing(SnapshotRequests):
+    """Fails at every order."""
 
-    def order(self, name: str, relation: int, at: Lsn, wanted: RowSelection) -> None:
+    def order(self, name: str, relation: int, at: Lsn, rows: RowSelection) -> None:
         raise KeyError(name)
 
 
 class Broken(Desk):
-    """A desk with such a merger."""
+    """A merger whose orders fail."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.merger = Failing()
+        self.merger.requests.__class__ = Failing
 
 
 def _start(offset: int) -> tuple[str, int, int, int, bytes, bytes, None]:

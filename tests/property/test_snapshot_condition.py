@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.condition import (
-    Among,
-    Any,
+    AllOf,
+    AnyOf,
     Between,
     Compare,
     Condition,
     ConditionError,
-    Every,
+    InList,
     IsNull,
     Not,
     as_sql,
@@ -29,7 +29,7 @@ _NAME = _TEXT.filter(bool)
 _OPERATOR = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 _LEAF: st.SearchStrategy[Condition] = st.one_of(
     st.builds(Compare, _NAME, _OPERATOR, _TEXT),
-    st.builds(Among, _NAME, st.lists(_TEXT, min_size=1, max_size=3).map(tuple)),
+    st.builds(InList, _NAME, st.lists(_TEXT, min_size=1, max_size=3).map(tuple)),
     st.builds(Between, _NAME, _TEXT, _TEXT),
     st.builds(IsNull, _NAME),
 )
@@ -37,7 +37,7 @@ _LEAF: st.SearchStrategy[Condition] = st.one_of(
 
 def _above(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
     some = st.lists(inner, min_size=2, max_size=3).map(tuple)
-    return st.one_of(st.builds(Not, inner), st.builds(Every, some), st.builds(Any, some))
+    return st.one_of(st.builds(Not, inner), st.builds(AllOf, some), st.builds(AnyOf, some))
 
 
 def text_of(condition: Condition) -> str:
@@ -75,10 +75,10 @@ def test_any_text_is_a_condition_or_a_named_error(text: str) -> None:
         ("Id>=-1.5e3", Compare("id", ">=", "-1.5e3")),
         ("\"Id\" != 'it''s'", Compare("Id", "<>", "it's")),
         ("a = 1 or b = 2 and not c is null",
-         Any((Compare("a", "=", "1"), Every((Compare("b", "=", "2"), Not(IsNull("c"))))))),
+         AnyOf((Compare("a", "=", "1"), AllOf((Compare("b", "=", "2"), Not(IsNull("c"))))))),
         ("(a = 1 or b = 2) and c in (1, 'x', true)",
-         Every((Any((Compare("a", "=", "1"), Compare("b", "=", "2"))), Among("c", ("1", "x", "true"))))),
-        ("a between 1 and 2 and b not in (3)", Every((Between("a", "1", "2"), Not(Among("b", ("3",)))))),
+         AllOf((AnyOf((Compare("a", "=", "1"), Compare("b", "=", "2"))), InList("c", ("1", "x", "true"))))),
+        ("a between 1 and 2 and b not in (3)", AllOf((Between("a", "1", "2"), Not(InList("b", ("3",)))))),
     ],
 )  # fmt: skip
 def test_words_bind_as_in_sql(text: str, meant: Condition) -> None:
@@ -88,15 +88,15 @@ def test_words_bind_as_in_sql(text: str, meant: Condition) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "a column is missing at its end"),
+        ("", "expected a column at the end"),
         ("id", "a comparison"),
         ("id = 1; drop table t", "character 7"),
         ("id = 1 -- x", "character 8"),
         ("id = other", "a literal"),
         ("lower(id) = 'x'", "a comparison"),
-        ("id = null", "say IS NULL"),
-        ("id = 1 and", "a column is missing at its end"),
-        ("(id = 1", ") is missing at its end"),
+        ("id = null", "use IS NULL"),
+        ("id = 1 and", "expected a column at the end"),
+        ("(id = 1", "expected ) at the end"),
         ("id = 'x", "character 6"),
         ("not " * 60 + "a = 1", "nested"),
         ("a = '\0'", "null character"),

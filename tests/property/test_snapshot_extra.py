@@ -1,4 +1,4 @@
-"""Keys that only the log has, and that somebody has read again: deleted exactly, whatever is written meanwhile."""
+"""Requested keys that only the log has are deleted exactly, whatever is written meanwhile."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cdc.lsn import Lsn
 from snapshot.chunk import Chunk, ChunkSpec, Rows
 from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
+from snapshot.open_chunks import OpenChunks
 from snapshot.table_state import RowSelection
 from snapshot.window import Verdict, Window
 from tests.property import snapshot_mutants as mutants
@@ -37,14 +38,14 @@ _PLANT = (-9, -9)
 
 
 class Planted(Swept):
-    """Somebody writes keys into the log that the table does not have, and has them read again."""
+    """Writes keys into the log that the table does not have, and requests a read of them."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._planted: set[int] = set()
         super().__init__(*arguments, **named)
 
     def steer(self, number: int) -> None:
-        """Plant a key, or have those that were planted read again."""
+        """Plant a key, or request a read of the planted keys."""
         now = {one.table: one for one in self.merger.progress()}[TABLE]
         key = number // 4 % (KEYS + 2)  # the last ones the table never has
         if number % 4 == 0 and self._said.get(key) is None:
@@ -56,7 +57,7 @@ class Planted(Swept):
             self._order()
 
     def finish(self) -> None:
-        """Every planted key is read again at last; the log folds to the table then."""
+        """Request a read of every planted key; then the log must fold to the table."""
         self._settle()
         self._order()
         super().finish()
@@ -72,7 +73,9 @@ class Planted(Swept):
         raise Violation(SNAPSHOT_ENDS, "it is still active")
 
     def _order(self) -> None:
-        self.merger.order(TABLE, 1, Lsn(self._position), RowSelection(keys=tuple(b"%d" % key for key in self._planted)))
+        self.merger.requests.order(
+            TABLE, 1, Lsn(self._position), RowSelection(keys=tuple(b"%d" % key for key in self._planted))
+        )
         self.seen["ordered"] += 1
 
     def _go_on(self) -> None:
@@ -104,11 +107,17 @@ class Planted(Swept):
         return len(absent)
 
 
-class NotMissed(Merger):
-    """A key that was asked for, and is not there, is none of our business."""
-
-    def _miss(self, chunk: Chunk, verdict: Verdict, place: LogWriter) -> None:
+class _AbsentIgnored(OpenChunks):
+    def _record_absent(self, chunk: Chunk, verdict: Verdict, log: LogWriter) -> None:
         pass
+
+
+class NotMissed(Merger):
+    """Ignores requested keys that the table does not have."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.chunks.__class__ = _AbsentIgnored
 
 
 def _history(numbers: list[int], *, merger: type[Merger] = Merger, page: int = 2) -> Counter[str]:

@@ -31,14 +31,14 @@ class Ordered(Swept):
         now = {one.table: one for one in merger.progress()}[TABLE]
         if now.state in {"complete", "stopped"}:
             keys = tuple(str(key).encode() for key in range(number // 4 % 3))
-            merger.order(TABLE, 1, Lsn(self._position), Rows(keys=keys if now.state == "complete" else ()))
+            merger.requests.order(TABLE, 1, Lsn(self._position), Rows(keys=keys if now.state == "complete" else ()))
             self.seen["again" if now.state == "complete" else "anew"] += 1
             self.seen["keyed"] += bool(keys)
         elif kind == 0:
-            merger.stop(TABLE)
+            merger.requests.stop(TABLE)
             self.seen["stopped"] += 1
         elif kind == 1:
-            merger.pause(TABLE, paused=not now.paused)
+            merger.requests.pause(TABLE, paused=not now.paused)
             self.seen["paused"] += 1
         elif kind == 2:
             self._go_on()
@@ -58,9 +58,9 @@ class Ordered(Swept):
         """First everything that was held up goes on."""
         now = {one.table: one for one in self.merger.progress()}[TABLE]
         if now.state == "stopped":
-            self.merger.order(TABLE, 1, Lsn(self._position), Rows())
+            self.merger.requests.order(TABLE, 1, Lsn(self._position), Rows())
         elif now.paused:
-            self.merger.pause(TABLE, paused=False)
+            self.merger.requests.pause(TABLE, paused=False)
         super().finish()
         demand(SNAPSHOT_ENDS, self.merger.states[TABLE] == "complete", self.merger.states[TABLE])
 

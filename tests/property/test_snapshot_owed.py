@@ -1,10 +1,11 @@
-"""Rows whose values could not be read in time, against a model of the server: the topic is whole in the end."""
+"""Rows whose values could not be read in time, against a model of the server: the topic ends complete."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from cdc.lsn import Lsn
 from cdc.model.snapshot_record import IncompleteKey
 from snapshot.merger import Merger
+from snapshot.snapshot_requests import SnapshotRequests
 from snapshot.window import Window
 from tests.property import snapshot_mutants as mutants
 from tests.property.obligations import NEWEST_IS_ROW, NO_STALE_ROW, assert_found, demand
@@ -26,7 +28,7 @@ _HISTORIES = 6000  # of a mutant, at most
 
 
 class Owing(Ordered):
-    """As `Ordered`; what a transaction left alone is in the stream if it is visible by then, else its row is owed."""
+    """As `Ordered`; an unchanged value is in the stream if its transaction is visible, else its row is read later."""
 
     def _sent(self, op: Op) -> bool:
         hidden = any(op is one for transaction in self.server.hidden for one in transaction.ops)
@@ -38,12 +40,12 @@ class Owing(Ordered):
         lacking = [key for key, values in self._buffer[before:] if values is not None and values[1] is None]
         if lacking:
             keys = [IncompleteKey(str(key).encode(), {"id": str(key)}) for key in dict.fromkeys(lacking)]
-            assert self.merger.owe({(TABLE, 1): keys}, Lsn(self._position))
+            assert self.merger.requests.read_incomplete({(TABLE, 1): keys}, Lsn(self._position))
             self.seen["owed"] += 1
             self.seen["owed by a table that was complete"] += "begun" in self.merger.states.values()
 
     def finish(self) -> None:
-        """A compacted topic has the newest record of a key alone, and that is the row."""
+        """A compacted topic keeps only the newest record of each key, which must be the row."""
         super().finish()
         rows = {key: (row.small, row.large) for key, row in self.server.rows().items()}
         newest = _newest(self.kept.events)
@@ -62,19 +64,31 @@ def _newest(events: Sequence[Event]) -> dict[int, object]:
     return rows
 
 
-class NothingOwed(Merger):
-    """Nobody reads them."""
-
-    def owe(self, rows: Mapping[tuple[str, int], Collection[IncompleteKey]], at: Lsn) -> bool:
+class _NothingRead(SnapshotRequests):
+    def read_incomplete(self, rows: Mapping[tuple[str, int], Collection[IncompleteKey]], at: Lsn) -> bool:
         return True
 
 
-class StopForgets(Merger):
-    """Who stops a snapshot stops what the topic lacks, too."""
+class NothingOwed(Merger):
+    """Never reads incomplete rows again."""
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.requests.__class__ = _NothingRead
+
+
+class _ForgottenByStop(SnapshotRequests):
     def stop(self, name: str) -> None:
-        self._tables[name].owed = {}
+        self._tables[name].incomplete = {}
         super().stop(name)
+
+
+class StopForgets(Merger):
+    """Stopping a snapshot also forgets the incomplete rows."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.requests.__class__ = _ForgottenByStop
 
 
 def _run(numbers: Sequence[int], window: type[Window], merger: type[Merger]) -> Counter[str]:

@@ -99,7 +99,7 @@ def test_event_without_a_contract_is_refused_unless_that_is_wanted() -> None:
     leniently = Contracts(strictly.schemas, unknown_allowed=True)
     other = Event(aggregate_type="order", aggregate_id="1", type="Lost", payload="{}")
 
-    with pytest.raises(ContractUnknown, match="none of this type"):
+    with pytest.raises(ContractUnknown, match="its type has none"):
         strictly.check(other)
     with pytest.raises(ContractUnknown, match="versions 1"):
         leniently.check(placed({}, version=2))
@@ -130,15 +130,15 @@ def read_lock_of(folder: Path, text: str) -> object:
 @pytest.mark.parametrize(
     ("place", "text", "told"),
     [
-        ("order/Placed.json", "{}", "is no name"),
-        ("Placed.v1.json", "{}", "is no name"),
-        ("order/Placed.v01.json", "{}", "is no name"),
+        ("order/Placed.json", "{}", "invalid contract file name"),
+        ("Placed.v1.json", "{}", "invalid contract file name"),
+        ("order/Placed.v01.json", "{}", "invalid contract file name"),
         ("order/Placed.v1.json", "{", "not JSON at line 1"),
-        ("order/Placed.v1.json", "[]", "is no JSON Schema"),
+        ("order/Placed.v1.json", "[]", "is not a valid JSON Schema"),
         ("order/Placed.v1.json", '{"type": "strin"}', "/type breaks"),
         ("order/Placed.v1.json", '{"$schema": "http://json-schema.org/draft-07/schema#"}', "another draft"),
-        ("order/Placed.v1.json", '{"$ref": "https://example.com/x.json"}', "is no JSON Schema"),
-        ("order/Pl%61ced.v1.json", "{}", "another spelling"),
+        ("order/Placed.v1.json", '{"$ref": "https://example.com/x.json"}', "is not a valid JSON Schema"),
+        ("order/Pl%61ced.v1.json", "{}", "expected order.Placed.v1.json"),
     ],
 )
 def test_file_that_is_no_contract_is_named(tmp_path: Path, place: str, text: str, told: str) -> None:
@@ -171,7 +171,7 @@ def test_what_is_recorded_may_neither_go_nor_break() -> None:
     narrower = {**SCHEMA, "required": ["id", "total", "buyer"], "examples": []}
 
     assert check(contracts(v1=SCHEMA), {PLACED: SCHEMA}) == []
-    assert [one.what.split(":")[0] for one in check(contracts(), {PLACED: SCHEMA})] == ["is recorded, and gone"]
+    assert [one.what.split(":")[0] for one in check(contracts(), {PLACED: SCHEMA})] == ["is recorded but missing"]
     (found,) = check(contracts(v1=narrower), {PLACED: SCHEMA})
     assert (found.event, found.path) == ("order/Placed.v1", "/buyer")
 
@@ -194,7 +194,7 @@ def test_version_that_breaks_the_one_before_needs_an_upcaster() -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (lambda payload: {"id": payload["id"]}, "does not take: required"),
+        (lambda payload: {"id": payload["id"]}, "is invalid in version 2: required"),
         (lambda payload: payload["secret"], "fails: KeyError"),
     ],
 )
@@ -214,7 +214,7 @@ def test_example_and_gap_between_versions_are_found() -> None:
 
     assert [one.path for one in check(contracts(v1=wrong), {})] == ["/id"]
     assert [one.what for one in check(contracts(v1=SCHEMA, v3=SCHEMA), {})] == [
-        "follows version 1: a version between them is missing"
+        "follows version 1: the versions between them are missing"
     ]
 
 

@@ -14,7 +14,7 @@ from cdc.model.visibility import PgSnapshot
 from cdc.wire.pgoutput import Begin, Delete, Insert, Update
 from outbox.copied_rows import CopiedOutbox
 from outbox.event import Event, to_message
-from outbox.router import REASONS
+from outbox.event_routes import REASONS
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.outbox.scripted_router import OID, OURS, ROW, UUID, Routing, relation_of
 

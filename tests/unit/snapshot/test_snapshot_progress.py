@@ -24,7 +24,7 @@ def test_rates_and_what_is_left_follow_from_the_last_ten_seconds() -> None:
     rates = Rates()
     for second in range(21):
         now = replace(READING, row_count=100 * second, blocks_done=2 * second)
-        rates.look(float(second), [now])
+        rates.sample(float(second), [now])
 
     found = document(now, rates.of(20.0, now), WaitReasons())
 
@@ -33,30 +33,30 @@ def test_rates_and_what_is_left_follow_from_the_last_ten_seconds() -> None:
 
 def test_another_snapshot_of_the_table_does_not_inherit_a_rate() -> None:
     rates = Rates()
-    rates.look(0.0, [replace(READING, row_count=1000)])
+    rates.sample(0.0, [replace(READING, row_count=1000)])
 
     assert rates.of(5.0, replace(READING, number=2, row_count=5)) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("one", "pressure", "why"),
+    ("one", "reasons", "why"),
     [
-        (replace(READING, state="begun"), WaitReasons(), ["a look at the transactions that are open"]),
+        (replace(READING, state="begun"), WaitReasons(), ["the list of open transactions"]),
         (
             replace(READING, state="suspected", waits_for=frozenset({7, 8})),
             WaitReasons(blockers={7: "pid 4711 (psql)"}),
-            ["pid 4711 (psql)", "1 transactions that are not visible yet"],
+            ["pid 4711 (psql)", "1 transactions to become visible"],
         ),
         (READING, WaitReasons(behind=True, throttled=True), ["the stream, which", "snapshot.rows_per_s_max"]),
-        (replace(READING, chunks_waiting=3), WaitReasons(), ["the stream to pass the moment 3 chunks"]),
-        (replace(READING, sweeping=True), WaitReasons(), ["its topic, which is read for keys"]),
+        (replace(READING, chunks_waiting=3), WaitReasons(), ["the stream to pass the position at which 3 chunks"]),
+        (replace(READING, sweeping=True), WaitReasons(), ["a search of its topic for keys"]),
         (replace(READING, sweeping=True, searched=True), WaitReasons(), []),
         (replace(READING, paused=True, chunks_waiting=3), WaitReasons(behind=True), []),
         (replace(READING, state="stopped"), WaitReasons(behind=True), []),
     ],
 )
-def test_what_is_waited_for_is_named(one: TableProgress, pressure: WaitReasons, why: list[str]) -> None:
-    found = document(one, (0.0, 0.0), pressure)["waits_for"]
+def test_what_is_waited_for_is_named(one: TableProgress, reasons: WaitReasons, why: list[str]) -> None:
+    found = document(one, (0.0, 0.0), reasons)["waits_for"]
 
     assert len(found) == len(why)
     assert all(text.startswith(begins) for text, begins in zip(found, why, strict=True))

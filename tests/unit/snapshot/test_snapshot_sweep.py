@@ -78,24 +78,24 @@ def test_end_of_an_earlier_turn_is_not_taken_for_that_of_a_later_one() -> None:
 def test_sweep_begins_when_the_last_row_to_be_read_was_streamed_instead() -> None:
     merger = Merger()
     merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", begun=True, sweep=(3,))}, [])
-    merger.suspect(merger.begun(), [])
-    merger.plan(T, FORM, [LEAF], Lsn(100))
+    merger.plans.suspect(merger.plans.begun(), [])
+    merger.plans.plan(T, FORM, [LEAF], Lsn(100))
     merger.streamed(
         TransactionKeys(5, {T: [b"1"]}, {T: [b"1"]})
     )  # without all its values, so the row must be read in the end
-    blocks = merger.next()
+    blocks = merger.plans.next_chunk()
     assert blocks is not None
-    chunk = merger.open(blocks)
-    merger.taken(chunk, PgSnapshot(9, frozenset()), Lsn(100), LEAF.filenode, FORM)
-    merger.arrived(chunk, [], 0)
-    merger.join(Lsn(100), NOWHERE, rows_max=10)
-    keys = merger.next()
+    chunk = merger.chunks.open(blocks)
+    merger.chunks.taken(chunk, PgSnapshot(9, frozenset()), Lsn(100), LEAF.filenode, FORM)
+    merger.chunks.arrived(chunk, [], 0)
+    merger.chunks.join(Lsn(100), NOWHERE, rows_max=10)
+    keys = merger.plans.next_chunk()
     assert keys is not None
     assert keys.keys == (b"1",)
-    chunk = merger.open(keys)
+    chunk = merger.chunks.open(keys)
 
     merger.streamed(TransactionKeys(6, {T: [b"1"]}))
-    merger.give_back(chunk)
+    merger.chunks.give_back(chunk)
 
     assert merger.notes().sweeps == {T: 1}
     assert merger.notes_pending
@@ -105,11 +105,11 @@ def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
     merger = Merger()
     merger.resume({T: SnapshotRecord(table=T, relation=1, state="running", asked=True, sweep=(3,))}, [])
 
-    merger.stop(T)
+    merger.requests.stop(T)
     stopped = merger.notes().records[T]
     after = Merger()
     after.resume({T: stopped}, [])
-    after.order(T, 1, Lsn(200), RowSelection())
+    after.requests.order(T, 1, Lsn(200), RowSelection())
 
     assert (stopped.hold, stopped.sweep, stopped.told) == ("stopped", (3,), "snapshotting")
     assert after.notes().records[T].sweep == (3,)
@@ -118,7 +118,7 @@ def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
 def _awaiting(*, at: int = 100) -> Merger:
     """A merger with a snapshot of a table whose name another table had up to `at`."""
     merger = Merger()
-    merger.begin(T, 2, Lsn(50), sweep_from=Lsn(at))
+    merger.requests.begin(T, 2, Lsn(50), sweep_from=Lsn(at))
     return merger
 
 
@@ -126,16 +126,16 @@ def test_nothing_of_a_table_that_replaced_another_is_read_before_the_stream_has_
     """What the former table still brings would lie behind the marks, and its keys would stay in the topic."""
     merger = _awaiting()
 
-    merger.mark(Lsn(99), lambda _: END)
+    merger.sweeps.mark(Lsn(99), lambda _: END)
     assert merger.notes().records == {}
     assert not merger.due(Lsn(99))
-    assert merger.begun() == {}
+    assert merger.plans.begun() == {}
     assert merger.waits(Lsn(99))
 
     merger.due(Lsn(100))
     assert merger.notes_pending, "a commit follows"
-    merger.mark(Lsn(100), lambda _: END)
-    assert merger.begun() == {T: 1}
+    merger.sweeps.mark(Lsn(100), lambda _: END)
+    assert merger.plans.begun() == {T: 1}
     assert merger.notes().records[T].sweep == (7,)
     assert merger.notes().records[T].sweep_from_lsn == 0
 
@@ -143,9 +143,9 @@ def test_nothing_of_a_table_that_replaced_another_is_read_before_the_stream_has_
 def test_topic_that_has_no_record_is_not_swept() -> None:
     merger = _awaiting()
 
-    merger.mark(Lsn(100), lambda _: {("t", 0): 0})
+    merger.sweeps.mark(Lsn(100), lambda _: {("t", 0): 0})
 
-    assert merger.begun() == {T: 1}
+    assert merger.plans.begun() == {T: 1}
     assert merger.notes().records[T].sweep == ()
 
 
@@ -156,20 +156,20 @@ def test_replacement_that_is_awaited_is_still_awaited_after_a_restart() -> None:
 
     again = Merger()
     again.resume({T: record}, [])
-    assert again.begun() == {}
-    again.mark(Lsn(100), lambda _: END)
+    assert again.plans.begun() == {}
+    again.sweeps.mark(Lsn(100), lambda _: END)
 
     assert again.notes().records[T].sweep == (7,)
-    assert again.covers(T, 2, Lsn(100))
-    assert not again.covers(T, 2, Lsn(101)), "of a later replacement"
-    assert not again.covers(T, 3, Lsn(100)), "of another table"
+    assert again.tables.covers(T, 2, Lsn(100))
+    assert not again.tables.covers(T, 2, Lsn(101)), "of a later replacement"
+    assert not again.tables.covers(T, 3, Lsn(100)), "of another table"
 
 
 def test_snapshot_that_is_begun_again_before_it_swept_still_sweeps() -> None:
     merger = _awaiting()
 
-    merger.begin(T, 2, Lsn(60))
-    merger.mark(Lsn(100), lambda _: END)
+    merger.requests.begin(T, 2, Lsn(60))
+    merger.sweeps.mark(Lsn(100), lambda _: END)
 
     assert merger.notes().records[T].sweep == (7,)
 
@@ -177,17 +177,17 @@ def test_snapshot_that_is_begun_again_before_it_swept_still_sweeps() -> None:
 def test_table_that_is_gone_does_not_keep_others_from_being_read() -> None:
     merger = Merger()
     for name, oid in ((T, 1), ("public.u", 2)):
-        merger.begin(name, oid, Lsn(1))
-        merger.suspect(merger.begun(), [])
+        merger.requests.begin(name, oid, Lsn(1))
+        merger.plans.suspect(merger.plans.begun(), [])
         form = Form(Relation(oid, "public", name[-1], ReplicaIdentity.DEFAULT, ()))
-        merger.plan(name, form, [Leaf(oid, "public", name[-1], oid, 1, 8192)], Lsn(1))
-    spec = merger.next()
+        merger.plans.plan(name, form, [Leaf(oid, "public", name[-1], oid, 1, 8192)], Lsn(1))
+    spec = merger.plans.next_chunk()
     assert spec is not None
     assert spec.table == T
 
-    merger.plan_again(merger.open(spec))
-    following = merger.next()
+    merger.chunks.plan_again(merger.chunks.open(spec))
+    following = merger.plans.next_chunk()
 
     assert following is not None
     assert following.table == "public.u"
-    assert merger.tables_to_plan() == [T]
+    assert merger.plans.tables_to_plan() == [T]

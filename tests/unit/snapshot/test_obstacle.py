@@ -13,7 +13,7 @@ from snapshot.snapshot_progress import TableProgress, WaitReasons, document
 
 
 def test_what_does_not_pass_is_told_once_and_shown_until_it_has_passed() -> None:
-    found = Obstacles(tell_s=10)
+    found = Obstacles(report_after_s=10)
 
     assert [found.met("t", why, at_s) for why, at_s in (("a", 0.0), ("b", 9.0), ("c", 10.0), ("d", 11.0))] == [
         False,
@@ -21,26 +21,26 @@ def test_what_does_not_pass_is_told_once_and_shown_until_it_has_passed() -> None
         True,
         False,
     ]
-    assert found.told == {"t": "d"}
+    assert found.reported == {"t": "d"}
     assert found.passed("t")
-    assert found.told == {}
+    assert found.reported == {}
 
 
 def test_what_passes_by_itself_is_not_told() -> None:
-    found = Obstacles(tell_s=10)
+    found = Obstacles(report_after_s=10)
 
     found.met("t", "a lock", 0.0)
     assert not found.passed("t")
     assert not found.met("t", "another lock", 11.0)
-    assert found.told == {}
+    assert found.reported == {}
 
 
 def test_status_says_what_a_table_waits_for_and_only_that_table() -> None:
-    pressure = WaitReasons(hindrances={"public.t": "canceling statement due to statement timeout (SQLSTATE 57014)"})
+    reasons = WaitReasons(obstacles={"public.t": "canceling statement due to statement timeout (SQLSTATE 57014)"})
 
-    shown = {name: document(_reading(name), (0.0, 0.0), pressure)["waits_for"] for name in ("public.t", "public.u")}
+    shown = {name: document(_reading(name), (0.0, 0.0), reasons)["waits_for"] for name in ("public.t", "public.u")}
 
-    assert shown == {"public.t": [f"PostgreSQL to let it be read: {pressure.hindrances['public.t']}"], "public.u": []}
+    assert shown == {"public.t": [f"PostgreSQL to allow the read: {reasons.obstacles['public.t']}"], "public.u": []}
 
 
 def test_reader_that_is_stopped_while_it_waits_for_the_capture_thread_ends_quietly() -> None:

@@ -34,7 +34,7 @@ class Site:
 
     def __init__(self, form: str, *, holes: IncompleteRecords | None = None) -> None:
         merger = Merger()
-        merger.begin(TABLE, customer_table.OID, Lsn(1))
+        merger.requests.begin(TABLE, customer_table.OID, Lsn(1))
         self.merger = merger
         self.desk = HandOver(merger, lambda *_: None, epoch=1)
         self.buffer = TopicBuffer(customer_table.TOPIC, 3)
