@@ -351,7 +351,7 @@ def test_event_with_a_damaged_part_is_refused(spark: SparkSession, part: bytes, 
     events.record_of(b'{"id":1}', value.replace(part, damaged))
     table = lake_table(record)
 
-    with pytest.raises(SinkUnfit, match=r"no event of a known schema"):
+    with pytest.raises(SinkUnfit, match=r"not an event of a known schema"):
         check(parse(events.frame(spark), [table]), table)
 
 
@@ -362,7 +362,7 @@ def test_record_of_somebody_else_is_refused(spark: SparkSession, value: bytes) -
     events.record_of(b'{"id":1}', value)
     table = lake_table(record)
 
-    with pytest.raises(SinkUnfit, match=r"no event of a known schema") as refused:
+    with pytest.raises(SinkUnfit, match=r"not an event of a known schema") as refused:
         check(parse(events.frame(spark), [table]), table)
 
     assert refused.value.facts["topic"] == "shop.public.orders"

@@ -212,7 +212,7 @@ def test_a_history_without_an_event_time_says_so_until_one_is_named(lake: LakeSi
     driver = lake.driver()
     site.sql("insert into prices values (1, '2026-01-01', 'a')")
     lake.settle(daemon, driver)
-    with pytest.raises(UsageError, match="no event-time column"):
+    with pytest.raises(UsageError, match="no known event-time column"):
         read_history(lake.spark, lake.path, "prices")
     driver.close()
 
@@ -223,7 +223,7 @@ def test_a_history_without_an_event_time_says_so_until_one_is_named(lake: LakeSi
     assert read_history(lake.spark, lake.path, "prices").count() == 1
     with pytest.raises(SinkBehind):
         read_history(lake.spark, lake.path, "prices", known_at=1 << 60)
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="invalid time"):
         read_history(lake.spark, lake.path, "prices", valid_at="soon")
     lake.settings = structs.replace(named, event_time={"public.prices": "note"})
     site.sql("insert into other values (2)")
@@ -237,5 +237,5 @@ def test_a_manifest_of_before_there_were_event_times_is_read(spark: SparkSession
     lake.write(HISTORY, table_of([versions_of([(1, 1, 0)])], pa.date32()), partition_by=["_open"])
     lake.publish()
 
-    with pytest.raises(UsageError, match="no event-time column"):
+    with pytest.raises(UsageError, match="no known event-time column"):
         read_history(spark, tmp_path, "t")

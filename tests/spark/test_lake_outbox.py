@@ -155,7 +155,7 @@ def test_events_are_archived_as_they_came_beside_the_tables(log: OutboxLog, lake
     tables = lake.manifest().tables
     assert [name for name in tables if "events" in name] == [f"archive/{log.topic}"]
     assert lake.rows("mirror/public.orders", ["id"]) == [(1,)]
-    with pytest.raises(UsageError, match="has events of an outbox"):
+    with pytest.raises(UsageError, match="has outbox events"):
         read_changes(lake.spark, lake.path, f"archive/{log.topic}")
 
 

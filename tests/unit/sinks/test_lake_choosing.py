@@ -73,5 +73,5 @@ def test_tables_of_schemas_with_dots_have_folders_of_their_own() -> None:
     assert {names.mirror for names in choice.names.values()} == {"mirror/a.b-2ec", "mirror/a-2eb.c"}
     assert {names.history for names in choice.names.values()} == {"history/a.b-2ec", "history/a-2eb.c"}
     reading(span, choice, choice.lake_tables)
-    with pytest.raises(SinkUnfit, match=r"an older release kept a\.b\.c where"):
+    with pytest.raises(SinkUnfit, match=r"an older release stored a\.b\.c where"):
         reading(span, choice, choice.lake_tables - {"mirror/a-2eb.c"})

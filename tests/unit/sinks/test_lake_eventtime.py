@@ -25,9 +25,9 @@ def test_a_time_of_a_table_with_a_history_is_taken(kind: str) -> None:
 @pytest.mark.parametrize(
     ("table", "history", "message"),
     [
-        (form(("at", "date")), ("public.other",), "no history is kept"),
-        (form(("at", "date"), key=()), ("public.*",), "no history is kept"),
-        (form(("when", "date")), ("public.*",), "names a column it does not have: at"),
+        (form(("at", "date")), ("public.other",), "has no history"),
+        (form(("at", "date"), key=()), ("public.*",), "has no history"),
+        (form(("when", "date")), ("public.*",), "names an unknown column: at"),
         (form(("at", "string")), ("public.*",), "'at', which is string"),
         (form(("at", "date"), ("_Effective_To", "date")), ("public.*",), "'_Effective_To'"),
     ],

@@ -77,7 +77,7 @@ def test_cuts_have_no_holes(tmp_path: Path, wrong: msgspec.Struct) -> None:
 
 
 def test_publishing_what_was_not_begun_is_our_bug(tmp_path: Path) -> None:
-    with pytest.raises(InvariantError, match="without having been begun"):
+    with pytest.raises(InvariantError, match="but was not begun"):
         ManifestStore(tmp_path).publish(manifest(1))
 
 
@@ -240,7 +240,7 @@ def test_file_of_a_newer_release_is_refused(tmp_path: Path, name: str, record: m
     folder(tmp_path).mkdir()
     (folder(tmp_path) / name).write_bytes(msgspec.json.encode(record))
 
-    with pytest.raises(LakeDamaged, match="has version 2, this release reads 1"):
+    with pytest.raises(LakeDamaged, match="has version 2, but this release reads version 1"):
         (ManifestStore(tmp_path).current if name == "current.json" else ManifestStore(tmp_path).pending)()
 
 

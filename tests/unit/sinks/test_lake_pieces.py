@@ -196,7 +196,7 @@ def test_cut_that_fails_again_and_again_stops_and_names_memory(tmp_path: Path) -
         failed(store, SparkFailed("Spark's JVM is gone: out of memory"), SETTINGS, "")
 
     assert (stopped.value.state, stopped.value.exit_code, stopped.value.retry) == ("MISCONFIGURED", 3, "operator")
-    assert "`memory` of the sink, which is 2g" in stopped.value.hint
+    assert "`memory` of the sink (now 2g)" in stopped.value.hint
 
 
 def test_failures_of_other_servers_never_stop_a_cut(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_plan_that_was_never_run_is_looked_at_at_once_where_tables_are_large()
 
     assert choose(BOTH, known, base_rows=LARGE, changes=10, since=1) == (
         "recompute",
-        "not known well yet: affected takes 0.50 s",
+        "not measured well yet: affected takes 0.50 s",
     )
     assert choose(BOTH, known, base_rows=SMALL, changes=10, since=1)[0] == "affected"
 
