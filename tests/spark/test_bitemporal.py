@@ -51,7 +51,7 @@ class Version:
 
 
 def versions_of(happened: Sequence[Event]) -> list[Version]:
-    """The history of a key to which this happened, one after the other."""
+    """Return the history of a key after these events."""
     found: list[Version] = []
     lsn, hour, ordinal = 0, 0, 1
     for later, effective, same in happened:
@@ -68,7 +68,7 @@ def versions_of(happened: Sequence[Event]) -> list[Version]:
 
 
 def valid(versions: Sequence[Version], known_at: int, hour: int) -> Version | None:
-    """What was valid at an hour, as known then: looked for life by life, the newest one first."""
+    """Return what was valid at an hour, as known then: searched life by life, the newest first."""
     lives: list[list[Version]] = []
     for version in versions:
         if version.begins_lsn < known_at:
@@ -90,7 +90,7 @@ def since(version: Version) -> int:
 
 
 def table_of(keys: Sequence[Sequence[Version]], kind: pa.DataType, unit: dt.timedelta = HOUR) -> pa.Table:
-    """The rows of a history; an hour of the model is a `unit`."""
+    """Return the rows of a history; an hour of the model is a `unit`."""
 
     def time(hour: int | None) -> dt.datetime | None:
         return None if hour is None else BEGIN + hour * unit

@@ -1,4 +1,4 @@
-"""Tables that only their schemas tell apart, and keys that are not the first columns, from PostgreSQL to a reader."""
+"""Tables that differ only in their schemas, and keys other than the first columns, from PostgreSQL to a reader."""
 
 from __future__ import annotations
 

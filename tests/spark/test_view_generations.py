@@ -1,4 +1,4 @@
-"""Changed SQL of a view: built beside, swapped without a gap, rolled back; its topic follows."""
+"""Changed SQL of a view: built beside the old, swapped without a gap, rolled back; its topic follows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
 
 
 class _Reader:
-    """Reads view and sum of the newest cut, again and again, and notes what does not fit together."""
+    """Reads view and sum of the newest cut continuously, and records contradictions."""
 
     def __init__(self, lake: LakeSite) -> None:
         self._lake = Lake(lake.location)

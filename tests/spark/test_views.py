@@ -1,4 +1,4 @@
-"""Views and tables of a lake in Spark: exact types, pinned versions, and what is computed again and what is not."""
+"""Views and tables of a lake in Spark: exact types, pinned versions, and what is recomputed or kept."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(
     changed: set[str] | None = None,
     complete: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Run as the sink does; view -> its rows where it was computed, else why not."""
+    """Run as the sink does; returns view -> its rows if it was computed, else the reason."""
     cut = CutTables(
         versions=versions(lake),
         complete=complete or {},

@@ -1,4 +1,4 @@
-"""What a sink keeps of the log: tables and topics of outbox events, and what of a span is read for them."""
+"""The tables and outbox event topics that a sink keeps, and the part of a span that is read for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A setting of event times that cannot be meant is refused by name; one that fits some form of the table is not."""
+"""An invalid event-time setting is refused with its name; a setting that fits some form of the table is accepted."""
 
 from __future__ import annotations
 

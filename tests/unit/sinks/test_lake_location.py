@@ -1,4 +1,4 @@
-"""Where a lake lies: what is taken, how deltalake and Spark call it, and that no secret leaves it."""
+"""Locations of a lake: accepted forms, their names for deltalake and Spark, and no leaked secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of cuts: what a crash or a bad disk leaves is the old state, the new one, or named damage."""
+"""The folder of cuts: a crash or a bad disk leaves the old state, the new state, or reported damage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fixtures.lake.lake_files import SteppedDisk, manifest, pending
 
 
 class Halted(Exception):
-    """Stands for a crash."""
+    """Represents a crash."""
 
 
 def publish(store: ManifestStore, *cuts: int) -> None:

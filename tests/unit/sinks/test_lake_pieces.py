@@ -1,4 +1,4 @@
-"""A cut is divided: every record is in exactly one piece, in the order of its partition, and pieces are small."""
+"""A cut is divided: each record is in exactly one piece, in partition order, and pieces are small."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_bytes_of_a_cut_follow_from_the_memory_of_spark_and_halve_with_each_fail
 
 
 class Tables:
-    """Versions and applied cuts of tables; what a committer knows after a crash."""
+    """Versions and applied cuts of tables: what a committer knows after a crash."""
 
     def __init__(self, **applied: int) -> None:
         self.applied_to = applied
@@ -126,7 +126,7 @@ class Tables:
 
 
 class Measured:
-    """A reader that finds chunks of one record and a byte each in what is left."""
+    """A reader that finds chunks of one record and one byte each in the rest of a span."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Words for joins in time: what SQL they stand for, and what is refused."""
+"""Macros for joins in time: the SQL they expand to, and what is refused."""
 
 from __future__ import annotations
 

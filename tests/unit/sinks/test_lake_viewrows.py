@@ -1,4 +1,4 @@
-"""Rows of a view as records: bytes, schema, key; and what changed between two versions of its table."""
+"""Rows of a view as records: bytes, schema, key; and the differences between two versions of its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views as files: what is read, refused, put into order, and bound to the lake's tables."""
+"""Views as files: parsed, refused, ordered, and bound to the lake's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL of a user reads tables of the lake, and does nothing else: refused in the file, before Spark sees any of it."""
+"""A user's SQL only reads tables of the lake; anything else is refused in the file, before Spark sees it."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_jvm_has_one_collector_and_the_users_goes_first(given: str, collectors
 
 
 def test_what_the_user_says_of_the_compiler_goes_last_and_so_wins() -> None:
-    """Of an option that is given twice a JVM takes the second."""
+    """If an option is given twice, a JVM uses the second."""
     given = "-XX:Tier4InvocationThreshold=5000"
 
     found = properties(options={"spark.driver.extraJavaOptions": given})

@@ -1,4 +1,4 @@
-"""Which plan a view is kept by: by size at first, by what plans took from then on, and never without a second look."""
+"""The plan that a view is kept by: chosen by size at first, later by measured costs, and always measured twice."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_another_plan_is_tried_now_and_then_and_a_dear_one_rarely() -> None:
 
 
 def first_try(known: Runs) -> int:
-    """After how many cuts recompute is tried."""
+    """Return the number of cuts after which recompute is tried."""
     choices = (choose(BOTH, known, base_rows=LARGE, changes=10, since=since)[0] for since in range(6000))
     return list(choices).index("recompute")
 
@@ -81,7 +81,7 @@ def test_a_plan_that_was_never_run_is_looked_at_at_once_where_tables_are_large()
 
 
 def test_learning_ends_with_two_runs_of_each_plan() -> None:
-    """However alike they are, nothing is run once more that was run twice."""
+    """However similar the costs are, a plan that ran twice is not run again."""
     known: Runs = {"recompute": runs(1.0)}
     ran = []
     for _ in range(7):

@@ -1,4 +1,4 @@
-"""A query that would mean something else when it is written anew is no plan's; the others are."""
+"""A query that would change its meaning when it is rewritten has no plan; other queries do."""
 
 from __future__ import annotations
 
