@@ -20,8 +20,8 @@ from sinks.warehouse.views.keeper import ViewKeeper
 
 if TYPE_CHECKING:
     from sinks.warehouse.lake.cut_commit import CutCommit
+    from sinks.warehouse.lake.cut_position import CutPosition
     from sinks.warehouse.lake.manifest import Manifest
-    from sinks.warehouse.log.span import PartitionCount
     from sinks.warehouse.parts import LakeParts
 
 
@@ -43,15 +43,13 @@ class CutViews:
         """The view that is being computed; empty if none is."""
         return self._keeper.computing
 
-    def plans(
-        self, manifest: Manifest | None, decided: Decided, accounts: Mapping[str, PartitionCount]
-    ) -> dict[str, str]:
-        """Return the plan of each view in the next cut, which ends at `accounts`."""
+    def plans(self, manifest: Manifest | None, decided: Decided, end: CutPosition) -> dict[str, str]:
+        """Return the plan of each view in the next cut, which ends at `end`."""
         if manifest is None or not self._parts.views:
             return {}
         states = swapped(manifest.views, decided, self._parts.views)
         views = runs(self._parts.views, decided, self._parts.texts)
-        return self._keeper.plans(structs.replace(manifest, views=states), accounts, views)
+        return self._keeper.plans(structs.replace(manifest, views=states), end, views)
 
     def decided(self, manifest: Manifest | None) -> Decided:
         """Return what the next cut does with generations. The SQL texts it needs are durable in the lake on return."""

@@ -32,8 +32,9 @@ from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
 from sinks.warehouse.cut_views import CutViews
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
 from sinks.warehouse.lake.layout import split_beside
-from sinks.warehouse.lake.manifest import Manifest, Pending, TableState
+from sinks.warehouse.lake.manifest import Pending, TableState
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
 from sinks.warehouse.log import table_outputs
@@ -41,7 +42,7 @@ from sinks.warehouse.log.cut_pieces import Chunk, parts_of
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
 from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
-from sinks.warehouse.log.span import START, CutPosition, Partition, Span, joined, next_span, partition_of
+from sinks.warehouse.log.span import Span, joined, next_span
 from sinks.warehouse.log.span_reading import SpanReader
 from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
 from sinks.warehouse.log.table_commit import Names, TableWriter
@@ -86,9 +87,9 @@ class LakeDriver:
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
 
     @property
-    def mark(self) -> CutPosition:
+    def position(self) -> CutPosition:
         """Where the newest cut of the lake ends."""
-        return START if self._manifest is None else _mark(self._manifest)
+        return START if self._manifest is None else self._manifest.position
 
     def run(self, stop: threading.Event) -> None:
         """Apply cut after cut until `stop`. A cut under way is finished first."""
@@ -109,7 +110,7 @@ class LakeDriver:
     def step(self) -> bool:
         """Apply the next cut. Returns whether the log had one."""
         parts, passed = self._parts, self._passed
-        start = self.mark if passed is None else passed.end
+        start = self.position if passed is None else passed.end
         cuts = read_cut_index(parts.reader, parts.name, start, _INDEX_RECORDS)
         parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
 
@@ -121,7 +122,7 @@ class LakeDriver:
         if span is None:
             return self._swap()
         # Heartbeats of an idle source are in the index, too. A cut without a new LSN is passed over and not read again.
-        self._passed = span if self._manifest is not None and span.end.end_lsn == self.mark.end_lsn else None
+        self._passed = span if self._manifest is not None and span.end.end_lsn == self.position.end_lsn else None
         if self._passed is not None:
             return self._swap()
         with translating_spark_errors("measure a cut"):
@@ -145,7 +146,7 @@ class LakeDriver:
         """Apply requested view changes without new log records: an idle source must not delay them."""
         if not self._views.is_due(self._manifest):
             return False
-        span = Span(self.mark, self.mark, 0, {})
+        span = Span(self.position, self.position, 0, {})
         self._apply(self._work(span), self._pending(span))
         return True
 
@@ -163,11 +164,11 @@ class LakeDriver:
             if self._manifest is not None:
                 check_newest(self._manifest, parts.committer)
             return
-        cuts = read_cut_index(parts.reader, parts.name, self.mark, pending.cuts_offset)
-        wanted = [(offset, cut) for offset, cut in cuts if offset < pending.cuts_offset]
-        span = next_span(self.mark, wanted, events_max=1 << 62)
-        if pending.cuts_offset == self.mark.cuts_offset:
-            span = Span(self.mark, self.mark, 0, {})  # views were swapped while the source was idle
+        cuts = read_cut_index(parts.reader, parts.name, self.position, pending.position.cuts_offset)
+        wanted = [(offset, cut) for offset, cut in cuts if offset < pending.position.cuts_offset]
+        span = next_span(self.position, wanted, events_max=1 << 62)
+        if pending.position.cuts_offset == self.position.cuts_offset:
+            span = Span(self.position, self.position, 0, {})  # views were swapped while the source was idle
         if span is None or span.end.end_lsn != pending.end_lsn:
             raise SinkGap(
                 f"cannot resume cut {pending.cut}: its range up to {Lsn(pending.end_lsn)} cannot be read again",
@@ -220,7 +221,7 @@ class LakeDriver:
         self._found_new(work.choice, written, commit)
         self._forget(work.choice, commit)
         self._describe(work.choice, work.schemas, commit)
-        self._views.apply(commit, work.span.end.tables, self._manifest)
+        self._views.apply(commit, work.span.end.complete, self._manifest)
         return written
 
     def _tables(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
@@ -325,20 +326,13 @@ class LakeDriver:
     def _pending(self, span: Span) -> Pending:
         cut = self._manifest.cut if self._manifest else 0
         end, decided = span.end, self._views.decided(self._manifest)
-        accounts = {f"{topic}-{index}": account for (topic, index), account in end.accounts.items()}
         return Pending(
             cut=cut + 1,
             start_cut=cut,
-            epoch=end.epoch,
-            end_lsn=end.end_lsn,
-            commit_lsn=end.commit_lsn,
-            cuts_offset=end.cuts_offset,
-            since_lsn=end.since_lsn,
-            accounts=accounts,
-            complete=dict(end.tables),
+            position=end,
             serve=dict(decided.serve),
             texts=dict(decided.texts),
-            plans=self._views.plans(self._manifest, decided, accounts),
+            plans=self._views.plans(self._manifest, decided, end),
         )
 
     def _check_there(self, span: Span) -> None:
@@ -427,22 +421,9 @@ def _offsets(name: str, span: Span) -> dict[Partition, int]:
     return {**touched, (cuts_topic(name), 0): span.end.cuts_offset}
 
 
-def _mark(manifest: Manifest) -> CutPosition:
-    accounts = {partition_of(text): account for text, account in manifest.accounts.items()}
-    return CutPosition(
-        manifest.epoch,
-        manifest.end_lsn,
-        manifest.commit_lsn,
-        manifest.cuts_offset,
-        accounts,
-        manifest.complete,
-        manifest.since_lsn,
-    )
-
-
-def _schemas_end(name: str, mark: CutPosition) -> int:
+def _schemas_end(name: str, position: CutPosition) -> int:
     """Return the end offset of the schema topic at a position."""
-    return mark.accounts.get((schema_topic(name), 0), (0, 0))[0]
+    return position.accounts.get((schema_topic(name), 0), (0, 0))[0]
 
 
 def _by_topic(schemas: _Schemas) -> _ByTopic:

@@ -182,7 +182,7 @@ def test_driver_that_dies_at_any_step_of_a_cut_in_pieces_is_followed_by_one_that
 
 def applied(lsn: int, driver: LakeDriver) -> None:
     """Apply cuts until the lake is at `lsn`."""
-    while driver.mark.end_lsn < lsn:
+    while driver.position.end_lsn < lsn:
         driver.step()
 
 

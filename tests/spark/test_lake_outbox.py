@@ -115,7 +115,7 @@ def lake(log: OutboxLog, spark: SparkSession, tmp_path: Path) -> Iterator[LakeSi
 def settle(log: OutboxLog, driver: LakeDriver) -> None:
     for _ in range(50):
         driver.step()
-        if driver.mark.end_lsn >= log.lsn:
+        if driver.position.end_lsn >= log.lsn:
             return
     raise AssertionError(f"the lake does not come to {log.lsn}")
 
@@ -230,7 +230,7 @@ def test_every_event_that_capture_routes_is_in_the_archive_once_over_kills(
                 daemon = capture.running(OUTBOX)
             lsn = capture.wal()
             daemon.until_position(lsn)
-            while driver.mark.end_lsn < lsn:
+            while driver.position.end_lsn < lsn:
                 driver.step()
 
         rows = read_cut(lake.spark, lake.path, "archive.events.order").toArrow().to_pylist()

@@ -112,7 +112,7 @@ def settle(lake: LakeSite, daemon: Daemon, drivers: Crashing) -> None:
     """Wait until the lake has everything that is committed now."""
     lsn = lake.capture.wal()
     daemon.until_position(lsn)
-    while drivers.driver.mark.end_lsn < lsn:
+    while drivers.driver.position.end_lsn < lsn:
         drivers.step()
 
 
@@ -151,7 +151,7 @@ def test_every_cut_under_load_is_the_database_at_its_lsn(lake: LakeSite) -> None
     with reading(reader):
         for number in range(1, ROUNDS + 1):
             with work.writing():
-                while drivers.driver.mark.end_lsn == 0 or lake.manifest().cut < number * CUTS // ROUNDS:
+                while drivers.driver.position.end_lsn == 0 or lake.manifest().cut < number * CUTS // ROUNDS:
                     assert time.monotonic() < ends_s, f"{lake.manifest().cut} cuts"
                     work.allow(40, next(turns))
                     drivers.step()

@@ -12,9 +12,10 @@ import pytest
 
 from cdc.errors import SinkGap
 from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.log.java_kafka_options import spark_options
 from sinks.warehouse.log.lake_columns import lake_table
-from sinks.warehouse.log.span import START, CutPosition, Span, next_span
+from sinks.warehouse.log.span import Span, next_span
 from sinks.warehouse.log.span_batch import check_counts, parse, read_span, survey
 from sinks.warehouse.log.span_reading import SpanReader
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of

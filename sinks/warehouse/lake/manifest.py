@@ -18,9 +18,11 @@ import re
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from cdc.errors import InvariantError, LakeDamaged, UsageError
 from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.cut_position import CutPosition, PartitionCount, partition_name, partition_of
 from sinks.warehouse.lake.local_disk import Disk, LocalDisk
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.plan_run import Run
@@ -33,6 +35,8 @@ _MINUTE_US: Final = 60_000_000
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _CutNumber = Annotated[int, msgspec.Meta(ge=1)]
+# Fields of the position, which stand among those of the record, in the order of all releases.
+_POSITION: Final = ("epoch", "end_lsn", "commit_lsn", "cuts_offset", "since_lsn", "accounts", "complete")
 # `version` and `cut` come first, so that even a file that is cut off later shows them.
 _BEGINNING: Final = re.compile(rb'\{"version":\d+,"cut":(\d+),')
 
@@ -122,8 +126,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cut: its number, one above `start_cut`, which is the newest published cut (0: none yet).
-        accounts: ``topic-partition`` -> (next offset, cumulative count) at the end of the cut.
-        complete: ``schema.table`` -> complete or snapshotting, at the end of the cut.
+        position: where the cut ends.
         plans: view -> chosen plan; a repeated attempt takes the same.
         pieces: the pieces that the cut is applied in (`sinks.warehouse.log.cut_pieces`); empty if it is not divided.
         attempts: how often the cut was begun again.
@@ -137,13 +140,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     version: int = MANIFEST_VERSION
     cut: _CutNumber
     start_cut: _Count
-    epoch: int
-    end_lsn: int
-    commit_lsn: int
-    cuts_offset: int
-    since_lsn: int
-    accounts: dict[str, tuple[int, int]]
-    complete: dict[str, str]
+    position: CutPosition
     plans: dict[str, str] = {}
     serve: dict[str, int] = {}
     texts: dict[str, str] = {}
@@ -153,6 +150,11 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     suspect: str = ""
     left: dict[str, str] = {}
 
+    @property
+    def end_lsn(self) -> int:
+        """Where the cut ends."""
+        return self.position.end_lsn
+
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A published cut.
@@ -160,11 +162,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cut: its number; 1, 2, 3 ... without gaps.
         name: of the pipeline.
-        end_lsn: the tables hold exactly the transactions up to here, of `epoch`.
-        cuts_offset: the offset to continue from in the cut index.
-        since_lsn: where the counts of `accounts` began.
-        accounts: ``topic-partition`` -> (next offset, cumulative count).
-        complete: ``schema.table`` -> complete or snapshotting.
+        position: where the cut ends.
         tables: path below the lake -> its state.
         views: name -> its state.
         unbuilt: name of a view that has failed in every cut so far -> why.
@@ -174,17 +172,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: int = MANIFEST_VERSION
     cut: _CutNumber
     name: str
-    epoch: int
-    end_lsn: int
-    commit_lsn: int
-    cuts_offset: int
-    since_lsn: int
-    accounts: dict[str, tuple[int, int]]
-    complete: dict[str, str]
+    position: CutPosition
     tables: dict[str, TableState]
     views: dict[str, ViewState] = {}
     unbuilt: dict[str, Unbuilt] = {}
     committed_at_us: int
+
+    @property
+    def end_lsn(self) -> int:
+        """Where the cut ends."""
+        return self.position.end_lsn
 
 
 _File = TypeVar("_File", Manifest, Pending)
@@ -308,7 +305,7 @@ class ManifestStore:
         published = 0 if current is None else current.cut
         if pending.start_cut != published or pending.cut != published + 1:
             raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
-        self._disk.replace(layout.PENDING_FILE, _encode(pending))
+        self._disk.replace(layout.PENDING_FILE, encode(pending))
 
     def revise(self, pending: Pending) -> None:
         """Replace the plan of the open cut; its range stays."""
@@ -316,18 +313,14 @@ class ManifestStore:
         if found is None or (found.cut, found.end_lsn) != (pending.cut, pending.end_lsn):
             raise InvariantError(f"cut {pending.cut} is planned again and is not open")
         if found != pending:
-            self._disk.replace(layout.PENDING_FILE, _encode(pending))
+            self._disk.replace(layout.PENDING_FILE, encode(pending))
 
     def publish(self, manifest: Manifest) -> None:
         """Make a cut the newest one. It is visible as soon as the pointer is replaced."""
         pending = self.pending()
-        if pending is None or (pending.cut, pending.epoch, pending.end_lsn) != (
-            manifest.cut,
-            manifest.epoch,
-            manifest.end_lsn,
-        ):
+        if pending is None or (pending.cut, pending.position) != (manifest.cut, manifest.position):
             raise InvariantError(f"cut {manifest.cut} is published but was not begun")
-        data = _encode(manifest)
+        data = encode(manifest)
         self._disk.replace(layout.cut_file(manifest.cut), data)
         self._disk.replace(layout.CURRENT_FILE, data)
         self._disk.remove(layout.PENDING_FILE)
@@ -404,14 +397,26 @@ def disk_of(location: Location) -> Disk:
     return ObjectDisk(location, layout.CUTS_FOLDER)
 
 
-def _encode(record: Manifest | Pending) -> bytes:
-    return msgspec.json.encode(record) + b"\n"
+def encode(record: Manifest | Pending) -> bytes:
+    """Return the content of a record's file."""
+    fields: dict[str, object] = {}
+    for name, value in structs.asdict(record).items():
+        if name == "position":
+            fields |= {one: getattr(value, one) for one in _POSITION}
+            fields["accounts"] = {partition_name(at): count for at, count in record.position.accounts.items()}
+        else:
+            fields[name] = value
+    return msgspec.json.encode(fields) + b"\n"
 
 
 def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
     try:
-        record = msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fields = msgspec.json.decode(data, type=dict[str, object])
+        position = {name: fields.pop(name) for name in _POSITION if name in fields}
+        counts = msgspec.convert(position.get("accounts"), dict[str, PartitionCount])
+        position["accounts"] = {partition_of(name): count for name, count in counts.items()}
+        record = msgspec.convert({**fields, "position": position}, kind)
+    except (msgspec.MsgspecError, ValueError) as error:
         raise LakeDamaged(
             f"{path} is corrupt: {error}",
             hint="restore the file from a copy, or rebuild the sink",

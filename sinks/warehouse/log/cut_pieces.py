@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sinks.warehouse.log.span import Partition, Span, partition_of
+from sinks.warehouse.lake.cut_position import Partition, partition_of
+from sinks.warehouse.log.span import Span
 
 Piece: TypeAlias = dict[str, tuple[int, int]]
 """``topic-partition`` -> (end offset, exclusive; records). A piece begins where the previous one ended."""

@@ -13,7 +13,7 @@ from cdc.kafka.cluster_facts import LogRecord, TopicPartition
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.progress.record_format import decode
-from sinks.warehouse.log.span import CutPosition
+from sinks.warehouse.lake.cut_position import CutPosition
 
 _CHUNK: Final = 4_096
 """Offsets requested at once: a record and its marker each, so twice as many as capture writes between full maps."""

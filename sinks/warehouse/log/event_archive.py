@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.lake.table_naming import unescaped
-from sinks.warehouse.log.span import CutPosition
 
 _SPACE: Final = "events"
 _NAMED: Final = ("id", "type", "version")
@@ -58,7 +58,7 @@ def event_topics(name: str, end: CutPosition, tables: Collection[str]) -> dict[s
     return {
         topic: named
         for topic, named in found.items()
-        if topic.startswith(prefix) and topic not in tables and named not in end.tables
+        if topic.startswith(prefix) and topic not in tables and named not in end.complete
     }
 
 

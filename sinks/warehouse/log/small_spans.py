@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from cdc.kafka.cluster_facts import LogRecord
     from cdc.kafka.log_reader import LogReader
-    from sinks.warehouse.log.span import Partition, Span
+    from sinks.warehouse.lake.cut_position import Partition
+    from sinks.warehouse.log.span import Span
 
 RECORDS_MAX: Final = 20_000  # above, two tasks are faster than one, and the cost of a job hardly matters
 _BYTES_MAX: Final = 64 << 20  # in this process, before conversion to Arrow

@@ -9,42 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from cdc.errors import SinkError, SinkGap, SinkStale
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
-
-Partition: TypeAlias = tuple[str, int]
-PartitionCount: TypeAlias = tuple[int, int]
-"""(next offset, records so far) of a partition; see `cdc.model.progress_record.Cut`."""
+from sinks.warehouse.lake.cut_position import CutPosition, Partition, PartitionCount, partition_of
 
 _FRESH: Final[PartitionCount] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class CutPosition:
-    """A position in the log where a cut of the lake ends; always a boundary of source transactions.
-
-    Attributes:
-        epoch: of the source's history; 0 before the first cut.
-        cuts_offset: the offset to continue from in ``<name>.__cuts``.
-        accounts: counts of every partition that the index has named so far, including control topics.
-        tables: ``schema.table`` -> complete or snapshotting.
-        since_lsn: where the counts began; 0: at the beginning of the log.
-    """
-
-    epoch: int
-    end_lsn: int
-    commit_lsn: int
-    cuts_offset: int
-    accounts: Mapping[Partition, PartitionCount]
-    tables: Mapping[str, str]
-    since_lsn: int
-
-
-START: Final = CutPosition(0, 0, 0, 0, {}, {}, 0)
-"""Before the first cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +25,8 @@ class Span:
 
     Attributes:
         merged: number of index records that were merged.
-        opened: partitions that appeared in this span and had records before their counts began -> where the counts
-        begin. only: ranges of a part of the span; None for all of it.
+        opened: partitions that appeared in this span with earlier records -> where their counts begin.
+        only: ranges of a part of the span; None for all of it.
     """
 
     start: CutPosition
@@ -94,12 +66,6 @@ class Span:
             elif count > before:
                 found[partition] = (begin, end, count - before)
         return found
-
-
-def partition_of(text: str) -> Partition:
-    """Parse ``topic-3``, the form of a partition in cut index and manifest. Topic names may contain dashes."""
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
 
 
 def is_data(topic: str) -> bool:
@@ -153,7 +119,7 @@ class _Building:
         self._epoch = start.epoch
         self._since_lsn = start.since_lsn
         self._accounts = dict(start.accounts)
-        self._tables = dict(start.tables)
+        self._complete = dict(start.complete)
         self._opened: dict[Partition, PartitionCount] = {}
         self._merged = 0
         self._cuts_offset = start.cuts_offset
@@ -162,9 +128,9 @@ class _Building:
         """Add a record. Raises SinkGap, SinkStale; then nothing of the record may be used."""
         self._check_history(cut)
         if cut.full:
-            self._tables = dict(cut.tables)
+            self._complete = dict(cut.tables)
         else:
-            self._tables.update(cut.tables)
+            self._complete.update(cut.tables)
         for text, (end, count, _) in cut.changed.items():
             self._account(partition_of(text), (end, count))
         self._merged += 1
@@ -178,7 +144,7 @@ class _Building:
             cut.commit_lsn,
             self._cuts_offset,
             dict(self._accounts),
-            dict(self._tables),
+            dict(self._complete),
             self._since_lsn,
         )
         return Span(self._start, end, self._merged, dict(self._opened))

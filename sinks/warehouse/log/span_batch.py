@@ -37,10 +37,11 @@ from pyspark.sql.types import (
 )
 
 from cdc.errors import SinkGap, SinkUnfit
+from sinks.warehouse.lake.cut_position import Partition
 from sinks.warehouse.log import decoding
 from sinks.warehouse.log.decoding import as_text, reading
 from sinks.warehouse.log.lake_columns import LakeTable, compose, evolve
-from sinks.warehouse.log.span import Partition, Span
+from sinks.warehouse.log.span import Span
 
 ROW: Final = "row"
 POSITION: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")

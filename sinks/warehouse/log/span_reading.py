@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cdc.kafka.log_reader import LogReader
+    from sinks.warehouse.lake.cut_position import Partition, PartitionCount
     from sinks.warehouse.log.cut_pieces import Chunk
     from sinks.warehouse.log.lake_columns import LakeTable
-    from sinks.warehouse.log.span import Partition, PartitionCount, Span
+    from sinks.warehouse.log.span import Span
 
 _AT_ONCE: Final = 2  # a job of a small cut waits half of its time: for the broker, for the driver's planning
 

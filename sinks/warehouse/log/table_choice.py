@@ -11,9 +11,10 @@ from cdc.model.progress_record import SchemaRecord
 from cdc.patterns import matches
 from cdc.telemetry import log
 from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.log.event_archive import event_topics
 from sinks.warehouse.log.lake_columns import LakeTable, form_of
-from sinks.warehouse.log.span import CutPosition, Span
+from sinks.warehouse.log.span import Span
 from sinks.warehouse.log.table_commit import Names
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from cdc.clock import Clock
-from sinks.warehouse.log.span import Partition
+from sinks.warehouse.lake.cut_position import Partition
 
 MARKERS_S: Final = 30.0
 """Longer than a broker takes to finish open transactions after its start."""

@@ -86,9 +86,10 @@ def read_changes(
     manifest = lake.manifest()
     start, end = Lsn(_lsn(from_lsn) or 0), _lsn(to_lsn)
     _check_reached(manifest, end)
-    if 0 < start < manifest.since_lsn:
+    if 0 < start < manifest.position.since_lsn:
         raise UsageError(
-            f"the archive begins at {Lsn(manifest.since_lsn)}, after {start}", hint="from_lsn 0 reads all of it"
+            f"the archive begins at {Lsn(manifest.position.since_lsn)}, after {start}",
+            hint="from_lsn 0 reads all of it",
         )
     name = lake.table(table, manifest, kinds=("archive",))
     frame = frame_of(spark, lake.location, name, manifest.tables[name].version)
@@ -132,8 +133,8 @@ def read_history(
     manifest = lake.manifest()
     known = _lsn(known_at)
     _check_reached(manifest, known)
-    if known is not None and known < manifest.since_lsn:
-        raise UsageError(f"the lake begins at {Lsn(manifest.since_lsn)}, after {known}")
+    if known is not None and known < manifest.position.since_lsn:
+        raise UsageError(f"the lake begins at {Lsn(manifest.position.since_lsn)}, after {known}")
     name = lake.table(table, manifest, kinds=("history",))
     state = manifest.tables[name]
     rows = frame_of(spark, lake.location, name, state.version)

@@ -95,7 +95,7 @@ def history_of(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any
     named = _by_name(key, columns) if isinstance(key, Mapping) else _by_place(key, columns, known)
     changes = _changes(found, columns, named)
     topic = name.partition("/")[2]
-    shown = captured(name, manifest.complete) or unescaped(topic.partition(".")[2])
+    shown = captured(name, manifest.position.complete) or unescaped(topic.partition(".")[2])
     guessed = not isinstance(key, Mapping) and known is None
     if guessed:
         _check_guess(lake, manifest, shown, layout.mirror(*layout.split_table(shown, topic)), named)

@@ -251,7 +251,7 @@ class ViewTopics:
 
     def _schema(self, manifest: Manifest, form: RowForm) -> tuple[str, Record]:
         """Return the schema record, sent with the first row of it that this driver sends; repeating it is harmless."""
-        schema = structs.replace(form.record, epoch=manifest.epoch, lsn=manifest.end_lsn)
+        schema = structs.replace(form.record, epoch=manifest.position.epoch, lsn=manifest.end_lsn)
         return self._schemas, (_encode(SchemaKey(schema.table, schema.schema_id)), _encode(schema), None)
 
     def _commit(self, manifest: Manifest, behind: Mapping[str, str] | None) -> None:
@@ -261,7 +261,7 @@ class ViewTopics:
         recorded_cut = (
             None if last is None else (last.epoch, last.end_lsn, last.next_ordinal, last.tables, last.published)
         )
-        now = (manifest.epoch, manifest.end_lsn, 0, tables, batch.published)
+        now = (manifest.position.epoch, manifest.end_lsn, 0, tables, batch.published)
         if recorded_cut == now or not (batch.published or behind):
             return
         made: list[ViewCut] = []
@@ -270,12 +270,12 @@ class ViewTopics:
             before = 0 if last is None else last.end_lsn
             made.append(
                 ViewCut(
-                    epoch=manifest.epoch,
+                    epoch=manifest.position.epoch,
                     end_lsn=before if behind is None else manifest.end_lsn,
                     commit_lsn=manifest.end_lsn,
                     next_ordinal=1 if behind is None else 0,
                     full=True,
-                    since_lsn=manifest.since_lsn,
+                    since_lsn=manifest.position.since_lsn,
                     tables=tables,
                     changed=self._counts(ends),
                     ordinal=batch.ordinal,
@@ -313,7 +313,7 @@ class ViewTopics:
 
 def _refuse_schema(manifest: Manifest, wanted: Collection[str]) -> None:
     """Raises SinkUnfit if captured tables have the topics that views need."""
-    taken = sorted(table for table in manifest.complete if table.startswith(f"{VIEWS}."))
+    taken = sorted(table for table in manifest.position.complete if table.startswith(f"{VIEWS}."))
     if taken and wanted:
         raise SinkUnfit(
             f"the schema {VIEWS} is captured ({', '.join(taken[:3])}), but its topics have the names of view topics",

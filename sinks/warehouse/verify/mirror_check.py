@@ -137,8 +137,7 @@ class _Comparing:
 
 def _ranges(topic: str, manifest: Manifest, reader: LogReader) -> dict[int, tuple[int, int]]:
     """Return partition -> (first available offset, offset of the manifest); empty partitions are left out."""
-    accounts = {name.rpartition("-"): end for name, (end, _) in manifest.accounts.items()}
-    ends = {int(index): end for (name, _, index), end in accounts.items() if name == topic}
+    ends = {index: end for (name, index), (end, _) in manifest.position.accounts.items() if name == topic}
     begins = {at: low for (_, at), (low, _) in reader.end_offsets([topic]).items()}
     return {at: (begins.get(at, 0), end) for at, end in ends.items() if begins.get(at, 0) < end}
 

@@ -19,10 +19,10 @@ from cdc.telemetry import log
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.lake.plan_run import Run
-from sinks.warehouse.log.span import PartitionCount
 from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
@@ -76,14 +76,12 @@ class ViewKeeper:
         self.moved: dict[str, ReplacedRows] = {}
         """Published view -> what the newest cut replaced in it, for views that it kept by keys."""
 
-    def plans(
-        self, manifest: Manifest | None, accounts: Mapping[str, PartitionCount], views: Sequence[View] | None = None
-    ) -> dict[str, str]:
-        """Return view -> plan for the cut that ends at `accounts`; by default for the views of the files."""
+    def plans(self, manifest: Manifest | None, end: CutPosition, views: Sequence[View] | None = None) -> dict[str, str]:
+        """Return view -> plan for the cut that ends at `end`; by default for the views of the files."""
         views = self._views if views is None else views
         if manifest is None or not views:
             return {}
-        read = _read(bind_known(views, manifest), manifest, accounts)
+        read = _read(bind_known(views, manifest), manifest, end)
         return {view.name: self._choice(view, read.get(view.name, _NOTHING), manifest)[0] for view in views}
 
     def keep(
@@ -116,7 +114,7 @@ class ViewKeeper:
             plans=plans,
             book=self._book,
         )
-        read = {} if manifest is None else _read(views, manifest, commit.pending.accounts)
+        read = {} if manifest is None else _read(views, manifest, commit.pending.position)
         began_s = self._clock.monotonic_s()
         for step in steps:
             name = step.view.name
@@ -237,12 +235,12 @@ def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ..
     return tuple(one for one in found if isinstance(one, BoundView))
 
 
-def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str, PartitionCount]) -> dict[str, _Read]:
+def _read(views: Sequence[BoundView], manifest: Manifest, end: CutPosition) -> dict[str, _Read]:
     """Return view -> its inputs, including those of the views it reads, in the cut after `manifest`.
 
-    A new table counts as empty. `accounts` are those at the end of the cut.
+    A new table counts as empty. The cut ends at `end`.
     """
-    records = records_of(manifest.accounts, accounts)
+    records = records_of(manifest.position, end)
     found: dict[str, _Read] = {}
     for view in views:
         rows = changes = 0
@@ -257,14 +255,13 @@ def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str,
     return found
 
 
-def records_of(before: Mapping[str, PartitionCount], now: Mapping[str, PartitionCount]) -> dict[str, int]:
+def records_of(before: CutPosition, now: CutPosition) -> dict[str, int]:
     """Return lake table -> records that its topic got between two positions; the same for all tables of one topic."""
     topics: dict[str, int] = {}
-    for partition, (_, count) in now.items():
-        new = count - before.get(partition, (0, 0))[1]
+    for partition, (_, count) in now.accounts.items():
+        new = count - before.accounts.get(partition, (0, 0))[1]
         if new:
-            topic = partition.rpartition("-")[0]
-            topics[topic] = topics.get(topic, 0) + new
+            topics[partition[0]] = topics.get(partition[0], 0) + new
     kinds = (
         layout.archive,
         lambda topic: layout.mirror(*table_of(topic)),

@@ -114,7 +114,7 @@ class Envelope:
         lsn, at_us = manifest.end_lsn, manifest.committed_at_us
         self._source = literal(form.head) + (
             b'"snapshot":"false","ts_ms":%d,"ts_us":%d,"txId":null,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
-            % (at_us // 1000, at_us, manifest.epoch, lsn, lsn)
+            % (at_us // 1000, at_us, manifest.position.epoch, lsn, lsn)
         )
         self._source += ROW_TAIL.replace(b"%d", b"%d" % lsn, 2)
         self._tail = b'"ts_ms":%d,"transaction":null}' % (at_us // 1000)

@@ -71,7 +71,7 @@ def finish(lake: LakeSite, daemon: Daemon, drivers: Crashing) -> None:
     """Wait until the lake has everything that is committed now."""
     lsn = lake.capture.wal()
     daemon.until_position(lsn)
-    while drivers.driver.mark.end_lsn < lsn:
+    while drivers.driver.position.end_lsn < lsn:
         drivers.step()
 
 
@@ -99,7 +99,7 @@ def test_every_view_is_postgresqls_answer_at_the_lsn_of_every_cut(
     ends_s, turns = time.monotonic() + LONG_S, cycle(TURNS)
     daemon.until_position(site.wal())
     with work.writing():
-        while drivers.driver.mark.end_lsn == 0 or lake.manifest().cut < CUTS:
+        while drivers.driver.position.end_lsn == 0 or lake.manifest().cut < CUTS:
             assert time.monotonic() < ends_s, f"{lake.manifest().cut} cuts, seed {own}"
             drivers.step()
             work.allow(chance.choice((1, 5, 40)), next(turns))

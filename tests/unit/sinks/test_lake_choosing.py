@@ -10,7 +10,8 @@ from msgspec import structs
 from cdc.config.settings import Warehouse
 from cdc.errors import SinkUnfit
 from cdc.model.topic_names import data_topic
-from sinks.warehouse.log.span import START, CutPosition, Span
+from sinks.warehouse.lake.cut_position import START, CutPosition
+from sinks.warehouse.log.span import Span
 from sinks.warehouse.log.table_choice import choose, reading
 from tests.fixtures.lake.lake_events import ID, schema
 
@@ -35,7 +36,7 @@ def test_events_are_those_topics_that_no_table_has() -> None:
 
 
 def test_a_captured_table_whose_schema_was_lost_is_no_topic_of_events() -> None:
-    end = replace(mark("shop.events.log"), tables={"events.log": "complete"})
+    end = replace(mark("shop.events.log"), complete={"events.log": "complete"})
 
     assert choose("shop", end, [], LAKE).events == {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sinks.warehouse.log.span import Partition
+from sinks.warehouse.lake.cut_position import Partition
 from sinks.warehouse.log.transaction_markers import MARKERS_S, awaited_ends
 from tests.fixtures.servers.manual_clock import ManualClock
 

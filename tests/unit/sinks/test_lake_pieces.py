@@ -12,9 +12,10 @@ from msgspec import structs
 from cdc.config.settings import Warehouse
 from cdc.errors import LakeOverloaded, SparkFailed
 from sinks.warehouse.cut_plan import FAILURES_MAX, CutSize, begun_again, bytes_max, failed, left_behind, out_of_memory
+from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.lake.manifest import ManifestStore
 from sinks.warehouse.log.cut_pieces import Chunk, divide, parts_of, rest_of, topics_of, whole
-from sinks.warehouse.log.span import START, CutPosition, Span
+from sinks.warehouse.log.span import Span
 from sinks.warehouse.log.table_choice import Choice
 from tests.fixtures.lake.lake_files import pending
 

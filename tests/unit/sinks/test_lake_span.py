@@ -7,8 +7,9 @@ import pytest
 from cdc.errors import SinkGap, SinkStale
 from cdc.model.progress_record import Cut, SchemaKey
 from cdc.progress.record_format import encode
+from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
-from sinks.warehouse.log.span import START, CutPosition, joined, next_span
+from sinks.warehouse.log.span import joined, next_span
 from tests.fixtures.capture.memory_log import MemoryLog
 from tests.fixtures.lake.lake_events import ID, column, cut, schema
 
@@ -96,14 +97,14 @@ def test_schema_records_are_no_events() -> None:
 def test_tables_are_those_of_the_last_full_map() -> None:
     first = next_span(START, _numbered(cut(10, ZERO, full=True, tables={"public.a": "snapshotting"})), events_max=1)
     assert first is not None
-    assert first.end.tables == {"public.a": "snapshotting"}
+    assert first.end.complete == {"public.a": "snapshotting"}
 
     later = next_span(
         first.end, _numbered(cut(20), cut(30, ZERO, full=True, tables={"public.b": "complete"})), events_max=1
     )
 
     assert later is not None
-    assert later.end.tables == {"public.b": "complete"}
+    assert later.end.complete == {"public.b": "complete"}
 
 
 def test_first_span_begins_with_the_log() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from sinks.warehouse.lake.cut_position import START
 from sinks.warehouse.lake.plan_run import Run
 from sinks.warehouse.planner.choose import PLANS, RUNS_KEPT, PlanName, Runs, choose, measured, usual
 from sinks.warehouse.views.keeper import records_of
@@ -103,8 +105,9 @@ def test_only_the_last_runs_are_remembered() -> None:
 
 
 def test_records_are_counted_for_every_table_that_takes_them() -> None:
-    before = {"shop.public.orders-0": (5, 5), "shop.a-2db.t-0": (9, 3)}
-    now = {"shop.public.orders-0": (9, 8), "shop.public.orders-1": (2, 2), "shop.a-2db.t-0": (9, 3)}
+    orders, other = "shop.public.orders", ("shop.a-2db.t", 0)
+    before = replace(START, accounts={(orders, 0): (5, 5), other: (9, 3)})
+    now = replace(START, accounts={(orders, 0): (9, 8), (orders, 1): (2, 2), other: (9, 3)})
 
     assert records_of(before, now) == {
         "archive/shop.public.orders": 5,
