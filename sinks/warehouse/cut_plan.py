@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cdc.config.settings import Warehouse
-    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending
     from sinks.warehouse.log.cut_pieces import Chunk, Piece
     from sinks.warehouse.log.span import Span
@@ -91,7 +91,7 @@ def begun_again(
     pending: Pending,
     new: Span,
     choice: Choice,
-    committer: Committer,
+    lake: TableReads,
     manifest: Manifest | None,
     reader: SpanReader,
     settings: Warehouse,
@@ -109,15 +109,13 @@ def begun_again(
     base = {} if manifest is None else {table: state.version for table, state in manifest.tables.items()}
     tables = {topic: names.all for topic, names in choice.names.items()}
     tables |= {topic: (archive,) for topic, archive in choice.events.items()}
-    moved = {
-        topic: [name for name in names if committer.version(name) != base.get(name)] for topic, names in tables.items()
-    }
+    moved = {topic: [name for name in names if lake.version(name) != base.get(name)] for topic, names in tables.items()}
     pieces = list(pending.pieces or (whole(new),))
     last = {
         topic: number
         for number, piece in enumerate(pieces)
         for topic in topics_of(piece)
-        if any(holds(committer, table, number, pending.cut) for table in moved.get(topic, ()))
+        if any(holds(lake, table, number, pending.cut) for table in moved.get(topic, ()))
     }
     # A piece that holds only tombstones of a topic makes no commit. So every piece up to the last one that did counts
     # as written.

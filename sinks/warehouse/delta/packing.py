@@ -29,7 +29,7 @@ MERGING: Final = WriterProperties(
 
 
 def packed(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties) -> None:
-    """Rewrite small files as few, or with `sort_by` the whole table in that order: see `Committer.compact`."""
+    """Rewrite small files as few, or with `sort_by` the whole table in that order: see `TableUpkeep.compact`."""
     if opened is None:
         raise InvariantError("a table that does not exist is compacted")
     if sort_by and _is_packed(opened, sort_by):

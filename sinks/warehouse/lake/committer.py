@@ -43,16 +43,10 @@ class Txn:
     step: int = 0
 
 
-class Committer(Protocol):
-    """Tables with numbered versions. One writer per lake; not thread-safe.
+class TableReads(Protocol):
+    """Reads of tables with numbered versions.
 
-    Each writing method makes at most one commit, which carries `txn`, and returns the version that holds it. `base` is
-    the version that the manifest names, None for a table it does not have. A table that already holds `txn` is left
-    unchanged. Then the version of the commit that carried it is returned; later commits of the same cut may follow it.
-    A statement that changes nothing may make no commit and return `base`.
-
-    All raise LakeDamaged if the newest version is neither `base` nor of this cut, or if files are lost or corrupt;
-    LakeUnready if storage is full or not available; SinkUnfit if a column has another type than in the table.
+    All raise LakeDamaged if files are lost or corrupt, LakeUnready if storage is not available.
     """
 
     def version(self, table: str) -> int | None:
@@ -66,6 +60,37 @@ class Committer(Protocol):
 
     def rows(self, table: str, version: int) -> int | None:
         """Return the rows of a version as its log counts them, without reading data; None if unknown."""
+
+    def read(
+        self,
+        table: str,
+        version: int,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
+    ) -> pa.Table:
+        """Return rows of a version, in no order."""
+
+    def parts(self, table: str, version: int) -> Iterator[pa.Table]:
+        """Yield rows of a version, batch by batch in the order of its files, for tables larger than memory."""
+
+    def files(self, table: str, version: int) -> list[str]:
+        """Return the Parquet files of a version as absolute paths. Partition columns are not in them."""
+
+    def schema(self, table: str, version: int) -> pa.Schema:
+        """Return the columns of a version, partition columns included."""
+
+
+class TableWrites(Protocol):
+    """Commits to tables. One writer per lake; not thread-safe.
+
+    Each method makes at most one commit, which carries `txn`, and returns the version that holds it. `base` is the
+    version that the manifest names, None for a table it does not have. A table that already holds `txn` is left
+    unchanged. Then the version of the commit that carried it is returned; later commits of the same cut may follow it.
+    A statement that changes nothing may make no commit and return `base`.
+
+    All raise LakeDamaged if the newest version is neither `base` nor of this cut, or if files are lost or corrupt;
+    LakeUnready if storage is full or not available; SinkUnfit if a column has another type than in the table.
+    """
 
     def append(
         self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
@@ -94,23 +119,9 @@ class Committer(Protocol):
         ignored. Closed rows never change again. `rows` may contain closed rows, and at most one open row per key.
         """
 
-    def read(
-        self,
-        table: str,
-        version: int,
-        columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
-    ) -> pa.Table:
-        """Return rows of a version, in no order."""
 
-    def parts(self, table: str, version: int) -> Iterator[pa.Table]:
-        """Yield rows of a version, batch by batch in the order of its files, for tables larger than memory."""
-
-    def files(self, table: str, version: int) -> list[str]:
-        """Return the Parquet files of a version as absolute paths. Partition columns are not in them."""
-
-    def schema(self, table: str, version: int) -> pa.Schema:
-        """Return the columns of a version, partition columns included."""
+class TableUpkeep(Protocol):
+    """Maintenance of tables, which changes no row. `compact` commits as `TableWrites` does."""
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """Rewrite many files as few, without changing a row; with `sort_by` all rows are put into that order.
@@ -123,3 +134,7 @@ class Committer(Protocol):
 
     def drop(self, table: str) -> None:
         """Delete a table with its log; does nothing if the table does not exist. No reader may need it any more."""
+
+
+class Committer(TableReads, TableWrites, TableUpkeep, Protocol):
+    """All of it, for a driver."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sinks.warehouse.lake.committer import Committer, Rows
+    from sinks.warehouse.lake.committer import Committer, Rows, TableReads
     from sinks.warehouse.lake.manifest import ManifestStore, Pending
 
 # App ids in the Delta logs. They are permanent: a renamed one would apply an interrupted cut twice.
@@ -52,7 +52,7 @@ class Written:
     """What a table took in a cut.
 
     Attributes:
-        rows: as `Committer.merge` takes them, or as they were appended if `key` is empty.
+        rows: as `TableWrites.merge` takes them, or as they were appended if `key` is empty.
         key: key columns of a mirror.
     """
 
@@ -147,7 +147,7 @@ class CutCommit:
         return self._write(table, _ARCHIVE, schema_id, write)
 
     def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
-        """Upsert and delete (`Committer.merge`)."""
+        """Upsert and delete (`TableWrites.merge`)."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.merge(table, rows, key, base=base, txn=txn)
@@ -156,7 +156,7 @@ class CutCommit:
         return self._write(table, _MIRROR, schema_id, write)
 
     def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
-        """Close open rows and add new ones (`Committer.close_and_append`)."""
+        """Close open rows and add new ones (`TableWrites.close_and_append`)."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.close_and_append(table, closes, rows, key, base=base, txn=txn)
@@ -194,7 +194,7 @@ class CutCommit:
         return version
 
     def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
-        """Replace a view's rows of these keys (`Committer.replace_keys`); the view must have been computed before."""
+        """Replace a view's rows of these keys (`TableWrites.replace_keys`); the view must have been computed before."""
         table = layout.view(name, generation)
         base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
         version = self._committer.replace_keys(table, keys, rows, base=base, txn=self._txn(_VIEW))
@@ -343,9 +343,9 @@ class CutCommit:
         return Txn(named, self._pending.cut, self._pending.end_lsn, step)
 
 
-def holds(committer: Committer, table: str, piece: int, cut: int) -> bool:
+def holds(tables: TableReads, table: str, piece: int, cut: int) -> bool:
     """Whether an attempt at `cut` wrote this piece to an archive, or reshaped a table for it."""
-    applied = (committer.applied(table, _of_piece(app, piece)) for app in (_ARCHIVE, _RESHAPE))
+    applied = (tables.applied(table, _of_piece(app, piece)) for app in (_ARCHIVE, _RESHAPE))
     return any(found is not None and found >= cut for found in applied)
 
 

@@ -8,11 +8,11 @@ from cdc.errors import LakeDamaged
 from sinks.warehouse.lake import layout
 
 if TYPE_CHECKING:
-    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.manifest import Manifest
 
 
-def check_newest(manifest: Manifest, committer: Committer) -> None:
+def check_newest(manifest: Manifest, tables: TableReads) -> None:
     """Check that every table is at the version that the manifest names. Reads the log of each table.
 
     With an older pointer the driver would apply the log again to tables that have it, and readers would go back in
@@ -24,7 +24,7 @@ def check_newest(manifest: Manifest, committer: Committer) -> None:
     named = {table: state.version for table, state in manifest.tables.items()}
     named |= {layout.view(view, state.generation): state.version for view, state in manifest.views.items()}
     for table, version in sorted(named.items()):
-        newest = committer.version(table)
+        newest = tables.version(table)
         if newest != version:
             there = "is gone" if newest is None else f"is at version {newest}"
             raise LakeDamaged(

@@ -35,7 +35,7 @@ from sinks.warehouse.spark.frames import frame_of_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.cut_commit import CutCommit
     from sinks.warehouse.lake.location import Location
 
@@ -94,10 +94,10 @@ class Names:
 class TableWriter:
     """Writes the events of one topic into its lake tables, within one cut."""
 
-    def __init__(self, spark: SparkSession, location: Location, committer: Committer, commit: CutCommit) -> None:
+    def __init__(self, spark: SparkSession, location: Location, tables: TableReads, commit: CutCommit) -> None:
         self._spark = spark
         self._location = location
-        self._committer = committer
+        self._tables = tables
         self._commit = commit
 
     def found(self, table: LakeTable, names: Names) -> None:
@@ -180,11 +180,11 @@ class TableWriter:
         version = self._commit.version(name)
         if version is None:
             return
-        schema = shape(self._committer.schema(name, version).empty_table()).schema
+        schema = shape(self._tables.schema(name, version).empty_table()).schema
         if casts:
-            for part in self._committer.parts(name, version):
+            for part in self._tables.parts(name, version):
                 shape(part)
-        shaped = (batch for part in self._committer.parts(name, version) for batch in shape(part).to_batches())
+        shaped = (batch for part in self._tables.parts(name, version) for batch in shape(part).to_batches())
         rows = pa.RecordBatchReader.from_batches(schema, shaped)
         self._commit.reshape(name, rows, schema_id=table.schema_id)
 

@@ -50,14 +50,14 @@ def archive(rows: pa.Table) -> pa.Table:
 
 
 def mirror(rows: pa.Table, table: LakeTable) -> pa.Table:
-    """Return the newest event of each key, for `Committer.merge`."""
+    """Return the newest event of each key, for `TableWrites.merge`."""
     newest = rows.filter(pc.is_null(rows[VALID_TO_LSN]))
     found = newest.select([*_names(table), *MIRROR_COLUMNS])
     return found.append_column(DELETED, pc.equal(newest["_op"], "d"))
 
 
 def history(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that end and the rows that begin, for `Committer.close_and_append`.
+    """Return the rows that end and the rows that begin, for `TableWrites.close_and_append`.
 
     A delete is not a version, but it ends one, as every other event does. Validity is half-open.
     """
