@@ -171,7 +171,7 @@ def _wished(lake: Lake, name: str, number: int, wait_s: float, *, as_json: bool)
     """Ask the sink, and wait for the cut that does it."""
     from sinks.warehouse.views.generations import SwapRequest, TextStore
 
-    TextStore(lake.location).wish(SwapRequest(name, number))
+    TextStore(lake.location).request_swap(SwapRequest(name, number))
     clock, never = SystemClock(), threading.Event()
     end_s = clock.monotonic_s() + wait_s
     while True:

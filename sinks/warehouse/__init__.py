@@ -1,7 +1,7 @@
-"""Lake tables on Spark: cuts of the log become an archive, mirrors, histories and views, all as of one LSN.
+"""Builds and reads a lake: Delta tables and views that Spark makes from the log, all consistent at one LSN.
 
-As a library for any Spark program: `read_cut`, `read_changes`, `read_history`, `read_sql`, `view_at`, `frame_of`;
-`Lake` says what there is. Nothing is imported before it is used, so a program without Spark can have `Lake`.
+As a library for any Spark program: `read_cut`, `read_changes`, `read_history`, `read_sql`, `view_at`, `frame_of`.
+`Lake` lists cuts, tables and views. Modules are imported on first use, so `Lake` works without Spark installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks at a lake before its sink runs: its place, whose it is, its views. Changes nothing, and starts no Spark."""
+"""Checks a lake before its sink starts: its location, its owner and its views. Changes nothing and starts no Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.warehouse.views.definition import views_of
 
 
 def checkup(config: Config, settings: Warehouse) -> Iterator[StoreFinding]:
-    """Raises what `sinks.warehouse.start.start` raises for a lake that does not do, and ViewRefused."""
+    """Yield one finding per check. Raises what `start.start` raises for a lake it cannot use; ViewRefused."""
     location = Location.configured(settings)
     if location.folder is not None:
         yield from _folder(location.folder)
@@ -37,16 +37,18 @@ def checkup(config: Config, settings: Warehouse) -> Iterator[StoreFinding]:
 
 
 def published(settings: Warehouse) -> list[str]:
-    """Views that are topics, too. Raises ViewRefused."""
+    """Return the names of the views that are published as topics. Raises ViewRefused."""
     return [view.name for view in views_of(settings) if view.header.publish]
 
 
 def _folder(folder: Path) -> Iterator[StoreFinding]:
-    """The folder, or the nearest one above it that is there, takes files."""
+    """Check that the folder, or its nearest existing parent, is a writable directory."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
-        yield StoreFinding("error", "lake", f"{there} is no folder, so a lake in {folder} cannot be", f"ls -ld {there}")
+        yield StoreFinding(
+            "error", "lake", f"cannot create a lake in {folder}: {there} is not a directory", f"ls -ld {there}"
+        )
     elif not os.access(there, os.W_OK | os.X_OK):
         yield StoreFinding(
-            "error", "lake", f"{there} may not be written, so a lake in {folder} cannot be", f"ls -ld {there}"
+            "error", "lake", f"cannot create a lake in {folder}: {there} is not writable", f"ls -ld {there}"
         )

@@ -1,8 +1,8 @@
-"""Decides how much a cut takes and in how many pieces it is applied, so that it fits into memory.
+"""Decides how many records a cut takes and in how many pieces it is applied, so that it fits into memory.
 
-The index of cuts counts records, not bytes. So a cut is measured before it is begun: one that is too large is shortened
-to an earlier boundary of transactions, and one that cannot be shortened is divided (`sinks.warehouse.log.cut_pieces`).
-A second attempt at a cut that failed uses smaller pieces for whatever is not written yet.
+The cut index counts records, not bytes, so a cut is measured before it begins. A cut that is too large ends at an
+earlier transaction boundary. If it cannot, it is divided into pieces (`sinks.warehouse.log.cut_pieces`). A second
+attempt at a failed cut uses smaller pieces for everything that is not written yet.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cdc.config.settings import Warehouse
-    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending
     from sinks.warehouse.log.cut_pieces import Chunk, Piece
     from sinks.warehouse.log.span import Span
     from sinks.warehouse.log.span_reading import SpanReader
     from sinks.warehouse.log.table_choice import Choice
 
-FAILURES_MAX: Final = 5  # of one cut, each attempt with half the bytes of the one before
-_SHARE: Final = 8  # of Spark's memory: rows are there as text, as rows, sorted, and as Arrow at the same time
-_LEAST: Final = 4 << 20  # a piece has a fixed cost of about a second
-_SHORTENED: Final = 4  # times that a span is measured and made shorter
+FAILURES_MAX: Final = 5  # attempts at one cut; each uses half the bytes of the previous one
+_SHARE: Final = 8  # part of Spark's memory: a row exists as text, as a row, sorted, and as Arrow at the same time
+_LEAST: Final = 4 << 20  # a smaller piece is not worth its fixed cost of about a second
+_SHORTENED: Final = 4  # attempts to shorten a span
 _UNITS: Final = {"m": 1 << 20, "g": 1 << 30}
 
 
 def bytes_max(settings: Warehouse, shrunk: int = 0) -> int:
-    """Bytes of keys and values that are applied at once.
+    """Return how many bytes of keys and values may be applied at once.
 
     Args:
         settings: of the sink.
-        shrunk: how often to halve them.
+        shrunk: how many times to halve the result.
     """
     most = settings.bytes_max or int(settings.memory[:-1]) * _UNITS[settings.memory[-1]] // _SHARE
     return max(most >> shrunk, min(most, _LEAST))
@@ -49,11 +49,11 @@ def bytes_max(settings: Warehouse, shrunk: int = 0) -> int:
 
 @dataclass(slots=True)
 class CutSize:
-    """Keeps the number of records of a cut below what memory allows. One per driver.
+    """Keeps a cut's number of records within what memory allows. One per driver.
 
     Attributes:
         settings: of the sink.
-        records_max: of the next cut; follows from the size of the records of the last ones.
+        records_max: records of the next cut, derived from the record size of the previous ones.
     """
 
     settings: Warehouse
@@ -65,12 +65,12 @@ class CutSize:
     def bounded(
         self, span: Span, measure: Callable[[Span], Sequence[Chunk]], shorter: Callable[[int], Span | None]
     ) -> tuple[Span, tuple[Piece, ...]]:
-        """A span that fits, or the shortest one and its pieces.
+        """Return a span that fits, or the shortest possible span and its pieces.
 
         Args:
-            span: what the index offers.
-            measure: its chunks; none when it fits.
-            shorter: the span of at most so many records, or up to the first boundary.
+            span: the span that the cut index offers.
+            measure: returns the span's chunks; empty if the span fits.
+            shorter: returns the span of at most that many records, or the one up to the first boundary.
         """
         limit = bytes_max(self.settings)
         for _ in range(_SHORTENED):
@@ -91,14 +91,15 @@ def begun_again(
     pending: Pending,
     new: Span,
     choice: Choice,
-    committer: Committer,
+    lake: TableReads,
     manifest: Manifest | None,
     reader: SpanReader,
     settings: Warehouse,
 ) -> Pending:
-    """The plan of the next attempt at a cut that is open: pieces that are written stay as they are.
+    """Return the plan of the next attempt at an open cut. Pieces that are already written stay the same.
 
-    The first attempt behind a crash takes the same pieces; after a failure of Spark, or a second crash, they are
+    The number of a piece is part of the app id of its commits, so only what no table holds yet may be divided again.
+    The first attempt after a crash uses the same pieces. After a Spark failure, or a second crash, the pieces are
     smaller.
     """
     pending = structs.replace(pending, attempts=pending.attempts + 1)
@@ -108,17 +109,16 @@ def begun_again(
     base = {} if manifest is None else {table: state.version for table, state in manifest.tables.items()}
     tables = {topic: names.all for topic, names in choice.names.items()}
     tables |= {topic: (archive,) for topic, archive in choice.events.items()}
-    moved = {
-        topic: [name for name in names if committer.version(name) != base.get(name)] for topic, names in tables.items()
-    }
+    moved = {topic: [name for name in names if lake.version(name) != base.get(name)] for topic, names in tables.items()}
     pieces = list(pending.pieces or (whole(new),))
     last = {
         topic: number
         for number, piece in enumerate(pieces)
         for topic in topics_of(piece)
-        if any(holds(committer, table, number, pending.cut) for table in moved.get(topic, ()))
+        if any(holds(lake, table, number, pending.cut) for table in moved.get(topic, ()))
     }
-    # A piece that has only tombstones of a topic is written by writing nothing.
+    # A piece that holds only tombstones of a topic makes no commit. So every piece up to the last one that did counts
+    # as written.
     kept = [
         only_topics(piece, {topic: number <= last.get(topic, -1) for topic in topics_of(piece)})
         for number, piece in enumerate(pieces[: max(last.values(), default=-1) + 1])
@@ -133,16 +133,16 @@ def begun_again(
 
 
 def failed(store: ManifestStore, error: SparkFailed, settings: Warehouse, view: str) -> None:
-    """Record that Spark failed in a cut, so that the next attempt does something else.
+    """Record that Spark failed in a cut, so that the next attempt uses smaller pieces or leaves a view behind.
 
     Args:
-        store: has the cut.
-        error: what happened.
+        store: holds the open cut.
+        error: the failure.
         settings: of the sink.
-        view: that was being computed; empty: none.
+        view: the view that was being computed; empty if none.
 
     Raises:
-        LakeOverloaded: it failed as often as it may.
+        LakeOverloaded: the cut failed `FAILURES_MAX` times.
     """
     pending = store.pending()
     if pending is None or not error.counts:
@@ -157,15 +157,14 @@ def failed(store: ManifestStore, error: SparkFailed, settings: Warehouse, view: 
         raise LakeOverloaded(
             f"cut {pending.cut} failed {failures} times, the last time with pieces of at most "
             f"{bytes_max(settings, failures - 1) >> 20} MiB: {error.message}",
-            hint=f"raise `memory` of the sink, which is {settings.memory} now; spark.log and spark.out in "
-            "the cache folder say more",
+            hint=f"raise `memory` of the sink (now {settings.memory}); see spark.log and spark.out in the cache folder",
             cut=pending.cut,
             memory=settings.memory,
         ) from error
 
 
 def out_of_memory(settings: Warehouse) -> str:
-    """Why a view is left behind that Spark cannot compute with the memory it has."""
+    """Return the reason for a view that Spark cannot compute with its memory."""
     return (
         f"Spark failed twice while it computed this view with memory = {settings.memory}; raise `memory` of the sink, "
         "or have the view read less"
@@ -173,13 +172,13 @@ def out_of_memory(settings: Warehouse) -> str:
 
 
 def left_behind(name: str, text: str, pending: Pending, manifest: Manifest | None, settings: Warehouse) -> str:
-    """Why a view is not computed in a cut: Spark lacked memory for it, and neither memory nor SQL changed since.
+    """Return why a cut leaves a view behind: Spark lacked memory, and neither `memory` nor the SQL changed since.
 
     Args:
-        name: of the view.
-        text: sum of the text that the cut would compute it by.
-        pending: the cut.
-        manifest: of the cut before.
+        name: name of the view.
+        text: hash of the SQL text that the cut would use.
+        pending: the open cut.
+        manifest: manifest of the previous cut.
         settings: of the sink.
     """
     if name in pending.left:

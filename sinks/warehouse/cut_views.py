@@ -1,6 +1,7 @@
-"""The views of a cut: which generations are computed, what becomes of each, and their topics. The driver's hand for it.
+"""Applies the views of a cut: which generations are computed, how each is committed, and their topics.
 
-`sinks.warehouse.views.generations` decides, `sinks.warehouse.views.keeper` computes, the cut's commit has the versions.
+`sinks.warehouse.views.generations` decides, `sinks.warehouse.views.keeper` computes, and the cut's commit records the
+versions. Only the driver uses this module.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from sinks.warehouse.views.keeper import ViewKeeper
 
 if TYPE_CHECKING:
     from sinks.warehouse.lake.cut_commit import CutCommit
+    from sinks.warehouse.lake.cut_position import CutPosition
     from sinks.warehouse.lake.manifest import Manifest
-    from sinks.warehouse.log.span import PartitionCount
     from sinks.warehouse.parts import LakeParts
 
 
 class CutViews:
-    """See the top of the file. One per driver."""
+    """Manages the views of one lake from cut to cut. One instance per driver."""
 
     def __init__(self, parts: LakeParts) -> None:
         self._parts = parts
@@ -34,34 +35,32 @@ class CutViews:
 
     @property
     def behind(self) -> Mapping[str, str]:
-        """View -> why it is as of an older cut; "" when it is not."""
+        """View -> why it is as of an older cut; empty if it is current."""
         return self._keeper.behind
 
     @property
     def computing(self) -> str:
-        """The view that is being computed; empty when none is."""
+        """The view that is being computed; empty if none is."""
         return self._keeper.computing
 
-    def plans(
-        self, manifest: Manifest | None, decided: Decided, accounts: Mapping[str, PartitionCount]
-    ) -> dict[str, str]:
-        """By which plan each view of the next cut, which ends at `accounts`, is to be kept."""
+    def plans(self, manifest: Manifest | None, decided: Decided, end: CutPosition) -> dict[str, str]:
+        """Return the plan of each view in the next cut, which ends at `end`."""
         if manifest is None or not self._parts.views:
             return {}
         states = swapped(manifest.views, decided, self._parts.views)
         views = runs(self._parts.views, decided, self._parts.texts)
-        return self._keeper.plans(structs.replace(manifest, views=states), accounts, views)
+        return self._keeper.plans(structs.replace(manifest, views=states), end, views)
 
     def decided(self, manifest: Manifest | None) -> Decided:
-        """What the next cut does with generations; the texts it needs are in the lake when this returns."""
+        """Return what the next cut does with generations. The SQL texts it needs are durable in the lake on return."""
         parts = self._parts
         if not parts.views:
             return Decided()
         parts.texts.keep(parts.views)
-        return decide(parts.views, {} if manifest is None else manifest.views, parts.texts.wishes())
+        return decide(parts.views, {} if manifest is None else manifest.views, parts.texts.requests())
 
     def is_due(self, manifest: Manifest | None) -> bool:
-        """Whether a cut is worth while though the log says nothing new: a generation is to be built, or to serve."""
+        """Return whether a cut is needed without new log records, to build or activate a generation."""
         if manifest is None:
             return False
         decided, known = self.decided(manifest), manifest.views
@@ -83,7 +82,7 @@ class CutViews:
             log.get().info("view_swapped", view=view, generation=number)
 
     def publish(self, manifest: Manifest) -> None:
-        """Bring the topics of views to the manifest; one that cannot follow holds nobody up, but is spoken of."""
+        """Bring the topics of views up to the manifest. A topic that cannot follow is logged and delays no other."""
         parts = self._parts
         self._grant(manifest)
         if parts.topics is None:
@@ -97,7 +96,7 @@ class CutViews:
     def _bound(
         self, commit: CutCommit, views: Sequence[View], tables: Collection[str], manifest: Manifest | None
     ) -> Iterator[BoundView]:
-        """What can be run. A text that is not the file's any more may name what is gone: it is left behind then."""
+        """Yield the views that can run. An older SQL text that names a missing table leaves its view behind."""
         own = {view.name for view in self._parts.views}
         files = {view.text_sha for view in self._parts.views}
         left: set[str] = set()
@@ -124,14 +123,14 @@ class CutViews:
             yield found
 
     def _grant(self, manifest: Manifest) -> None:
-        """Forget wishes that came true, and those about what there is not."""
+        """Remove swap requests that are done, or that name a missing generation."""
         if not self._parts.views:
             return
-        for view, number in self._parts.texts.wishes().items():
+        for view, number in self._parts.texts.requests().items():
             state = manifest.views.get(view)
             beside = manifest.views.get(layout.beside(view, number))
             if state is not None and state.generation != number and beside is not None:
                 continue
             if state is None or state.generation != number:
                 log.get().warning("view_wish_refused", view=view, generation=number)
-            self._parts.texts.granted(view)
+            self._parts.texts.remove_request(view)

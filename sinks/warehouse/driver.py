@@ -1,16 +1,16 @@
-"""The loop of the lake: one cut after the other, each of them whole or not there (DESIGN section 9).
+"""The main loop of the lake sink: applies one cut after the other, each completely or not at all.
 
-A cut, step by step (the numbers stand in `LakeDriver._apply` too):
+The steps of a cut (the numbers are also in `LakeDriver._apply`):
 
-1. the span is measured; it and its pieces are durable (`pending`), so that after a crash the same ones are done again;
-2. the records of a piece are read in one bounded batch and counted against the cut index;
-3. each table takes the events of the piece: archive, history, mirror; then comes the next piece;
-4. the views that read something new are computed, behind what they read;
-5. the fence is held: another driver may have taken over;
-6. the manifest is published, and readers see all tables move together;
-7. published views follow in their topics.
+1. The span is measured. The span and its pieces become durable (`pending`), so that a crash repeats the same ones.
+2. The records of a piece are read in one bounded batch and counted against the cut index.
+3. Each table takes the events of the piece: archive, history, mirror. Then the next piece follows.
+4. Views whose inputs changed are computed, each after the views it reads.
+5. The fence is checked: another driver may have taken over. Everything before this step may safely be done twice.
+6. The manifest is published, and readers see all tables move together.
+7. Published views follow in their topics.
 
-After any error the driver is dead: the caller makes a new one, which finds `pending` and does the cut again.
+A driver is unusable after any error. The caller creates a new one, which finds `pending` and repeats the cut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
@@ -32,8 +32,9 @@ from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
 from sinks.warehouse.cut_views import CutViews
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
 from sinks.warehouse.lake.layout import split_beside
-from sinks.warehouse.lake.manifest import Manifest, Pending, TableState
+from sinks.warehouse.lake.manifest import Pending, TableState
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
 from sinks.warehouse.log import table_outputs
@@ -41,7 +42,7 @@ from sinks.warehouse.log.cut_pieces import Chunk, parts_of
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
 from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
-from sinks.warehouse.log.span import START, CutPosition, Partition, Span, joined, next_span, partition_of
+from sinks.warehouse.log.span import Span, joined, next_span
 from sinks.warehouse.log.span_reading import SpanReader
 from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
 from sinks.warehouse.log.table_commit import Names, TableWriter
@@ -49,10 +50,7 @@ from sinks.warehouse.log.transaction_markers import awaited_ends
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
 
-if TYPE_CHECKING:
-    pass
-
-_INDEX_RECORDS: Final = 20_000  # of the cut index read at a time; some hundred bytes each
+_INDEX_RECORDS: Final = 20_000  # read from the cut index at once; a few hundred bytes each
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
 _PRUNE_EVERY: Final = 64
 _Schemas = Mapping[tuple[str, str], SchemaRecord]
@@ -61,11 +59,11 @@ _ByTopic = Mapping[str, Mapping[str, SchemaRecord]]  # topic -> schema id -> rec
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a cut does.
+    """The work of one cut.
 
     Attributes:
-        span: it takes from the log.
-        new: what of the span is read.
+        span: the part of the log that the cut covers.
+        new: the part of the span that is read.
     """
 
     span: Span
@@ -75,13 +73,13 @@ class _Work:
 
 
 class LakeDriver:
-    """Applies the log to the lake. `run` once, then `close`."""
+    """Applies the log to the lake. Call `run` once, then `close`."""
 
     def __init__(self, parts: LakeParts) -> None:
         self._parts = parts
         self._manifest = parts.store.current()
         self._passed: Span | None = None
-        self._left: frozenset[str] = frozenset()  # views' tables that no kept cut names, and a topic is still as of
+        self._left: frozenset[str] = frozenset()  # view tables that no kept cut names but a topic still depends on
         self._schemas: _Schemas = {}
         self._schemas_at = -1
         self._views = CutViews(parts)
@@ -89,16 +87,16 @@ class LakeDriver:
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
 
     @property
-    def mark(self) -> CutPosition:
-        """Where the lake is."""
-        return START if self._manifest is None else _mark(self._manifest)
+    def position(self) -> CutPosition:
+        """Where the newest cut of the lake ends."""
+        return START if self._manifest is None else self._manifest.position
 
     def run(self, stop: threading.Event) -> None:
         """Apply cut after cut until `stop`. A cut under way is finished first."""
         try:
             self._run(stop)
         except BrokerError:
-            self._parts.keep_spark()  # Spark is well, and a new JVM takes longer than a broker
+            self._parts.keep_spark()  # Spark is healthy, and a new JVM starts more slowly than a broker
             raise
 
     def _run(self, stop: threading.Event) -> None:
@@ -110,9 +108,9 @@ class LakeDriver:
             self._parts.clock.wait(stop, max(left_s, 0.0))
 
     def step(self) -> bool:
-        """Apply the next cut, if the log has one."""
+        """Apply the next cut. Returns whether the log had one."""
         parts, passed = self._parts, self._passed
-        start = self.mark if passed is None else passed.end
+        start = self.position if passed is None else passed.end
         cuts = read_cut_index(parts.reader, parts.name, start, _INDEX_RECORDS)
         parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
 
@@ -123,8 +121,8 @@ class LakeDriver:
         span = shortened(self._size.records_max)
         if span is None:
             return self._swap()
-        # Heartbeats of an idle source are in the index, too: what says nothing new is not read again.
-        self._passed = span if self._manifest is not None and span.end.end_lsn == self.mark.end_lsn else None
+        # Heartbeats of an idle source are in the index, too. A cut without a new LSN is passed over and not read again.
+        self._passed = span if self._manifest is not None and span.end.end_lsn == self.position.end_lsn else None
         if self._passed is not None:
             return self._swap()
         with translating_spark_errors("measure a cut"):
@@ -133,7 +131,7 @@ class LakeDriver:
         return True
 
     def _measured(self, span: Span) -> Sequence[Chunk]:
-        """How large it is; nothing when it fits."""
+        """Return the chunks of a span; empty if it fits into memory."""
         new = self._work(span).new
         self._check_there(new)
         return self._reader.chunks(new, bytes_max=bytes_max(self._parts.settings)) if new.ranges else ()
@@ -145,36 +143,36 @@ class LakeDriver:
         return _Work(span, reading(span, choice, held), schemas, choice)
 
     def _swap(self) -> bool:
-        """A source that stands still need not be waited for: what is asked of views can be done at once."""
+        """Apply requested view changes without new log records: an idle source must not delay them."""
         if not self._views.is_due(self._manifest):
             return False
-        span = Span(self.mark, self.mark, 0, {})
+        span = Span(self.position, self.position, 0, {})
         self._apply(self._work(span), self._pending(span))
         return True
 
     def close(self) -> None:
-        """Let go of everything; what is not published is done again by the next driver."""
+        """Close everything. The next driver repeats what is not published."""
         self._reader.close()
         self._parts.closing.close()
 
     def _resume(self) -> None:
-        """Finish the cut that was under way, with the range it was begun with."""
+        """Finish an interrupted cut with the range that it began with."""
         parts, pending = self._parts, self._parts.store.pending()
         if self._manifest is not None:
-            self._views.publish(self._manifest)  # what a driver before this one did not come to
+            self._views.publish(self._manifest)  # the previous driver may have stopped before this
         if pending is None:
             if self._manifest is not None:
                 check_newest(self._manifest, parts.committer)
             return
-        cuts = read_cut_index(parts.reader, parts.name, self.mark, pending.cuts_offset)
-        wanted = [(offset, cut) for offset, cut in cuts if offset < pending.cuts_offset]
-        span = next_span(self.mark, wanted, events_max=1 << 62)
-        if pending.cuts_offset == self.mark.cuts_offset:
-            span = Span(self.mark, self.mark, 0, {})  # views were swapped while the source stood still
+        cuts = read_cut_index(parts.reader, parts.name, self.position, pending.position.cuts_offset)
+        wanted = [(offset, cut) for offset, cut in cuts if offset < pending.position.cuts_offset]
+        span = next_span(self.position, wanted, events_max=1 << 62)
+        if pending.position.cuts_offset == self.position.cuts_offset:
+            span = Span(self.position, self.position, 0, {})  # views were swapped while the source was idle
         if span is None or span.end.end_lsn != pending.end_lsn:
             raise SinkGap(
-                f"cut {pending.cut} was begun up to {Lsn(pending.end_lsn)} and cannot be read again",
-                hint="the cut index has lost that stretch; build the lake anew in another folder",
+                f"cannot resume cut {pending.cut}: its range up to {Lsn(pending.end_lsn)} cannot be read again",
+                hint="the cut index has lost this range; rebuild the lake in another folder",
                 end_lsn=Lsn(pending.end_lsn),
             )
         log.get().info("cut_resumed", cut=pending.cut, lsn=str(Lsn(pending.end_lsn)), attempts=pending.attempts + 1)
@@ -216,22 +214,22 @@ class LakeDriver:
             self._forget_old()
 
     def _write(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
-        """Bring tables and views to the end of the cut; returns the tables written, and how to sort them."""
+        """Bring tables and views to the end of the cut. Returns the tables written, with their sort columns."""
         written: dict[str, tuple[str, ...]] = {}
         if work.new.ranges:
             written = self._tables(work, commit)
         self._found_new(work.choice, written, commit)
         self._forget(work.choice, commit)
         self._describe(work.choice, work.schemas, commit)
-        self._views.apply(commit, work.span.end.tables, self._manifest)
+        self._views.apply(commit, work.span.end.complete, self._manifest)
         return written
 
     def _tables(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
-        """Read the span, piece by piece, and let each table take its events."""
+        """Read the span piece by piece and apply its events to each table."""
         self._check_there(work.new)
         known, pieces = _by_topic(work.schemas), commit.pending.pieces
         topics = {topic for topic, _ in work.new.ranges}
-        # The forms are those of the whole span: a piece must not bring a table back to an older one.
+        # Forms come from the whole span: a piece must not return a table to an older form.
         forms = self._forms(work.new, known, work.choice, topics - work.choice.events.keys())
         written: dict[str, tuple[str, ...]] = {}
         if pieces:
@@ -245,7 +243,7 @@ class LakeDriver:
     def _piece(
         self, part: Span, work: _Work, forms: dict[str, list[LakeTable]], commit: CutCommit
     ) -> dict[str, tuple[str, ...]]:
-        """Apply one piece. `forms` of all topics; a form that turns up in the piece is added to them."""
+        """Apply one piece. `forms` covers all topics; a form that only this piece reveals is added to it."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
         fold = TableWriter(parts.spark, parts.location, parts.committer, commit)
         topics = {topic for topic, _ in part.ranges}
@@ -261,7 +259,7 @@ class LakeDriver:
             before = _schema_in(commit.tables, names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
             fold.fold(rows, table, old, names)
-            # A merge of keys here and there leaves a mirror unsorted, and what is sorted is found by few files.
+            # Merges of scattered keys leave a mirror unsorted; sorted keys are found in few files.
             written |= {name: table.key if name == names.mirror else () for name in names.all}
         for topic, rows in self._reader.events(part, sorted(topics & work.choice.events.keys())):
             commit.archive(work.choice.events[topic], rows, schema_id="")
@@ -271,26 +269,28 @@ class LakeDriver:
     def _forms(
         self, span: Span, known: _ByTopic, choice: Choice, topics: Collection[str]
     ) -> dict[str, list[LakeTable]]:
-        """Of each of these topics of the span the forms its rows most likely have, the one of the newest row last.
+        """Return, for each of these topics, the forms that its rows probably have, the form of the newest row last.
 
-        A new schema mostly comes with its first row. So without one in the span, rows have the form the lake has;
-        the few that have not are strangers, and are seen. Where nothing can be said, the rows are looked at first.
+        A new schema usually arrives with its first row. So without a new schema in the span, rows are expected to have
+        the form that the lake has. Rows with an unknown schema are detected, and their topic is surveyed: a schema can
+        be written without a row, before a TRUNCATE that is passed over. Where nothing is known, rows are surveyed
+        first.
         """
-        told: dict[str, list[LakeTable]] = {}
+        expected: dict[str, list[LakeTable]] = {}
         moved = _schemas_end(self._parts.name, span.start) != _schemas_end(self._parts.name, span.end)
         for topic in topics:
             records = known.get(topic, {})
             held = {} if self._manifest is None else self._manifest.tables
             before = _schema_in(held, choice.names[topic]) if topic in choice.names else None
             if len(records) == 1:
-                told[topic] = [self._lake_table(record) for record in records.values()]
+                expected[topic] = [self._lake_table(record) for record in records.values()]
             elif before is not None and not moved:
-                told[topic] = [self._lake_table(records[before])]
-        unsure = sorted(topics - told.keys())
-        return dict(sorted({**told, **(self._seen_forms(span, known, unsure) if unsure else {})}.items()))
+                expected[topic] = [self._lake_table(records[before])]
+        unsure = sorted(topics - expected.keys())
+        return dict(sorted({**expected, **(self._seen_forms(span, known, unsure) if unsure else {})}.items()))
 
     def _seen_forms(self, span: Span, known: _ByTopic, topics: Sequence[str]) -> dict[str, list[LakeTable]]:
-        """The same, by looking at the rows."""
+        """Return the forms that a survey of the rows finds."""
         seen = self._reader.survey(span, topics)
         return {
             topic: [self._lake_table(record) for record in _found_records(known.get(topic, {}), topic, schema_ids)]
@@ -298,7 +298,7 @@ class LakeDriver:
         }
 
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
-        """Tables that are captured and have no rows yet."""
+        """Create empty lake tables for captured tables without rows."""
         parts = self._parts
         fold = TableWriter(parts.spark, parts.location, parts.committer, commit)
         for topic, names in choice.names.items():
@@ -306,13 +306,13 @@ class LakeDriver:
                 fold.found(choice.tables[topic], names)
 
     def _forget(self, choice: Choice, commit: CutCommit) -> None:
-        """Tables and views that are not wanted any more would soon be older than the cut that names them."""
+        """Leave unwanted tables and views out of the cut: they would soon be older than the manifest."""
         views = {view.name for view in self._parts.views}
         gone = {name for name in commit.views if split_beside(name)[0] not in views}
         commit.forget(commit.tables.keys() - choice.lake_tables, gone)
 
     def _describe(self, choice: Choice, schemas: _Schemas, commit: CutCommit) -> None:
-        """Readers have no schema topic and no settings: tell them the key, and since when a version is true."""
+        """Record what readers need: the key of each table, and the event-time column of a history."""
         states = commit.tables
         for topic, names in choice.names.items():
             for name in names.all:
@@ -326,24 +326,17 @@ class LakeDriver:
     def _pending(self, span: Span) -> Pending:
         cut = self._manifest.cut if self._manifest else 0
         end, decided = span.end, self._views.decided(self._manifest)
-        accounts = {f"{topic}-{index}": account for (topic, index), account in end.accounts.items()}
         return Pending(
             cut=cut + 1,
             start_cut=cut,
-            epoch=end.epoch,
-            end_lsn=end.end_lsn,
-            commit_lsn=end.commit_lsn,
-            cuts_offset=end.cuts_offset,
-            since_lsn=end.since_lsn,
-            accounts=accounts,
-            complete=dict(end.tables),
+            position=end,
             serve=dict(decided.serve),
             texts=dict(decided.texts),
-            plans=self._views.plans(self._manifest, decided, accounts),
+            plans=self._views.plans(self._manifest, decided, end),
         )
 
     def _check_there(self, span: Span) -> None:
-        """Is everything of the span still in the log? Spark would say so less clearly."""
+        """Check that the whole span is still in the log. Spark's own error would be less clear."""
         needed = {at: end for at, (_, end, _) in span.ranges.items()}
         ends = awaited_ends(self._parts.reader, needed, self._parts.clock)
         for partition, (begin, end, _) in span.ranges.items():
@@ -351,20 +344,20 @@ class LakeDriver:
             topic, index = partition
             if high < end:
                 raise SinkStale(
-                    f"{topic}-{index} ends at offset {high}, the cut index says {end}",
-                    hint="the topic was made again; build the lake anew in another folder",
+                    f"{topic}-{index} ends at offset {high}, but the cut index says {end}",
+                    hint="the topic was recreated; rebuild the lake in another folder",
                     topic=topic,
                 )
             if low > begin:
                 raise SinkGap(
-                    f"offsets {begin} to {low} of {topic}-{index} are gone, and the lake has not read them",
-                    hint="retention passed while the sink was away; build the lake anew in another folder",
+                    f"offsets {begin} to {low} of {topic}-{index} were removed before the lake read them",
+                    hint="retention passed while the sink was down; rebuild the lake in another folder",
                     topic=topic,
                     partition=index,
                 )
 
     def _known_schemas(self, span: Span) -> _Schemas:
-        """Every schema up to the end of the span; read again only when the index says there are more."""
+        """Return every schema up to the end of the span. They are read again only if the index reports new ones."""
         at = _schemas_end(self._parts.name, span.end)
         if at != self._schemas_at:
             self._schemas = read_schemas(self._parts.reader, self._parts.name)
@@ -373,7 +366,7 @@ class LakeDriver:
         return self._schemas
 
     def _check_settings(self) -> None:
-        """Raises SinkUnfit for a setting that names a column nobody has ever heard of."""
+        """Raises SinkUnfit if a setting names an unknown column."""
         settings = self._parts.settings
         captured = {record.table: True for record in self._schemas.values()}
         sink = self._parts.fence.name.rpartition(".")[2]
@@ -389,7 +382,7 @@ class LakeDriver:
             plain = [lake_table(record) for record in self._schemas.values() if record.table == table]
             unknown = unknown_overrides(overrides, plain) if plain else []
             if unknown:
-                raise SinkUnfit(f"types of {table} name a column it does not have: {', '.join(unknown)}", table=table)
+                raise SinkUnfit(f"`types` of {table} names an unknown column: {', '.join(unknown)}", table=table)
         forms = {
             table: [self._lake_table(record) for record in self._schemas.values() if record.table == table]
             for table in settings.event_time
@@ -417,33 +410,20 @@ class LakeDriver:
 
 
 def _schema_in(tables: Mapping[str, TableState], names: Names) -> str | None:
-    """The schema that the lake's tables of a captured one have; None when there are none."""
+    """Return the schema id of a captured table's lake tables; None if there are none."""
     state = tables.get(names.mirror or names.archive)
     return None if state is None else state.schema_id
 
 
 def _offsets(name: str, span: Span) -> dict[Partition, int]:
-    """What is read: never empty, because only a request to the broker tells that we are still the one."""
+    """Return the offsets to commit. Never empty: only a request to the broker shows that the fence still holds."""
     touched = {partition: end for partition, (_, end, _) in span.ranges.items()}
     return {**touched, (cuts_topic(name), 0): span.end.cuts_offset}
 
 
-def _mark(manifest: Manifest) -> CutPosition:
-    accounts = {partition_of(text): account for text, account in manifest.accounts.items()}
-    return CutPosition(
-        manifest.epoch,
-        manifest.end_lsn,
-        manifest.commit_lsn,
-        manifest.cuts_offset,
-        accounts,
-        manifest.complete,
-        manifest.since_lsn,
-    )
-
-
-def _schemas_end(name: str, mark: CutPosition) -> int:
-    """Where the schema topic ends at a mark."""
-    return mark.accounts.get((schema_topic(name), 0), (0, 0))[0]
+def _schemas_end(name: str, position: CutPosition) -> int:
+    """Return the end offset of the schema topic at a position."""
+    return position.accounts.get((schema_topic(name), 0), (0, 0))[0]
 
 
 def _by_topic(schemas: _Schemas) -> _ByTopic:
@@ -454,12 +434,12 @@ def _by_topic(schemas: _Schemas) -> _ByTopic:
 
 
 def _found_records(known: Mapping[str, SchemaRecord], topic: str, schema_ids: Sequence[str]) -> list[SchemaRecord]:
-    """The schema records of a topic's rows, in the order given."""
+    """Return the schema records of a topic's rows, in the given order."""
     missing = [schema_id for schema_id in schema_ids if schema_id not in known]
     if missing:
         raise LakeDamaged(
-            f"{topic} has rows of schema {missing[0]}, and the schema topic does not know it",
-            hint="somebody deleted its record; put it back, or build the lake anew",
+            f"{topic} has rows of schema {missing[0]}, which is missing in the schema topic",
+            hint="its record was deleted; restore it, or rebuild the lake",
             topic=topic,
         )
     return [known[schema_id] for schema_id in schema_ids]

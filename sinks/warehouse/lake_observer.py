@@ -1,4 +1,4 @@
-"""Who is told how a lake gets on; `cdc.telemetry.lake_status.LakeStatus` is one."""
+"""The contract for observers of a lake's progress. `cdc.telemetry.lake_status.LakeStatus` implements it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sinks.warehouse.views.generations import is_resting
 
 
 class LakeObserver(Protocol):
-    """Told by the driver's thread, for metrics and status. Must not block or raise."""
+    """Receives events from the driver's thread, for metrics and status. Must not block or raise."""
 
     def opened(self, cut: PublishedCut | None) -> None:
-        """A driver has the lake to itself, and found it at this cut; None before the first one."""
+        """A driver owns the lake and found it at this cut; None before the first cut."""
 
     def looked(self, log_lsn: Lsn) -> None:
-        """The log was seen to reach `log_lsn`."""
+        """The log was read up to `log_lsn`."""
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
-        """A cut of `records` is visible to readers, `took_s` after it was begun."""
+        """A cut of `records` became visible to readers, `took_s` after it began."""
 
 
 class Unobserved:
-    """Nobody is told."""
+    """An observer that does nothing."""
 
     def opened(self, cut: PublishedCut | None) -> None:
         """See `LakeObserver`."""
@@ -38,7 +38,7 @@ class Unobserved:
 
 
 def published_cut(manifest: Manifest, behind: Mapping[str, str]) -> PublishedCut:
-    """What is told of a manifest; `behind` knows of views that never were in one why they are not."""
+    """Return what is reported of a manifest. `behind` has the reasons for views that were never in a manifest."""
     missing = {name: reason for name, reason in behind.items() if reason and name not in manifest.views}
     return PublishedCut(
         number=manifest.cut,

@@ -1,4 +1,4 @@
-"""The parts of a lake's driver. `sinks.warehouse.start` makes them, the driver uses them, tests replace them."""
+"""The parts of a lake's driver: `sinks.warehouse.start` creates them, the driver uses them, tests replace them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class LakeParts:
-    """What a driver is made of. `closing` closes what was opened for it.
+    """What a driver consists of. `closing` closes what was opened for it.
 
-    `keep_spark` makes it leave the Spark session open for the next driver of this process.
+    `keep_spark` leaves the Spark session open for the next driver of this process.
     """
 
     name: str

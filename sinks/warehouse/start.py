@@ -1,7 +1,8 @@
-"""Puts a lake's driver together: Spark, Kafka, the lake's place, the fence.
+"""Assembles a lake's driver: Spark, Kafka, the lake's location and the fence.
 
-A folder is locked as well, which keeps two drivers of one machine apart. An object store has no such lock: there the
-fence alone does, which is asked before every manifest.
+In a local folder a file lock keeps two drivers of one machine apart, too. The fence alone would not: a driver that
+froze behind it could still rename a manifest later. An object store has no such lock. There a frozen driver could
+write an old pointer, and the next cut would stop on it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def start(
     progress: Progress,
     observer: LakeObserver | None = None,
 ) -> LakeDriver:
-    """A driver that has the lake to itself. Raises what forbids it, with everything closed again."""
+    """Return a driver that owns the lake. On failure everything is closed again and the cause is raised."""
     observer = observer or Unobserved()
     settings = lake_of(config, sink)
     location = Location.configured(settings)
@@ -72,7 +73,7 @@ def start(
         record_bytes_max = message_bytes_max(config.capture.row_bytes_max)
         fence = Fence(config.kafka, sink_group(config.name, sink), clock, message_bytes_max=record_bytes_max)
         closing.callback(fence.close)
-        fence.take()  # before Spark, which takes long to start and is of no use while Kafka is away
+        fence.take()  # before Spark, which starts slowly and is useless without Kafka
         spark = open_session(_options(settings, machine), machine=machine, progress=progress)
         until_error = closing.enter_context(ExitStack())
         until_error.callback(close_session, spark)
@@ -115,7 +116,7 @@ def start(
 def verify(
     config: Config, settings: Warehouse, tables: Sequence[str], *, machine: Machine, progress: Progress
 ) -> tuple[Manifest, list[MirrorReport]]:
-    """Compare the lake with the topics at the cut it is at. Raises SinkBehind when it has none."""
+    """Compare the lake with the topics at its newest cut. Raises SinkBehind if there is none."""
     location = Location.configured(settings)
     manifest = Lake(location).manifest()
     with LogReader(config.kafka, client_id=f"{config.name}.verify") as reader, ExitStack() as closing:
@@ -136,7 +137,7 @@ def verify(
 def check(
     location: Location, views: Sequence[View], names: Sequence[str], *, at: At, machine: Machine, progress: Progress
 ) -> tuple[int, list[ViewReport]]:
-    """Compare views with their queries as of a cut; all of them for no names. Raises UsageError, SinkBehind."""
+    """Compare views with their queries at a cut; all views if `names` is empty. Raises UsageError, SinkBehind."""
     lake = Lake(location)
     manifest = lake.manifest(at)
     with ExitStack() as closing:
@@ -157,26 +158,26 @@ def _options(settings: Warehouse, machine: Machine) -> SparkOptions:
 
 
 def _revealed(settings: Warehouse) -> dict[str, str]:
-    """Spark's settings, which may hold secrets, as Spark takes them."""
+    """Return Spark's settings in plain text; they may hold secrets."""
     return {name: value.reveal() for name, value in settings.spark.items()}
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One driver on this machine; the fence in Kafka is for those on others. It goes with the process."""
+    """Lock the folder against other drivers on this machine. The lock ends with the process."""
     folder = path / layout.CUTS_FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise LakeUnready(f"the lake's folder {path} cannot be written: {error.strerror}", path=str(path)) from error
+        raise LakeUnready(f"cannot write to the lake's folder {path}: {error.strerror}", path=str(path)) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LakeUnready(
-                f"another process keeps the lake in {path}",
-                hint="it is waited for; the lock goes with that process",
+                f"another process uses the lake in {path}",
+                hint="this sink waits for it; the lock ends with that process",
                 command=f"fuser -v {folder / _LOCK_FILE}",
                 path=str(path),
             ) from error

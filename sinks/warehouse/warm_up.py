@@ -1,4 +1,4 @@
-"""Has Spark load and compile what a cut needs before the first cut comes: seconds that would be waited for there."""
+"""Makes Spark load and compile the code of a cut before the first cut, which would wait seconds for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VALUE: Final = (
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run a small batch through the plans of a cut, large and small. It reads no log and no lake."""
+    """Run a small batch through the plans of large and small cuts. Reads neither the log nor the lake."""
     columns = tuple(LakeColumn(name, kind, encoding, key=name == "id") for name, kind, encoding in _COLUMNS)
     table = LakeTable(table="warm.up", topic="warm.up", schema_id="0", key=("id",), columns=columns)
     rows = [("warm.up", 0, number, b'{"id":%d}' % number, _VALUE % number, None) for number in range(64)]

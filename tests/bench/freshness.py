@@ -28,7 +28,8 @@ from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
 from cdc.progress.record_format import decode
 from sinks.warehouse.driver import LakeDriver
-from sinks.warehouse.log.span import is_data, partition_of
+from sinks.warehouse.lake.cut_position import partition_of
+from sinks.warehouse.log.span import is_data
 from sinks.warehouse.start import start
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
 from tests.bench.lake import CAUGHT_UP_S, await_log, catch_up, jvm_pid, lake_section, wal
@@ -100,7 +101,7 @@ def _run(
 
     def noted(manifest: Any) -> None:
         publish(manifest)
-        published.append((manifest.cuts_offset, time.time()))
+        published.append((manifest.position.cuts_offset, time.time()))
 
     store.publish = noted
     stop = threading.Event()
@@ -109,7 +110,7 @@ def _run(
     try:
         subprocess.run(pgbench, check=True, capture_output=True)
         lsn = wal(sql)
-        until(lambda: driver.mark.end_lsn >= lsn, f"the lake at {lsn}", within_s=CAUGHT_UP_S)
+        until(lambda: driver.position.end_lsn >= lsn, f"the lake at {lsn}", within_s=CAUGHT_UP_S)
     finally:
         stop.set()
         runner.join()

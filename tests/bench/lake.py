@@ -122,7 +122,7 @@ def catch_up(driver: LakeDriver, lsn: Lsn) -> None:
 
     def reached() -> bool:
         driver.step()
-        return driver.mark.end_lsn >= lsn
+        return driver.position.end_lsn >= lsn
 
     until(reached, f"the lake at {lsn}", within_s=CAUGHT_UP_S)
 

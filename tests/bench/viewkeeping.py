@@ -26,7 +26,7 @@ class Keeping:
 
     def keep(self, commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> str:
         """Bring it to the cut that is open; returns the plan that ran."""
-        plans = self._keeper.plans(manifest, commit.pending.accounts)
+        plans = self._keeper.plans(manifest, commit.pending.position)
         self._keeper.keep(commit, manifest, complete=complete, plans=plans)
         state = commit.views[self._name]
         if state.reason:

@@ -33,6 +33,7 @@ from cdc.artifacts.machine import Machine
 from sinks.warehouse.delta.deltars import DeltaRs
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.cut_position import CutPosition, Partition
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending
 from sinks.warehouse.read.lake_reader import Lake
@@ -171,7 +172,7 @@ class _Bench:
         self._cut = 0
         self._warm_ups = _FIRST_WARM_UPS
         self._manifest: Manifest | None = None
-        self._accounts: dict[str, tuple[int, int]] = {}
+        self._accounts: dict[Partition, tuple[int, int]] = {}
         self._keepers = {view.name: Keeping(spark, self._location, view) for view in self._views.values()}
         with self._made(base(sizes, seed=1)):
             for view in self._views.values():
@@ -226,13 +227,9 @@ class _Bench:
         pending = Pending(
             cut=self._cut,
             start_cut=self._cut - 1,
-            epoch=1,
-            end_lsn=256 * self._cut,
-            commit_lsn=256 * self._cut - 8,
-            cuts_offset=self._cut,
-            since_lsn=0,
-            accounts=dict(self._accounts),
-            complete=self._complete,
+            position=CutPosition(
+                1, 256 * self._cut, 256 * self._cut - 8, self._cut, dict(self._accounts), self._complete, 0
+            ),
         )
         self._commit = CutCommit(self._store, self._committer, pending)
         began_s = time.monotonic()
@@ -252,9 +249,9 @@ def _view(name: str, plan: str) -> View:
     return parse_view(Path(f"{name}_{plan}.sql"), f"-- plan: {plan}\n{VIEWS[name]}\n")
 
 
-def _partition(table: str) -> str:
-    """Where the records of a mirror would have been, as the manifest's accounts name it."""
-    return f"viewbench.{table.partition('/')[2]}-0"
+def _partition(table: str) -> Partition:
+    """Return the partition that would have the records of a mirror."""
+    return f"viewbench.{table.partition('/')[2]}", 0
 
 
 def _live(rows: pa.Table) -> pa.Table:

@@ -176,16 +176,16 @@ def test_a_view_that_is_behind_says_so_when_it_is_shown(lake: SmallLake, call: C
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("show", "daily_revenu"), EXIT_USAGE, "did you mean daily_revenue? there is daily_revenue, total"),
+        (("show", "daily_revenu"), EXIT_USAGE, "did you mean daily_revenue? known names: daily_revenue, total"),
         (("at", "9", "total"), EXIT_USAGE, "cut 9 is not in the lake: cuts 1 to 3 are kept"),
         (("at", "0/301", "total"), EXIT_FAILED, "does not reach 0/301: its newest cut 3 ends at 0/300"),
         (("at", "0/ff", "total"), EXIT_USAGE, "keeps no cut from 0/FF or before"),
-        (("at", "now", "total"), EXIT_USAGE, "'now' is neither an LSN nor a cut"),
-        (("show", "total", "--where", "n ="), EXIT_USAGE, "is no condition"),
-        (("show", "total", "--where", "m = 1"), EXIT_USAGE, "there is no column m"),
+        (("at", "now", "total"), EXIT_USAGE, "invalid LSN or cut 'now'"),
+        (("show", "total", "--where", "n ="), EXIT_USAGE, "invalid condition"),
+        (("show", "total", "--where", "m = 1"), EXIT_USAGE, "column m does not exist"),
         (("show", "total", "--where", "n = 'x'"), EXIT_USAGE, "its columns are n long"),
-        (("show", "total", "--where", "n in (select 1)"), EXIT_USAGE, "is no condition"),
-        (("show", "total", "--where", "1=1 limit 1"), EXIT_USAGE, "is no condition"),
+        (("show", "total", "--where", "n in (select 1)"), EXIT_USAGE, "invalid condition"),
+        (("show", "total", "--where", "1=1 limit 1"), EXIT_USAGE, "invalid condition"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_there_is(
@@ -342,11 +342,11 @@ def test_a_value_that_was_read_later_is_not_taken_for_the_row_s_own(tmp_path: Pa
         (("orders", "9"), EXIT_OK, "nothing is known of public.orders with id = 9, up to 0/100"),
         (("orders", '{"status": "it\'s"}'), EXIT_OK, "status = it's"),
         (("orders", "x"), EXIT_USAGE, "id cannot have such a value"),
-        (("orders", '{"nr": 1}'), EXIT_USAGE, "'nr' is no column of the table"),
+        (("orders", '{"nr": 1}'), EXIT_USAGE, "'nr' is not a column of the table"),
         (("orders", '{"id": null}'), EXIT_USAGE, "'id' cannot be in a key"),
         (("orders", '{"id": 7'), EXIT_USAGE, "is no key"),
-        (("orders", "1", "2", "3", "4", "5"), EXIT_USAGE, "a key of 5 values, but the table has 4 columns"),
-        (("customers", "7"), EXIT_USAGE, "there is no table customers"),
+        (("orders", "1", "2", "3", "4", "5"), EXIT_USAGE, "the key has 5 values, but the table has 4 columns"),
+        (("customers", "7"), EXIT_USAGE, "table customers does not exist"),
     ],
 )
 def test_keys_and_tables_that_are_not_there_are_said(
@@ -375,7 +375,7 @@ def test_values_that_name_more_than_one_row_are_no_key(tmp_path: Path) -> None:
     lake.write("mirror/public.orders", pa.table({"id": [7, 7]}))
     manifest = lake.publish()
 
-    with pytest.raises(UsageError, match="id does not name one row of public"):
+    with pytest.raises(UsageError, match="id does not identify one row of public"):
         history_of(Lake(tmp_path), manifest, "orders", ["7"])
 
 
@@ -388,7 +388,7 @@ def test_values_are_those_of_the_key_wherever_its_columns_are(tmp_path: Path, ca
     lake = SmallLake(tmp_path)
     rows = changes(("c", 0x10, {"status": "a", "note": "x"}), ("c", 0x20, {"status": "b", "note": "x", "id": 8}))
     lake.write(ARCHIVE, rows)
-    # Values that a guess would refuse: the first column does not name one row.
+    # Values that a guess would refuse: the first column does not identify one row.
     lake.write("mirror/public.orders", pa.table({"id": [7, 7]}))
     keyed(lake, "status", "note")
     manifest = lake.publish()
@@ -399,7 +399,7 @@ def test_values_are_those_of_the_key_wherever_its_columns_are(tmp_path: Path, ca
     assert [change.commit_lsn for change in found.changes] == [0x20]
     code, _, err = call("history", "orders", "b", "--lake", tmp_path)
     assert code == EXIT_USAGE
-    assert "a key of 1 values, but that of the table has 2" in err
+    assert "the key has 1 values, but it needs 2" in err
     assert "status, note" in err
 
 
@@ -423,7 +423,7 @@ def test_a_guess_is_checked_in_the_mirror_of_the_very_table(tmp_path: Path) -> N
 
     assert history_of(Lake(tmp_path), manifest, "archive/shop.a-2eb.c", ["7"]).table == "a.b.c"
     lake.write("mirror/a-2eb.c", pa.table({"id": [7]}))
-    with pytest.raises(UsageError, match="does not name one row"):
+    with pytest.raises(UsageError, match="does not identify one row"):
         history_of(Lake(tmp_path), lake.publish(), "archive/shop.a-2eb.c", ["7"])
 
 
@@ -431,7 +431,7 @@ def test_events_of_an_outbox_have_no_rows_to_follow(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path)
     lake.write("archive/shop.events.order", pa.table({"_key": ["7"], "_payload": ["{}"]}))
 
-    with pytest.raises(UsageError, match="has events of an outbox, not rows"):
+    with pytest.raises(UsageError, match="has outbox events, not rows"):
         history_of(Lake(tmp_path), lake.publish(), "events.order", ["7"])
 
 

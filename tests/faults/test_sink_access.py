@@ -170,4 +170,4 @@ def test_doctor_names_each_right_a_lake_lacks_and_what_it_finds_of_it(
     (tmp_path / "views" / "w.sql").write_text("selec")
     assert any(one.level == "error" and "w.sql" in one.message for one in of_lake())
     (tmp_path / "lake").write_text("a file")
-    assert any(one.level == "error" and "is no folder" in one.message for one in of_lake())
+    assert any(one.level == "error" and "is not a directory" in one.message for one in of_lake())

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.model.progress_record import Cut
-from sinks.warehouse.log.span import START, CutPosition, Span, next_span
+from sinks.warehouse.lake.cut_position import START, CutPosition
+from sinks.warehouse.log.span import Span, next_span
 from tests.fixtures.lake.lake_events import cut
 
 PARTITIONS = ("shop.public.a-0", "shop.public.a-1", "shop.public.b-0", "shop.__schema-0")

@@ -17,15 +17,15 @@ Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 
 def neighbours_without_old_images(patch: pytest.MonkeyPatch) -> None:
-    """What is around is the new side alone: a partner that left in the same cut is not seen."""
-    around = affected_keys.AffectedKeys.around
+    """Candidate rows are those of the new side alone: a partner that left in the same cut is not seen."""
+    candidates = affected_keys.AffectedKeys.candidates
 
     def new_only(self: affected_keys.AffectedKeys, node: Node, wanted: Sequence[str]) -> str:
         if isinstance(node, Base):
             return f"select {', '.join(map(quoted, wanted)) or '1 as `_`'} from {quoted(node.name)}"
-        return around(self, node, wanted)
+        return candidates(self, node, wanted)
 
-    patch.setattr(affected_keys.AffectedKeys, "around", new_only)
+    patch.setattr(affected_keys.AffectedKeys, "candidates", new_only)
 
 
 def equal_instead_of_null_safe(patch: pytest.MonkeyPatch) -> None:

@@ -148,12 +148,15 @@ OVER_VIEWS: Final[dict[str, str]] = {
 """Views over views, each behind those it reads."""
 
 RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
-    "total": ("select count(*) as n from orders", "one row of all rows"),
-    "limited": ("select id, cents from orders order by cents desc, id limit 3", "LIMIT looks at all rows"),
-    "window_of_all": ("select id, row_number() over (order by id) as r from orders", "its windows are partitioned by"),
+    "total": ("select count(*) as n from orders", "all rows into one"),
+    "limited": ("select id, cents from orders order by cents desc, id limit 3", "LIMIT depends on all rows"),
+    "window_of_all": (
+        "select id, row_number() over (order by id) as r from orders",
+        "the partition columns of its windows",
+    ),
     "other_window": (
         "select id, rank() over (partition by customer_id order by id) as r from orders",
-        "its windows are partitioned by",
+        "the partition columns of its windows",
     ),
     "rollup": ("select region, count(*) as n from customers group by rollup (region)", "grouping sets"),
     "same_for_all": ("select id from orders where cents > (select avg(cents) from orders)", "the same for every row"),
@@ -173,7 +176,7 @@ RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
         ),
         "reads tables around both",
     ),
-    "constant": ("select 1 as one from orders", "no column of it says"),
+    "constant": ("select 1 as one from orders", "none of its columns identifies"),
 }
 """Not kept by keys, and a part of the reason that is given."""
 

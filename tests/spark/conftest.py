@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A JVM that lives for a minute: without its second compiler, start and first batch take half the time.
 SHORT_LIVED: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-# Plans of fifty small queries: what Spark does to run large ones fast takes longer than they do (VIEWS.md, section 3).
+# Plans of fifty small queries: Spark's optimisations for large queries take longer than these queries.
 QUICK: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -36,7 +36,7 @@ _LOCK: Final = Path(__file__).with_name("s3a.lock")
 
 @pytest.fixture(scope="session")
 def spark_options(tmp_path_factory: pytest.TempPathFactory) -> SparkOptions:
-    """What the session of the run is opened with."""
+    """The options of the run's session."""
     scratch, machine = tmp_path_factory.mktemp("spark"), Machine.here()
     connector = fetch(
         parse_lock(_LOCK.read_text(), name=_LOCK.name), machine=machine, progress=NoProgress(), label="S3A"
@@ -47,7 +47,7 @@ def spark_options(tmp_path_factory: pytest.TempPathFactory) -> SparkOptions:
 
 @pytest.fixture(scope="session")
 def spark(spark_options: SparkOptions) -> Iterator[SparkSession]:
-    """The session of the run. A test that closes a session does so in a process of its own."""
+    """The session of the run. A test that closes a session uses its own process."""
     session = open_session(spark_options, machine=Machine.here(), progress=NoProgress())
     try:
         yield session
@@ -57,7 +57,7 @@ def spark(spark_options: SparkOptions) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def quick(spark: SparkSession) -> Iterator[SparkSession]:
-    """The run's session, its settings put back afterwards."""
+    """The run's session; its settings are restored afterwards."""
     before = {name: spark.conf.get(name) for name in QUICK}
     for name, value in QUICK.items():
         spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""From envelopes to typed rows: every value as PostgreSQL has it, or a refusal that says which column."""
+"""From envelopes to typed rows: every value as in PostgreSQL, or an error that names the column."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _rows(spark: SparkSession, events: Events, *tables: LakeTable) -> list[dict[
 
 
 def _one(spark: SparkSession, of: SchemaColumn, value: bytes, override: str | None = None) -> object:
-    """What a JSON value becomes."""
+    """Return the result for a JSON value."""
     record = schema(ID, of)
     events = Events(record)
     events.put("c", b'{"id":1,"%b":%b}' % (of.name.encode(), value))
@@ -162,7 +162,7 @@ def test_delete_has_the_key(spark: SparkSession) -> None:
 
 
 def test_rows_of_former_choices_are_read_as_they_were_written(spark: SparkSession) -> None:
-    """An operator changed `[encode]`: rows of both forms are in one span, and become the same values."""
+    """An operator changed `[encode]`: rows of both forms are in one span, and give the same values."""
 
     def form(schema_id: str, *encodings: str) -> SchemaRecord:
         kinds = zip(("bytea", "date", "timestamp", "time", "jsonb"), encodings, strict=True)
@@ -351,7 +351,7 @@ def test_event_with_a_damaged_part_is_refused(spark: SparkSession, part: bytes, 
     events.record_of(b'{"id":1}', value.replace(part, damaged))
     table = lake_table(record)
 
-    with pytest.raises(SinkUnfit, match=r"no event of a known schema"):
+    with pytest.raises(SinkUnfit, match=r"not an event of a known schema"):
         check(parse(events.frame(spark), [table]), table)
 
 
@@ -362,7 +362,7 @@ def test_record_of_somebody_else_is_refused(spark: SparkSession, value: bytes) -
     events.record_of(b'{"id":1}', value)
     table = lake_table(record)
 
-    with pytest.raises(SinkUnfit, match=r"no event of a known schema") as refused:
+    with pytest.raises(SinkUnfit, match=r"not an event of a known schema") as refused:
         check(parse(events.frame(spark), [table]), table)
 
     assert refused.value.facts["topic"] == "shop.public.orders"

@@ -51,7 +51,7 @@ class Version:
 
 
 def versions_of(happened: Sequence[Event]) -> list[Version]:
-    """The history of a key to which this happened, one after the other."""
+    """Return the history of a key after these events."""
     found: list[Version] = []
     lsn, hour, ordinal = 0, 0, 1
     for later, effective, same in happened:
@@ -68,7 +68,7 @@ def versions_of(happened: Sequence[Event]) -> list[Version]:
 
 
 def valid(versions: Sequence[Version], known_at: int, hour: int) -> Version | None:
-    """What was valid at an hour, as known then: looked for life by life, the newest one first."""
+    """Return what was valid at an hour, as known then: searched life by life, the newest first."""
     lives: list[list[Version]] = []
     for version in versions:
         if version.begins_lsn < known_at:
@@ -90,7 +90,7 @@ def since(version: Version) -> int:
 
 
 def table_of(keys: Sequence[Sequence[Version]], kind: pa.DataType, unit: dt.timedelta = HOUR) -> pa.Table:
-    """The rows of a history; an hour of the model is a `unit`."""
+    """Return the rows of a history; an hour of the model is a `unit`."""
 
     def time(hour: int | None) -> dt.datetime | None:
         return None if hour is None else BEGIN + hour * unit
@@ -212,7 +212,7 @@ def test_a_history_without_an_event_time_says_so_until_one_is_named(lake: LakeSi
     driver = lake.driver()
     site.sql("insert into prices values (1, '2026-01-01', 'a')")
     lake.settle(daemon, driver)
-    with pytest.raises(UsageError, match="no event-time column"):
+    with pytest.raises(UsageError, match="no known event-time column"):
         read_history(lake.spark, lake.path, "prices")
     driver.close()
 
@@ -223,7 +223,7 @@ def test_a_history_without_an_event_time_says_so_until_one_is_named(lake: LakeSi
     assert read_history(lake.spark, lake.path, "prices").count() == 1
     with pytest.raises(SinkBehind):
         read_history(lake.spark, lake.path, "prices", known_at=1 << 60)
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="invalid time"):
         read_history(lake.spark, lake.path, "prices", valid_at="soon")
     lake.settings = structs.replace(named, event_time={"public.prices": "note"})
     site.sql("insert into other values (2)")
@@ -237,5 +237,5 @@ def test_a_manifest_of_before_there_were_event_times_is_read(spark: SparkSession
     lake.write(HISTORY, table_of([versions_of([(1, 1, 0)])], pa.date32()), partition_by=["_open"])
     lake.publish()
 
-    with pytest.raises(UsageError, match="no event-time column"):
+    with pytest.raises(UsageError, match="no known event-time column"):
         read_history(spark, tmp_path, "t")

@@ -1,4 +1,4 @@
-"""What mirror and history get from the changes of a span, against the same done row by row in Python."""
+"""The input of mirror and history from the changes of a span, compared with a row-by-row version in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _filled(spark: SparkSession, events: Events, previous: DataFrame | None = No
 
 
 def _sides(frame: DataFrame) -> tuple[Rows, Rows, Rows]:
-    """What the mirror, and of the history what ends and what begins, have of a frame of changes."""
+    """Return what a frame of changes gives to the mirror, and what ends and begins in the history."""
     events, _ = table_outputs.checked(sequenced(frame, TABLE).toArrow(), TABLE)
     closes, versions = table_outputs.history(events, TABLE)
     by_key = [("id", "ascending")]

@@ -223,7 +223,7 @@ def test_columns_that_come_and_go_and_change_their_type_or_name_are_followed(lak
 
 
 def test_schema_that_came_without_a_row_is_found_with_its_first_row(lake: LakeSite) -> None:
-    """A TRUNCATE that is passed over has its table's new schema written, and nothing else."""
+    """A TRUNCATE that is passed over writes its table's new schema, and nothing else."""
     site = lake.capture
     site.sql("create table t (id int primary key, a text)")
     daemon = site.running({"source": {"on_truncate": "ignore"}})
@@ -242,7 +242,7 @@ def test_schema_that_came_without_a_row_is_found_with_its_first_row(lake: LakeSi
 
 
 def test_added_column_leaves_the_files_of_a_table_as_they_are(lake: LakeSite) -> None:
-    """Also where the new column is one that an update did not send."""
+    """Also if the new column is one that an update did not send."""
     site = lake.capture
     site.sql("create table t (id int primary key, a text)")
     daemon = site.running()

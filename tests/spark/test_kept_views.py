@@ -1,4 +1,4 @@
-"""Views that are kept by their plans on Spark: equal to their query at every cut, once, and by a plan that is told."""
+"""Views kept by their plans on Spark: equal to their query at every cut, computed once, by the reported plan."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lake_of(spark: SparkSession, folder: Path, views: dict[str, str]) -> KeptLak
 
 
 def changes(before: list[dict[str, Any]], after: list[dict[str, Any]], key: tuple[str, ...]) -> tuple[Any, Any]:
-    """What to put and what to take away to get from one to the other."""
+    """Return what to add and what to remove to get from one to the other."""
     places = {tuple(row[one] for one in key) for row in after}
     return [row for row in after if row not in before], [
         row for row in before if tuple(row[one] for one in key) not in places
@@ -120,7 +120,7 @@ def test_rows_that_are_many_are_read_by_spark_and_the_same(
 def test_what_a_cut_replaced_of_a_published_view_is_remembered_and_says_what_differs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """In Spark's types and order. A view that is no topic, and one that was recomputed, need nothing in memory."""
+    """In Spark's types and order. A view without a topic, or one that was recomputed, needs nothing in memory."""
     views = {"sent": f"-- key: id\n-- publish: topic\n{VIEWS['document']}", "kept": VIEWS["document"]}
     lake, shop = lake_of(spark, tmp_path, views), Shop(11)
     lake.cut({name: (shop.rows[name], []) for name in TABLES})
@@ -141,7 +141,7 @@ def test_what_a_cut_replaced_of_a_published_view_is_remembered_and_says_what_dif
 
 
 def test_view_over_one_whose_columns_changed_is_recomputed_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
-    """Values of another type may look equal to what they were."""
+    """Values of another type may look equal to the previous ones."""
     outer = "select status, count(id) as n from inner_one group by status"
     lake, shop = lake_of(spark, tmp_path, {"inner_one": "select id, status from orders", "outer": outer}), Shop(5)
     lake.cut({name: (shop.rows[name], []) for name in TABLES})
@@ -176,7 +176,7 @@ SUMS: Final = {
 
 
 class DiesBehind:
-    """A committer that is killed right behind the first commit to a table."""
+    """A committer that is killed right after the first commit to a table."""
 
     def __init__(self, inner: DeltaRs, table: str) -> None:
         self._inner = inner
@@ -241,7 +241,7 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
 def test_check_tells_what_two_computations_may_differ_in_from_what_is_wrong(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A tenth a thousand times, in any order; and a coin that KLL throws."""
+    """A tenth added a thousand times, in any order; and the random numbers of KLL."""
     kll = "kll_sketch_get_quantile_bigint(kll_sketch_agg_bigint(n), 0.5d)"
     lake = KeptLake(
         spark,
@@ -265,7 +265,7 @@ def test_check_tells_what_two_computations_may_differ_in_from_what_is_wrong(
         return found
 
     def altered(view: str, **values: str) -> None:
-        """One row of the view's table is another one; what is as it was is computed in another order."""
+        """Change one row of the view's table; unchanged rows are computed in another order."""
         table, state = Lake(tmp_path).view(view, manifest)
         frame = frame_of(spark, Location.of(tmp_path), table, state.version)
         columns = [expr(values.get(name, name)).alias(name) for name in frame.columns]

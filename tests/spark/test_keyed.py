@@ -1,4 +1,4 @@
-"""Rows by their keys are exactly those of the whole table that have one, and files without one are not read."""
+"""Rows by key are exactly those of the whole table with such a key, and other files are not read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAY: Final = dt.date(2026, 1, 1)
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """Ten files of ten keys each, `id` and `day` in order; `of` is nobody's order and has nulls."""
+    """Ten files of ten keys each, `id` and `day` sorted; `of` is not sorted and has nulls."""
     path = tmp_path_factory.mktemp("keyed")
     committer, version = DeltaRs(path), None
     for cut in range(10):

@@ -1,4 +1,4 @@
-"""A sink that was away for long: what waits for it is applied in bounded memory, whatever its size.
+"""A sink that was down for long applies its backlog in bounded memory, whatever the size.
 
 `make lake-backlog` runs this with 2 GB of waiting rows and 1.5 GB in one transaction, with the default settings.
 """
@@ -41,12 +41,12 @@ SUMS: Final = "select count(*), sum(('x' || substr(md5(id::text || body), 1, 8))
 
 
 class Memory:
-    """Resident memory of a process and its children together, sampled."""
+    """Resident memory of a process and its children, sampled."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self.peak: tuple[int, ...] = (0,)
-        """Of the process, then of each child, where their sum was greatest; bytes."""
+        """Bytes of the process and of each child, when their sum was greatest."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -162,7 +162,7 @@ def test_sink_whose_jvm_dies_in_a_cut_finishes_it_in_a_new_one_with_smaller_piec
 
 
 def sums_of(lake: str, version: int) -> tuple[int, int]:
-    """What `SUMS` gives, of the mirror."""
+    """Return the result of `SUMS` for the mirror."""
     count = total = 0
     for part in DeltaRs(lake).parts("mirror/public.t", version):
         count += part.num_rows

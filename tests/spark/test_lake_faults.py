@@ -1,4 +1,4 @@
-"""What is done to a lake and its log, and what becomes of it: exact after all, or a stop that says why (row D6)."""
+"""Faults in a lake and its log, and their effect: exact data after all, or a stop with a reason (row D6)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EDGES: Final = (
     *("replace pending.json", "rows", "append", "close_and_append", "merge", "overwrite", "hold"),
     *("replace <cut>.json", "replace current.json", "remove pending.json"),
 )
-"""Of a cut of one table and a view, in order: a driver dies before each of them."""
+"""Steps of a cut with one table and a view, in order: a driver fails before each of them."""
 STEPS_IN_PIECES: Final = 22  # of such a cut that is applied in three pieces, at least
 TIDYING: Final = (
     *("compact archive/", "compact mirror/", "hold", "remove <cut>.json"),
@@ -74,19 +74,19 @@ def admin(capture: CaptureSite) -> AdminClient:
 
 
 def captured(lake: LakeSite, daemon: Daemon, *statements: str) -> None:
-    """Run them, and wait until the log has them."""
+    """Run the statements, and wait until the log has them."""
     daemon.until_position(lake.capture.sql(*statements))
 
 
 def resume(driver: LakeDriver) -> None:
-    """Finish the cut that was under way, and no more."""
+    """Finish the open cut, and no more."""
     stop = threading.Event()
     stop.set()
     driver.run(stop)
 
 
 def state_of(lake: LakeSite) -> dict[str, int | None]:
-    """The newest version of every table, whatever the manifest says, and the newest cut."""
+    """Return the newest version of every table, whatever the manifest says, and the newest cut."""
     store, tables = ManifestStore(lake.path), DeltaRs(str(lake.path))
     manifest = store.current()
     assert manifest is not None
@@ -95,7 +95,7 @@ def state_of(lake: LakeSite) -> dict[str, int | None]:
 
 
 def faults(lake: LakeSite, oracle: Oracle, *, first: int = 1) -> list[str]:
-    """What is wrong at any cut that is kept, of which there must be every one from `first` on."""
+    """Return the faults in all kept cuts; every cut from `first` on must be kept."""
     store = ManifestStore(lake.path)
     truth = Truth([TableTruth("public.t", ("id",))], oracle.transactions(["public.t"]))
     found = [fault for cut in store.cuts() for fault in truth.faults(lake.path, store.at(cut))]
@@ -144,7 +144,7 @@ def test_driver_that_dies_before_any_step_is_followed_by_one_that_is_exact(lake:
 
 @pytest.mark.timeout(1800)
 def test_driver_that_dies_at_any_step_of_a_cut_in_pieces_is_followed_by_one_that_is_exact(lake: LakeSite) -> None:
-    """Twice each time, so that the rest of the cut is divided again behind pieces that are written already."""
+    """Twice each time, so that the rest of the cut is divided again after pieces that are already written."""
     lake.settings = msgspec.structs.replace(lake.settings, bytes_max=2_000)
     oracle, chance = lake.capture.oracle(), random.Random(seed())
     daemon = lake.capture.running()
@@ -182,12 +182,12 @@ def test_driver_that_dies_at_any_step_of_a_cut_in_pieces_is_followed_by_one_that
 
 def applied(lsn: int, driver: LakeDriver) -> None:
     """Apply cuts until the lake is at `lsn`."""
-    while driver.mark.end_lsn < lsn:
+    while driver.position.end_lsn < lsn:
         driver.step()
 
 
 def dies(driver: LakeDriver, number: int, died: list[str], act: Callable[[LakeDriver], object]) -> bool:
-    """Have `driver` die before its step of that number; whether it came to it."""
+    """Let `driver` fail before this step; returns whether it reached the step."""
     passed = 0
 
     def die(name: str) -> None:
@@ -207,7 +207,7 @@ def dies(driver: LakeDriver, number: int, died: list[str], act: Callable[[LakeDr
 def test_driver_that_dies_while_it_tidies_is_followed_by_one_that_is_exact(
     lake: LakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are joined in every cut and old cuts are forgotten behind it; a driver dies before each of these steps."""
+    """Every cut compacts files and prunes old cuts; a driver fails before each of these steps."""
     monkeypatch.setattr("sinks.warehouse.driver._COMPACT_EVERY", 1)
     monkeypatch.setattr("sinks.warehouse.driver._PRUNE_EVERY", 1)
     lake.settings = msgspec.structs.replace(lake.settings, keep_cuts=3)
@@ -244,7 +244,7 @@ def test_driver_that_dies_while_it_tidies_is_followed_by_one_that_is_exact(
 
 
 def test_two_drivers_of_one_lake_make_each_cut_once(lake: LakeSite) -> None:
-    """On one machine the lock refuses the second; elsewhere the newer one has the fence, and the older one stops."""
+    """On one machine the lock refuses the second driver; elsewhere the newer has the fence, and the older stops."""
     oracle = lake.capture.oracle()
     daemon = lake.capture.running()
     captured(lake, daemon, "insert into t values (1, 1, 'x')")
@@ -267,7 +267,7 @@ def test_two_drivers_of_one_lake_make_each_cut_once(lake: LakeSite) -> None:
 
 
 def test_files_of_a_lake_that_are_not_as_they_were_left(lake: LakeSite) -> None:
-    """A lost pointer is made good; everything else is a named stop that writes nothing."""
+    """A lost pointer is replaced; any other damage is a named stop that writes nothing."""
     oracle = lake.capture.oracle()
     daemon = lake.capture.running()
     folder = lake.path / layout.CUTS_FOLDER
@@ -281,7 +281,7 @@ def test_files_of_a_lake_that_are_not_as_they_were_left(lake: LakeSite) -> None:
     before = state_of(lake)
 
     current.write_bytes(kept[0])
-    assert_stops(lake, "and the newest cut 1 is of version")
+    assert_stops(lake, "but the newest cut 1 needs version")
     current.write_bytes(kept[1])
     assert state_of(lake) == before, "written although the manifest was older than the tables"
 
@@ -302,14 +302,14 @@ def test_files_of_a_lake_that_are_not_as_they_were_left(lake: LakeSite) -> None:
 
 
 def assert_stops(lake: LakeSite, named: str) -> None:
-    """A new driver stops as damaged, and so does the next one."""
+    """A new driver stops with LakeDamaged, and so does the next one."""
     for _ in range(2):
         with pytest.raises(LakeDamaged, match=re.escape(named)):
             go_on(lake)
 
 
 def go_on(lake: LakeSite) -> None:
-    """What a sink does when it starts, and one cut."""
+    """Start a sink and apply one cut."""
     driver = lake.driver()
     try:
         resume(driver)
@@ -341,7 +341,7 @@ def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin
     (lake.path / layout.CUTS_FOLDER / layout.PENDING_FILE).unlink()
 
     delete_records(admin, topic)
-    with pytest.raises(SinkGap, match=r"offsets \d+ to \d+ of .*public\.t-\d are gone") as gone:
+    with pytest.raises(SinkGap, match=r"offsets \d+ to \d+ of .*public\.t-\d were removed") as gone:
         lake.driver().step()
     assert gone.value.facts["topic"] == topic
     with pytest.raises(SinkGap):  # again: nothing of the cut was begun
@@ -364,7 +364,7 @@ def produce(lake: LakeSite, topic: str, document: Any) -> None:
 
 
 def delete_records(admin: AdminClient, topic: str) -> None:
-    """As retention does; a compacted topic refuses it unless it may delete too."""
+    """As retention does; a compacted topic refuses it unless it may also delete."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     resource.add_incremental_config(
         ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
@@ -377,7 +377,7 @@ def delete_records(admin: AdminClient, topic: str) -> None:
 
 
 def test_rows_of_many_schemas_in_one_cut_are_exact(lake: LakeSite) -> None:
-    """Two columns even change places by name; then a crash in the middle, which reads the same rows again."""
+    """Two columns even swap names; then a crash in the middle, which reads the same rows again."""
     oracle = lake.capture.oracle()
     daemon = lake.capture.running()
     captured(lake, daemon, "insert into t values (1, 1, 'one'), (2, 2, 'two'), (3, 3, 'three')")
@@ -421,7 +421,7 @@ def test_rows_of_many_schemas_in_one_cut_are_exact(lake: LakeSite) -> None:
 
 
 def test_large_value_goes_with_its_row_to_another_key(lake: LakeSite) -> None:
-    """PostgreSQL does not send what an update left alone, also when it changes the key."""
+    """PostgreSQL does not send what an update left unchanged, also if it changes the key."""
     lake.capture.sql("alter table t alter column b set storage external")
     daemon = lake.capture.running()
     captured(lake, daemon, "insert into t select n, n, repeat(chr(64 + n), 9000) from generate_series(1, 3) n")
@@ -484,7 +484,7 @@ def mounted(path: Path, size: str) -> Iterator[None]:
 
 
 def leave_free(ballast: Path, room: int) -> None:
-    """Fill the file system until `room` bytes are left."""
+    """Fill the file system up to `room` remaining bytes."""
     stat = os.statvfs(ballast.parent)
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail * stat.f_bsize - room, 1))

@@ -1,4 +1,4 @@
-"""`cdc sink run` as it is deployed, under load, killed at any moment: another one goes on, and the lake is exact."""
+"""A deployed `cdc sink run` under load, killed at any moment: another one continues, and the lake is exact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CUT_S: Final = 300.0  # of a start with a JVM, and a cut; with 300,000 rows it 
 
 @pytest.fixture
 def sinks() -> Iterator[list[Sink]]:
-    """Those a test has started; they are ended with it."""
+    """The processes that a test has started; they end with it."""
     started: list[Sink] = []
     yield started
     for sink in started:
@@ -41,7 +41,7 @@ def sinks() -> Iterator[list[Sink]]:
 def test_sink_killed_at_random_moments_under_load_leaves_an_exact_lake(
     capture: CaptureSite, tmp_path: Path, sinks: list[Sink]
 ) -> None:
-    """The next one is there already and waits for the lock, as an operator's standby would."""
+    """The next process already waits for the lock, like an operator's standby."""
     lake, chance = tmp_path / "lake", random.Random(seed())
     capture.sql(*SCHEMA)
     oracle = capture.oracle()

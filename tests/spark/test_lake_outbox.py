@@ -1,4 +1,4 @@
-"""Topics of outbox events in the lake: an archive of them as they came, each once, whatever was aborted or killed."""
+"""Topics of outbox events in the lake: an unchanged archive of them, each once, whatever was aborted or killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def headed(event: str, *more: tuple[str, bytes]) -> list[tuple[str, bytes]]:
 
 
 class OutboxLog:
-    """A log with a table and a topic of events, written transaction by transaction as capture would."""
+    """A log with a table and an event topic, written transaction by transaction like capture's."""
 
     def __init__(self, kafka: Broker, name: str) -> None:
         self.kafka = kafka
@@ -54,7 +54,7 @@ class OutboxLog:
         self.lsn = 0
 
     def begin(self) -> None:
-        """The schema of the table, its first row, and a full map."""
+        """Write the schema of the table, its first row, and a full map."""
         row = Events(self.orders)
         row.put("c", {"id": 1})
         with producing(self.kafka, self.name) as producer:
@@ -63,11 +63,11 @@ class OutboxLog:
         self.commit({(self.orders.topic, 0): [(key, value, None) for _, _, _, key, value in row.rows]}, full=True)
 
     def events(self, *partitions: Sequence[Record]) -> None:
-        """One transaction of events: records of each partition."""
+        """Write one transaction of events: records of each partition."""
         self.commit({(self.topic, index): records for index, records in enumerate(partitions) if records})
 
     def commit(self, records: Mapping[tuple[str, int], Sequence[Record]], *, more: int = 0, full: bool = False) -> None:
-        """One transaction, and what the cut index says of it; `more` records than there are."""
+        """Write one transaction and its cut; the cut claims `more` records than exist."""
         with producing(self.kafka, self.name) as producer:
             ends = self._send(producer, records)
             for (topic, index), end in ends.items():
@@ -78,7 +78,7 @@ class OutboxLog:
             self._send(producer, {(cuts_topic(self.name), 0): [(None, encode(known), None)]})
 
     def abort(self, records: Sequence[Record]) -> None:
-        """A transaction that its successor fences."""
+        """Begin a transaction that its successor fences."""
         with producing(self.kafka, self.name) as producer:
             producer.begin()
             producer.produce_all(self.topic, 0, records)
@@ -115,7 +115,7 @@ def lake(log: OutboxLog, spark: SparkSession, tmp_path: Path) -> Iterator[LakeSi
 def settle(log: OutboxLog, driver: LakeDriver) -> None:
     for _ in range(50):
         driver.step()
-        if driver.mark.end_lsn >= log.lsn:
+        if driver.position.end_lsn >= log.lsn:
             return
     raise AssertionError(f"the lake does not come to {log.lsn}")
 
@@ -155,7 +155,7 @@ def test_events_are_archived_as_they_came_beside_the_tables(log: OutboxLog, lake
     tables = lake.manifest().tables
     assert [name for name in tables if "events" in name] == [f"archive/{log.topic}"]
     assert lake.rows("mirror/public.orders", ["id"]) == [(1,)]
-    with pytest.raises(UsageError, match="has events of an outbox"):
+    with pytest.raises(UsageError, match="has outbox events"):
         read_changes(lake.spark, lake.path, f"archive/{log.topic}")
 
 
@@ -230,7 +230,7 @@ def test_every_event_that_capture_routes_is_in_the_archive_once_over_kills(
                 daemon = capture.running(OUTBOX)
             lsn = capture.wal()
             daemon.until_position(lsn)
-            while driver.mark.end_lsn < lsn:
+            while driver.position.end_lsn < lsn:
                 driver.step()
 
         rows = read_cut(lake.spark, lake.path, "archive.events.order").toArrow().to_pylist()

@@ -1,4 +1,4 @@
-"""Tables that only their schemas tell apart, and keys that are not the first columns, from PostgreSQL to a reader."""
+"""Tables that differ only in their schemas, and keys other than the first columns, from PostgreSQL to a reader."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def test_a_row_is_found_by_its_key_wherever_the_columns_of_it_stand(lake: LakeSi
 
     assert (found.key, found.guessed) == ({"item": "7", "shop": "y"}, False)
     assert [change.after and change.after["note"] for change in found.changes] == ["b", "d"]
-    with pytest.raises(UsageError, match="a key of 1 values, but that of the table has 2"):
+    with pytest.raises(UsageError, match="the key has 1 values, but it needs 2"):
         history_of(Lake(lake.path), manifest, "lines", ["7"])

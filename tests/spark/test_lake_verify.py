@@ -104,7 +104,7 @@ def test_a_value_that_the_topic_no_longer_has_is_not_compared(spark: SparkSessio
 
 
 def _keeps_values_of_deleted_rows(name: str) -> Column:
-    """A fault of the driver: a delete and a row from another key say nothing of a column that was not sent."""
+    """A fault of the driver: it ignores that a delete, or a row from another key, lacks an unsent column."""
     left = fn.coalesce(fn.array_contains("_unchanged", name), fn.lit(0).cast("boolean"))
     value = fn.col("row")[name]
     return fn.when(~left & (fn.col("_op") != "d"), changes._state(value))
@@ -113,7 +113,7 @@ def _keeps_values_of_deleted_rows(name: str) -> Column:
 def _keeps_the_value_read_later(
     found: DataFrame, previous: DataFrame | None, table: object, columns: object
 ) -> DataFrame:
-    """A fault of the driver: columns that were not sent are not filled."""
+    """A fault of the driver: it does not fill unsent columns."""
     del previous, table, columns
     return found
 
@@ -134,7 +134,7 @@ def test_verify_finds_a_fault_of_the_drivers_fold(
     fault: Callable[..., Any] | None,
     wanted: dict[int, str],
 ) -> None:
-    """The lake is written by a driver with the fault, and verified in the same process."""
+    """Write the lake with a faulty driver, and verify it in the same process."""
     if name is not None:
         monkeypatch.setattr(changes, name, fault)
     site = lake.capture

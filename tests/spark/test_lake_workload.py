@@ -1,4 +1,4 @@
-"""A lake under random load, with crashes: every cut is the database at one LSN, and no reader sees less."""
+"""A lake under random load, with crashes: every cut is the database at one LSN, and readers see whole cuts only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
 
 
 class BankReader:
-    """Reads mirrors and view through the manifest, as anybody may, and knows what a bank is."""
+    """Reads mirrors and view through the manifest like any client, and checks the rules of a bank."""
 
     def __init__(self, lake: Path) -> None:
         self._lake = lake
@@ -92,7 +92,7 @@ class BankReader:
 
 @contextmanager
 def reading(reader: BankReader) -> Iterator[None]:
-    """It reads all the time, in a thread of its own."""
+    """Reads continuously, in a thread of its own."""
     stop = threading.Event()
 
     def read() -> None:
@@ -109,15 +109,15 @@ def reading(reader: BankReader) -> Iterator[None]:
 
 
 def settle(lake: LakeSite, daemon: Daemon, drivers: Crashing) -> None:
-    """All that is committed now is in the lake."""
+    """Wait until the lake has everything that is committed now."""
     lsn = lake.capture.wal()
     daemon.until_position(lsn)
-    while drivers.driver.mark.end_lsn < lsn:
+    while drivers.driver.position.end_lsn < lsn:
         drivers.step()
 
 
 def source_differences(lake: LakeSite, table: str) -> list[str]:
-    """How a mirror differs from PostgreSQL now. Columns that came without a row are not in the mirror yet."""
+    """Return how a mirror differs from PostgreSQL now. Columns added without a row are not in the mirror yet."""
     manifest = lake.manifest()
     rows = pinned(lake.path, f"mirror/public.{table}", manifest.tables[f"mirror/public.{table}"].version)
     found = rows.to_pyarrow_table()
@@ -138,7 +138,7 @@ def source_differences(lake: LakeSite, table: str) -> list[str]:
 
 @pytest.mark.timeout(LONG_S + 120)
 def test_every_cut_under_load_is_the_database_at_its_lsn(lake: LakeSite) -> None:
-    """Mirrors and histories at every cut, whatever a driver died of; readers beside it see whole cuts only."""
+    """Mirrors and histories at every cut, whatever killed a driver; concurrent readers see whole cuts only."""
     site, chance = lake.capture, random.Random(seed())
     site.sql(*SCHEMA)
     oracle = site.oracle()
@@ -151,7 +151,7 @@ def test_every_cut_under_load_is_the_database_at_its_lsn(lake: LakeSite) -> None
     with reading(reader):
         for number in range(1, ROUNDS + 1):
             with work.writing():
-                while drivers.driver.mark.end_lsn == 0 or lake.manifest().cut < number * CUTS // ROUNDS:
+                while drivers.driver.position.end_lsn == 0 or lake.manifest().cut < number * CUTS // ROUNDS:
                     assert time.monotonic() < ends_s, f"{lake.manifest().cut} cuts"
                     work.allow(40, next(turns))
                     drivers.step()

@@ -79,7 +79,7 @@ def test_lake_in_an_object_store_is_exact_after_a_dead_driver_and_spark_reads_it
 
 
 def die_before(edge: str, driver: LakeDriver) -> None:
-    """Have a driver begin the next cut, and die there."""
+    """Let a driver begin the next cut, and fail there."""
 
     def die(name: str) -> None:
         if name.startswith(edge):
@@ -92,7 +92,7 @@ def die_before(edge: str, driver: LakeDriver) -> None:
 
 
 def resume(driver: LakeDriver) -> None:
-    """Have a driver finish the cut that is under way, and no more."""
+    """Let a driver finish the open cut, and no more."""
     stop = threading.Event()
     stop.set()
     driver.run(stop)

@@ -1,4 +1,4 @@
-"""A query over a cut, for programs: every table and view in it is as of one LSN, and nothing stays behind."""
+"""A query over a cut, for programs: every table and view in it is as of one LSN, and no temporary view is left."""
 
 from __future__ import annotations
 

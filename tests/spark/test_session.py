@@ -125,7 +125,7 @@ def test_jvm_and_python_workers_have_no_secret_in_their_environment_or_on_their_
 
 
 def test_closing_ends_the_jvm_though_it_is_busy_or_dead(tmp_path: Path) -> None:
-    """With the cut-down Java of the `local` extra, which pyspark's own scripts cannot start."""
+    """Uses the reduced Java of the `local` extra, which pyspark's own scripts cannot start."""
     said, printed = run(
         """
         import signal
@@ -215,7 +215,7 @@ def test_under_spark_submit_its_context_is_used_and_stays(tmp_path: Path) -> Non
 
 
 def pinned() -> tuple[Artifact, ...]:
-    """What the lock file names."""
+    """Return what the lock file names."""
     file = Path(session_module.__file__).with_name("spark.lock")
     return parse_lock(file.read_text(encoding="utf-8"), name=file.name)
 
@@ -228,7 +228,7 @@ def run(
     program: Sequence[str] = (sys.executable, "-W", "error"),
     ends_with: int = 0,
 ) -> tuple[list[dict[str, Any]], str]:
-    """Run a program in a process of its own; returns what it said, and what it printed besides."""
+    """Run a program in its own process; returns its report, and its other output."""
     script = folder / "program.py"
     script.write_text(_PRELUDE + textwrap.dedent(text), encoding="utf-8")
     done = subprocess.run(

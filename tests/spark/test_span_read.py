@@ -1,4 +1,4 @@
-"""A span read by Spark is exactly what the cut index says: aborted records and markers in between are not in it."""
+"""A span read by Spark is exactly what the cut index says, without aborted records and markers in between."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from cdc.errors import SinkGap
 from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.log.java_kafka_options import spark_options
 from sinks.warehouse.log.lake_columns import lake_table
-from sinks.warehouse.log.span import START, CutPosition, Span, next_span
+from sinks.warehouse.log.span import Span, next_span
 from sinks.warehouse.log.span_batch import check_counts, parse, read_span, survey
 from sinks.warehouse.log.span_reading import SpanReader
 from tests.contract.kafka_clients import WAIT_S, Broker, create_topic, producing, settings_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _publish(producer: TransactionalProducer, topic: str, batches: Sequence[Sequence[Record]]) -> dict[str, int]:
-    """One transaction with a batch for each partition; the next offset of each that was touched."""
+    """Write one transaction with a batch per partition; returns the next offset of each written partition."""
     lasts: list[list[int]] = [[] for _ in batches]
     producer.begin()
     for index, records in enumerate(batches):
@@ -42,7 +43,7 @@ def _publish(producer: TransactionalProducer, topic: str, batches: Sequence[Sequ
 
 
 def _abort(kafka: Broker, prefix: str, topic: str, records: Sequence[Record]) -> None:
-    """A transaction that a successor fences."""
+    """Begin a transaction that a successor fences."""
     with producing(kafka, prefix) as producer:
         producer.begin()
         for index in (0, 1):
@@ -135,7 +136,7 @@ def test_span_without_counts_passes() -> None:
 def test_small_span_read_by_the_driver_has_the_rows_that_spark_reads(
     spark: SparkSession, kafka: Broker, topic_prefix: str
 ) -> None:
-    """The plan is the first cut's: what a second cut hands it must come out, and nothing of the first."""
+    """The plan is kept from the first cut: the second cut's rows must come out, and none of the first."""
     record = msgspec.structs.replace(schema(ID, column("name")), topic=f"{topic_prefix}.public.orders")
     topic = create_topic(kafka, record.topic, partitions=2)
     first, other, lost, second = (Events(record) for _ in range(4))

@@ -1,4 +1,4 @@
-"""`cdc run --with-sinks` as it is deployed: one command, killed in every way, and nothing is left running."""
+"""A deployed `cdc run --with-sinks`: one command, killed in every way, and no process is left running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sections(lake: Path) -> Sections:
 
 
 def opened(daemon: Supervised, times: int) -> int:
-    """Wait until that many processes of the sink have opened the lake; the number of the newest one."""
+    """Wait until this many processes of the sink have opened the lake; returns the newest one's number."""
     until(lambda: len(daemon.events("lake_opened")) >= times, f"opened {times} times", within_s=_START_S)
     return daemon.sink_pids()[-1]
 

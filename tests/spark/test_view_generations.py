@@ -1,4 +1,4 @@
-"""Changed SQL of a view: built beside, swapped without a gap, rolled back; its topic follows."""
+"""Changed SQL of a view: built beside the old, swapped without a gap, rolled back; its topic follows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
 
 
 class _Reader:
-    """Reads view and sum of the newest cut, again and again, and notes what does not fit together."""
+    """Reads view and sum of the newest cut continuously, and records contradictions."""
 
     def __init__(self, lake: LakeSite) -> None:
         self._lake = Lake(lake.location)
@@ -92,7 +92,7 @@ def test_changed_view_is_swapped_and_rolled_back_under_load_and_no_reader_sees_a
         assert manifest.views["v~1"].reason == REPLACED
         assert lake.view_rows("v", manifest) == sorted(site.query("select id, n, n * 2 from t where id > 1"), key=repr)
 
-        driver._parts.texts.wish(SwapRequest("v", 1))
+        driver._parts.texts.request_swap(SwapRequest("v", 1))
         for _ in range(4):
             driver.step()
             site.sql("update t set n = n + 1 where id = 5")
@@ -104,7 +104,7 @@ def test_changed_view_is_swapped_and_rolled_back_under_load_and_no_reader_sees_a
     assert lake.view_rows("v", manifest) == sorted(site.query("select id, n from t"), key=repr)
     assert reader.wrong == []
     assert {generation for _, generation in reader.seen} == {1, 2}, "the test is weaker than it says"
-    assert driver._parts.texts.wishes() == {}
+    assert driver._parts.texts.requests() == {}
     folded: dict[bytes | None, Any] = {}
     for key, value in log.view("v"):
         folded[key] = None if value is None else value["after"]
@@ -127,7 +127,7 @@ def test_swap_needs_no_change_of_the_source_and_is_done_again_after_a_crash(
     site.sql("update t set n = 7 where id = 2")
     manifest = lake.settle(daemon, driver)
     assert (manifest.views["v"].generation, manifest.views["v~2"].reason) == (1, "")
-    driver._parts.texts.wish(SwapRequest("v", 2))
+    driver._parts.texts.request_swap(SwapRequest("v", 2))
 
     class Dead(Exception):
         pass

@@ -1,6 +1,6 @@
-"""SQL of a user on a real Spark session: it reads temporary views that stand for the lake, and nothing else.
+"""A user's SQL on a real Spark session only reads temporary views of the lake.
 
-sqlglot's checks are passed by here on purpose: each of the two must do alone.
+These tests bypass sqlglot's checks on purpose: each of the two checks must be enough alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECRET = "hush-hush"
 
 @pytest.fixture
 def attacked(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[SparkSession, dict[str, str]]]:
-    """The session with a temporary view `t`, and a file with a secret beside a folder that must stay absent."""
+    """A session with a temporary view `t`, and a file with a secret beside a folder that must not appear."""
     (tmp_path / "secret.txt").write_text(f"{SECRET}\n", encoding="utf-8")
     (tmp_path / "secret.txt").chmod(0o644)
     spark.sql("select 1 as id, 'a' as name, 2 as at").createOrReplaceTempView("t")
@@ -38,7 +38,7 @@ def attacked(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[SparkSession
 
 
 def answer(spark: SparkSession, sql: str) -> str:
-    """What a query gives, or which error."""
+    """Return the result of a query, or its error."""
     try:
         return str(guarded(spark, sql).collect())
     except (ViewRefused, PySparkException) as error:
@@ -61,7 +61,7 @@ def test_spark_reads_no_file_whatever_the_query_says(attacked: tuple[SparkSessio
 def test_what_spark_reads_is_checked_also_where_files_may_be_read(
     attacked: tuple[SparkSession, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan alone must do, for sources that come with a session which is not ours."""
+    """The plan alone must be enough, for sources of a foreign session."""
     spark, files = attacked
     monkeypatch.setattr(
         "sinks.warehouse.spark.sql_guard.RUN_ON_FILES", "tailrace.other"

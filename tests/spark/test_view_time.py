@@ -1,4 +1,4 @@
-"""Joins in time: as of the position of an event, inside a window, and the same however the log was cut."""
+"""Joins in time: as of an event's position, inside a window, and independent of how the log was cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views as topics: what is sent, once, in step with the lake's cuts."""
+"""Views as topics: what is sent, once, together with the lake's cuts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lake(capture: CaptureSite, spark: SparkSession, tmp_path: Path) -> Iterator[
 
 
 def _begun(lake: LakeSite, sections: dict[str, dict[str, Any]] | None = None) -> Daemon:
-    """Six orders of two lines each are in the log."""
+    """Put six orders with two lines each into the log."""
     daemon = lake.capture.running(sections)
     lake.capture.sql(
         "insert into orders select n, 'n' || n from generate_series(1, 6) n",
@@ -65,7 +65,7 @@ def _begun(lake: LakeSite, sections: dict[str, dict[str, Any]] | None = None) ->
 
 
 class TopicLog:
-    """What is in the topics of a site, committed records only."""
+    """Return the committed records in the topics of a site."""
 
     def __init__(self, site: LakeSite) -> None:
         self._name = site.capture.name

@@ -1,7 +1,7 @@
-"""SQL and column types as deltalake wants them. Pure.
+"""Builds SQL and column types in the form that deltalake needs. Pure.
 
-Its SQL parser (DataFusion's) takes any name in double quotes with quotes doubled, and keeps the case of those only;
-in a literal nothing but the quote is special (tests/contract/test_lake_committer.py has the hostile names).
+Its SQL parser (DataFusion) takes any name in double quotes, with quotes doubled, and keeps the case of quoted names
+only. In a literal only the quote is special (tests/contract/test_lake_committer.py has the hostile names).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 TARGET: Final = "t"
 SOURCE: Final = "s"
-_LITERAL_LENGTH_MAX: Final = 256  # a key range only saves time, and a condition should stay readable
+_LITERAL_LENGTH_MAX: Final = 256  # a key range only saves time, and a condition should stay short
 
 
 def quoted(name: str) -> str:
-    """An identifier."""
+    """Quote an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -37,12 +37,12 @@ def in_source(name: str) -> str:
 
 
 def taken(names: Sequence[str]) -> dict[str, str]:
-    """Each of these columns as the batch has it, for an update or insert."""
+    """Return the columns of the batch for an update or insert."""
     return {quoted(name): in_source(name) for name in names}
 
 
 def key_match(key: Sequence[str], rows: pa.Table) -> str:
-    """Rows of the table with a key of the batch. Has the batch's range of the first column, so files are left out."""
+    """Match rows whose key is in the batch. Includes the batch's range of the first column, to skip files."""
     parts = [f"{in_target(name)} = {in_source(name)}" for name in key]
     between = _range(rows.column(key[0]))
     if between is not None:
@@ -58,7 +58,7 @@ def _range(values: pa.ChunkedArray) -> tuple[str, str] | None:
     try:
         low, high = ends["min"].as_py(), ends["max"].as_py()
     except (ValueError, OverflowError):
-        return None  # a date that Python does not have
+        return None  # a date outside of Python's range
     if low is None or high is None:
         return None
     literals = (_literal(low), _literal(high))
@@ -74,19 +74,19 @@ def _literal(value: object) -> str:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """The same rows in the types a table stores, each column and part of one nullable and without metadata.
+    """Return the same rows in the types that a table stores, every column and field nullable and without metadata.
 
-    Raises SinkUnfit when a value would lose something (times finer than a microsecond).
+    Raises SinkUnfit if a value would lose something (times finer than a microsecond).
     """
     try:
         return rows.cast(stored_schema(rows.schema))
     except pa.ArrowInvalid:
-        # The cause has the value in it.
-        raise SinkUnfit("rows have a value that a lake cannot store", hint="times have microseconds") from None
+        # The cause contains the value.
+        raise SinkUnfit("a row has a value that the lake cannot store", hint="times have microseconds") from None
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of a table in the same form, to compare with."""
+    """Return the columns of a table in the same form, for comparison."""
     return pa.schema([pa.field(field.name, _stored(field.type)) for field in schema])
 
 

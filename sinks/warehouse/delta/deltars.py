@@ -1,8 +1,8 @@
-"""Delta tables written by `deltalake`: commits and merges without a JVM (SPARK.md has the comparison).
+"""Writes Delta tables with `deltalake`: commits and merges without a JVM.
 
-`deltaonce` says how a commit happens once. deltalake does not fsync: where the lake is a local folder, `settle` does
-it for every file of a commit before the commit counts, because a log file that a power cut left empty reads as a
-commit without rows.
+`commit_once` makes each commit happen once. deltalake does not fsync. So for a lake in a local folder, `settle` syncs
+every file of a commit before the commit counts: after a power failure an empty log file would read as a commit
+without rows.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.lake.committer import Rows
 
-_CLOSES: Final = "_closes"  # tells rows of `closes` from rows to add, in the batch of one merge
-_PART_ROWS: Final = 65_536  # of a table that is written anew; 10 MB of rows of 150 bytes
+_CLOSES: Final = "_closes"  # in the batch of one merge: true for rows of `closes`, false for rows to add
+_PART_ROWS: Final = 65_536  # of a table that is rewritten; 10 MB of rows of 150 bytes
 
 
 class DeltaRs:
-    """`sinks.warehouse.lake.committer.Committer` by deltalake.
+    """Implements `sinks.warehouse.lake.committer.Committer` with deltalake.
 
     Args:
-        where: the lake is.
-        storage: options of the object store, handed to deltalake as they are.
+        where: location of the lake.
+        storage: options of the object store, passed to deltalake unchanged.
     """
 
     def __init__(self, where: Where, storage: Mapping[str, str] | None = None) -> None:
         self._location = Location.of(where, storage)
         self._options = dict(self._location.options)
-        # To open a table is to read its log. The one that was opened to count its rows may be written upon next, once.
+        # Opening a table reads its log. A table opened to count its rows is often written next, so it is reused once.
         self._counted: tuple[str, DeltaTable] | None = None
 
     def version(self, table: str) -> int | None:
@@ -127,7 +127,7 @@ class DeltaRs:
     def close_and_append(
         self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
     ) -> int:
-        """See `Committer`. One merge: closes match an open row, rows to add match nothing."""
+        """See `Committer`. One merge: rows of `closes` match an open row, rows to add match nothing."""
         return self._once(table, base, txn, partial(self._close, table, closes, rows, tuple(key)))
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
@@ -169,7 +169,7 @@ class DeltaRs:
             return columns_of(self._at(table, version))
 
     def vacuum(self, table: str, keep_versions: Collection[int]) -> int:
-        """See `Committer`. deltalake lists, we delete: its own vacuum makes two commits that mean nothing."""
+        """See `Committer`. deltalake lists and this deletes: deltalake's own vacuum makes two useless commits."""
         with translated(table):
             opened = self._find(table)
             if opened is None:
@@ -179,7 +179,7 @@ class DeltaRs:
             )
             storage = self._storage(table)
             deleted = sum(_delete(storage, name) for name in useless)
-            # Cleaning from an old version on keeps the checkpoint that version is read from.
+            # Cleaning up from an old version keeps the checkpoint that this version is read from.
             self._at(table, min(keep_versions, default=opened.version())).cleanup_metadata()
             return deleted
 
@@ -227,7 +227,7 @@ class DeltaRs:
             else:
                 opened.update_incremental()
             if opened is None:
-                raise InvariantError(f"{table} was written and is not there")
+                raise InvariantError(f"{table} was written but does not exist")
             newest = opened.version()
             floor = -1 if base is None else base
             if newest not in (floor, floor + 1):
@@ -357,7 +357,7 @@ class DeltaRs:
         self, table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties
     ) -> None:
         if opened is None:
-            raise InvariantError(f"rows of {table} are replaced, and it is not there")
+            raise InvariantError(f"rows of {table} are replaced, but it does not exist")
         keys, rows = plain(keys), plain(rows)
         adds_columns(table, opened, rows)
         if not keys.num_rows:
@@ -427,12 +427,12 @@ def _delete(storage: fs.FileSystem, name: str) -> bool:
     try:
         storage.delete_file(name)
     except FileNotFoundError:
-        return False  # the list has every file that the log says was removed, also those deleted long ago
+        return False  # the list has every file that the log ever removed, including files deleted long ago
     return True
 
 
 def _closing_batch(closes: pa.Table, rows: pa.Table) -> pa.Table:
-    """Both in one table; a column that `closes` has not is null there, and never read."""
+    """Join both into one table; a column that `closes` lacks is null there and never read."""
     tagged = [
         part.append_column(_CLOSES, pa.repeat(pa.scalar(tag), part.num_rows))
         for part, tag in ((rows, False), (closes, True))
@@ -445,7 +445,7 @@ def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> 
         opened,
         rows,
         mode="append",
-        schema_mode="merge",  # also where columns are missing: without it their number must be the same
+        schema_mode="merge",  # also for missing columns: without it, the number of columns must be equal
         writer_properties=WRITER,
         target_file_size=TARGET_FILE_BYTES,
         commit_properties=properties,
@@ -458,7 +458,7 @@ def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
 
 
 def _each(rows: Rows, change: Callable[[pa.Table], pa.Table]) -> Rows:
-    """What `change` makes of all rows at once, or of each part."""
+    """Apply `change` to all rows at once, or to each batch."""
     if isinstance(rows, pa.Table):
         return change(rows)
     changed = (batch for part in rows for batch in change(pa.Table.from_batches([part])).to_batches())

@@ -1,4 +1,4 @@
-"""Makes commits of a local Delta table survive a power cut: deltalake writes its files without fsync."""
+"""Makes commits of a local Delta table survive a power failure: deltalake writes files without fsync."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG: Final = "_delta_log"
 def settle(lake: Path, table: str, versions: range) -> None:
     """Fsync the files of these versions, then their log entries, then the folders up to the lake's.
 
-    A version whose log entry is gone already (a checkpoint replaced it) was settled when it was new.
+    A version without a log entry was replaced by a checkpoint, and was settled when it was new.
     """
     folder = lake / table
     log = folder / _LOG

@@ -1,7 +1,7 @@
-"""Statistics of a Parquet file as a Delta log has them, from the file's own footer.
+"""Builds the statistics of a Parquet file for a Delta log, from the file's own footer.
 
-https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. What JSON cannot say exactly is left
-out: without a bound a reader opens the file, with a wrong one it would miss rows.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. A value that JSON cannot represent
+exactly is left out: without a bound a reader opens the file, with a wrong bound it would miss rows.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-_TEXT_LENGTH_MAX: Final = 64  # of a bound; the log is read whenever the table is opened
+_TEXT_LENGTH_MAX: Final = 64  # of a bound; every open of the table reads the log
 _LAST_LETTER: Final = "\U0010ffff"
 
 
 def leaves(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Every column of a Parquet file of this schema, by its path there, and the column of the table it is a part of."""
+    """Yield every column of a Parquet file of this schema: its path in the file, and the table column it belongs to."""
     for column in schema:
         for path in _leaves(column.name, column.type):
             yield path, column.name
 
 
 def stats_json(footer: pq.FileMetaData, schema: pa.Schema, indexed: int) -> str:
-    """Rows, and of the first `indexed` columns bounds and how many are null; of nested ones, nothing.
+    """Return the row count, and bounds and null counts of the first `indexed` columns; nested columns are left out.
 
     Args:
         footer: of the file.
-        schema: of the rows that were written into it.
-        indexed: deltalake counts columns of the file.
+        schema: of the rows written into it.
+        indexed: number of columns, counted as deltalake does: in the file.
     """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def stats_json(footer: pq.FileMetaData, schema: pa.Schema, indexed: int) -> str:
         if len(known) < len(counts):
             continue
         nulls[name] = sum(known)
-        # A group whose values are all null has no bounds, and needs none.
+        # A group whose values are all null has no bounds and needs none.
         bounded = [
             (one, footer.row_group(group).num_rows)
             for group, one in enumerate(found)

@@ -1,8 +1,8 @@
-"""Which files of a version can have rows with certain keys, by the ranges that its log states. Reads no data.
+"""Finds the files of a version that can have rows with certain keys, by the ranges in its log. Reads no data.
 
-Ranges are of the key's first column. Only types whose statistics are exact or wider than the truth count: texts may be
-cut in the log, but then as bounds; times are cut to milliseconds there and decimals pass through a double, so those
-are never left out, nor are files without statistics.
+Ranges are of the key's first column. Only types count whose statistics are exact or wider than the values. Texts may be
+cut in the log, but remain bounds. Times are cut to milliseconds there and decimals pass through a double, so files are
+never left out by these, and neither are files without statistics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PATH: Final = "path"
 _SIZE: Final = "size_bytes"
 _ROWS: Final = "num_records"
-_SMALL_MAX: Final = 2  # the last one, which takes new rows, and one that was left small
+_SMALL_MAX: Final = 2  # the last file, which takes new rows, and one that stayed small
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class FileRange:
     """A file of a version.
 
     Attributes:
-        path: below the table, as it lies there.
+        path: below the table.
         size: bytes.
-        rows: None when the log does not say.
-        low, high: no key in it is outside of them; None: unknown.
+        rows: None if the log does not say.
+        low, high: every key in the file is between them; None if unknown.
     """
 
     path: str
@@ -45,7 +45,7 @@ class FileRange:
 
 
 def ranges_of(opened: DeltaTable, column: str) -> list[FileRange]:
-    """The files of a version with their ranges of a column, in order of them; those without a range come last."""
+    """Return the files of a version, ordered by their ranges of a column; those without a range come last."""
     actions = pa.table(opened.get_add_actions(flatten=True))
     count = actions.num_rows
     lows = _bounds(actions, f"min.{column}", count)
@@ -63,7 +63,7 @@ def ranges_of(opened: DeltaTable, column: str) -> list[FileRange]:
 
 
 def in_order(files: Sequence[FileRange], *, small_bytes: int) -> bool:
-    """Whether files of `ranges_of` follow each other without overlap, and at most two of them are small."""
+    """Whether files of `ranges_of` follow each other without overlap, and at most `_SMALL_MAX` of them are small."""
     if any(file.low is None for file in files):
         return False
     apart = all(before.high <= after.low for before, after in pairwise(files))
@@ -71,26 +71,26 @@ def in_order(files: Sequence[FileRange], *, small_bytes: int) -> bool:
 
 
 def sorted_keys(values: pa.ChunkedArray | pa.Array) -> list[Any] | None:
-    """Keys in order, to ask `between` with; None for a type whose statistics say nothing certain."""
+    """Return keys in order, for `between`; None for a type whose statistics are not reliable."""
     if not is_ranged(values.type):
         return None
     try:
         return sorted(values.drop_null().to_pylist())
     except (ValueError, OverflowError):
-        return None  # a date that Python does not have
+        return None  # a date outside of Python's range
 
 
 def between(file: FileRange, keys: Sequence[Any]) -> range:
-    """Which of the sorted keys can be in a file, by their places; of a file without a range, all of them."""
+    """Return the positions of the sorted keys that can be in a file; all of them for a file without a range."""
     if file.low is None:
         return range(len(keys))
     return range(bisect_left(keys, file.low), bisect_right(keys, file.high))
 
 
 def homes(files: Sequence[FileRange], keys: Sequence[Any]) -> list[tuple[FileRange, range]]:
-    """Where new keys go, by their places: from the beginning of each file to that of the next one.
+    """Return the file for each range of new keys, by position: from the start of the file to the start of the next one.
 
-    The first file takes what comes before it, too; files without a range take none. `files` as `ranges_of` gives them.
+    The first file also takes the keys before it; files without a range take none. `files` come from `ranges_of`.
     """
     ranged = [file for file in files if file.low is not None]
     begins = [0, *(bisect_left(keys, file.low) for file in ranged[1:]), len(keys)]
@@ -98,7 +98,7 @@ def homes(files: Sequence[FileRange], keys: Sequence[Any]) -> list[tuple[FileRan
 
 
 def is_ranged(kind: pa.DataType) -> bool:
-    """Whether the statistics of a column of this type may leave files out."""
+    """Whether the statistics of a column of this type may exclude files."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind))
 
 

@@ -1,8 +1,8 @@
-"""Rows of a table by their keys, from the files that can have them: what a view needs whose change touched few keys.
+"""Reads rows of a table by their keys, from the files that can have them: for views of which few keys changed.
 
-The driver holds the sorted keys against the ranges that the log states for each file, and gives Spark a list of files,
-the outer bounds of the keys for row groups, and the keys themselves as a broadcast semi join. Never a list of literals:
-2,000 of them took two to four times as long, and more of them the session (VIEWS.md section 0).
+The driver compares the sorted keys with each file's range in the log. Spark gets a list of files, the outer bounds of
+the keys for row groups, and the keys themselves as a broadcast semi join. It never gets a list of literals: 2,000 of
+them took two to four times as long, and more of them ended the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
-READ_ROWS_MAX: Final = 20_000_000  # some seconds on one machine
+READ_ROWS_MAX: Final = 20_000_000  # a few seconds on one machine
 HELD_BYTES_MAX: Final = 256 << 20
 
 
@@ -47,20 +47,20 @@ def rows_of_keys(
     *,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of a table at a version whose key is one of `keys`; lazy, with all columns of the table.
+    """Return the rows of a table at a version whose key is one of `keys`; lazy, with all columns of the table.
 
     Args:
         spark: any session of Spark 4.
-        where: the lake is.
+        where: location of the lake.
         table: as the manifest names it, ``mirror/public.orders``.
         version: of its Delta log.
-        key: columns to go by; the primary key, or others. Files are picked by those whose statistics are exact:
+        key: the columns to match, of the primary key or others. Files are chosen by those with exact statistics:
             integers, texts, dates.
-        keys: at least these columns, in the types of the table. A null is equal to a null. A frame is computed here.
+        keys: at least these columns, in the types of the table. A null equals a null. A frame is computed here.
         storage: as for `sinks.warehouse.read.data_frames.read_cut`.
 
     Raises:
-        LakeDamaged: that version is gone.
+        LakeDamaged: the version does not exist.
     """
     location = Location.of(where, storage)
     wanted = (keys if isinstance(keys, pa.Table) else keys.select(*map(quoted, key)).toArrow()).select(list(key))
@@ -86,24 +86,23 @@ def stored_rows(
     bytes_max: int = HELD_BYTES_MAX,
     read_max: int = READ_ROWS_MAX,
 ) -> pa.Table | None:
-    """The rows of a table at a version with one of these keys, read by the driver itself: without a job of Spark.
+    """Return the rows of a table at a version with one of these keys, read by the driver itself without a Spark job.
 
     Args:
-        where: the lake is.
+        where: location of the lake.
         table: as the manifest names it.
         version: of its Delta log.
-        keys: columns of the table; a null is equal to a null.
-        columns: what is read, at least one.
-        rows_max: how many rows there may be, and
-        bytes_max: how large they may be in memory.
-        read_max: how many rows the files that can have one may have; more are work for executors.
+        keys: columns of the table; a null equals a null.
+        columns: the columns to read, at least one.
+        rows_max: limit of the number of rows.
+        bytes_max: limit of their size in memory.
+        read_max: limit of the rows in all files that can have a match; more are a task for executors.
 
     Returns:
-        None where that cannot be done here: there are more, the table has partitions, or keys are of types that are not
-        exactly comparable.
+        None if a limit is exceeded, the table has partitions, or the keys have types that are not exactly comparable.
 
     Raises:
-        LakeDamaged, LakeUnready: as the storage says.
+        LakeDamaged, LakeUnready: from the storage.
     """
     location, opened = Location.of(where), pinned(where, table, version)
     schema = columns_of(opened)
@@ -135,15 +134,15 @@ def stored_rows(
 
 
 def files_of_keys(opened: DeltaTable, keys: pa.Table) -> frozenset[str]:
-    """The files of a version, by their paths below the table, that can have a row with one of `keys`.
+    """Return the files of a version, by their paths below the table, that can have a row with one of `keys`.
 
-    Each column of `keys` is one of the table; a column with a null in it leaves no file out.
+    Each column of `keys` is a column of the table; a column that contains a null excludes no file.
     """
     return frozenset(file.path for file in _files(opened, keys))
 
 
 def _files(opened: DeltaTable, keys: pa.Table) -> list[FileRange]:
-    """See `files_of_keys`; with their ranges of the last column."""
+    """As `files_of_keys`, with the ranges of the last column."""
     found: dict[str, FileRange] = {}
     for number, name in enumerate(keys.column_names):
         values = keys[name]
@@ -154,12 +153,12 @@ def _files(opened: DeltaTable, keys: pa.Table) -> list[FileRange]:
 
 
 def _wide(field: pa.Field) -> pa.Field:
-    """Integers of any size are compared by their values."""
+    """Widen integers, so that integers of any size are compared by value."""
     return field.with_type(pa.int64()) if pa.types.is_integer(field.type) else field
 
 
 def _bounds(column: Column, values: pa.ChunkedArray) -> Column | None:
-    """For the readers of row groups; None where it would say nothing or leave a row out."""
+    """Return bounds for readers of row groups; None if they would exclude nothing, or a matching row."""
     if values.null_count or not len(values) or not is_ranged(values.type):
         return None
     low, high = min(values.to_pylist()), max(values.to_pylist())

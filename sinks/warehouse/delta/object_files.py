@@ -1,7 +1,7 @@
-"""A table's folder in an object store for `sinks.warehouse.delta.table_files`: one request per file.
+"""Gives `sinks.warehouse.delta.table_files` access to a table's folder; in an object store by one request per file.
 
-deltalake's own handler keeps the GIL in each request (deltalake 1.6, 2026-11-23), and pyarrow's file systems take other
-options than deltalake. A file is some ten MB, and read whole.
+deltalake's own handler holds the GIL in each request (deltalake 1.6, 2026-11-23), and pyarrow's file systems take
+other options than deltalake. A file has about ten MB and is read completely.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def files_of(location: Location, table: str) -> Files:
-    """Those of a table."""
+    """Return the files of a table."""
     if location.folder is None:
         return ObjectFiles(ObjectDisk(location, table))
-    # Files of a table never change. Mapped, they are read in a third of the CPU (2026-11-23).
+    # Files of a table never change. Memory-mapped, they are read with a third of the CPU (2026-11-23).
     files: Files = fs.SubTreeFileSystem(str(location.folder / table), fs.LocalFileSystem(use_mmap=True))
     return files
 
@@ -37,7 +37,7 @@ class ObjectFiles:
         self._disk = disk
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """The file, in memory. Raises FileNotFoundError."""
+        """Return the file, in memory. Raises FileNotFoundError."""
         data = self._disk.read(path)
         if data is None:
             raise FileNotFoundError(path)
@@ -45,7 +45,7 @@ class ObjectFiles:
 
     @contextmanager
     def open_output_stream(self, path: str) -> Iterator[pa.NativeFile]:
-        """A file that is there, whole, behind the block, unless the block fails."""
+        """Create a file. It exists completely after the block, unless the block fails."""
         stream = pa.BufferOutputStream()
         yield stream
         self._disk.replace(path, stream.getvalue().to_pybytes())

@@ -1,4 +1,4 @@
-"""How deltalake writes the files of a table, and how they are packed when there are many, or out of order."""
+"""Configures how deltalake writes the files of a table, and packs them if they are many or unsorted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 WRITER: Final = WriterProperties(max_row_group_size=ROW_GROUP_ROWS_MAX)
-# A merge writes whole files again, most of them unchanged: without dictionaries and statistics of pages in 0.60 s
-# instead of 0.95 (1 million rows, 3,000 updates, 2026-11-22), a fifth larger until they are compacted.
+# A merge rewrites whole files, most of them unchanged. Without dictionaries and page statistics it takes 0.60 s instead
+# of 0.95 (1 million rows, 3,000 updates, 2026-11-22), and files are a fifth larger until they are compacted.
 MERGING: Final = WriterProperties(
     max_row_group_size=ROW_GROUP_ROWS_MAX,
     default_column_properties=ColumnProperties(dictionary_enabled=False, statistics_enabled="CHUNK"),
@@ -29,13 +29,13 @@ MERGING: Final = WriterProperties(
 
 
 def packed(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties) -> None:
-    """Write small files, or with `sort_by` the whole table in that order, as few: see `Committer.compact`."""
+    """Rewrite small files as few, or with `sort_by` the whole table in that order: see `TableUpkeep.compact`."""
     if opened is None:
-        raise InvariantError("a table that is not there is to be compacted")
+        raise InvariantError("a table that does not exist is compacted")
     if sort_by and _is_packed(opened, sort_by):
         return
     if sort_by:
-        # Along one column, Z order is plain order.
+        # With one column, Z order is plain order.
         opened.optimize.z_order(
             list(sort_by),
             partition_filters=[(OPEN, "=", "true")] if OPEN in opened.metadata().partition_columns else None,
@@ -54,7 +54,7 @@ def packed(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: Comm
 
 
 def _is_packed(opened: DeltaTable, key: Sequence[str]) -> bool:
-    """Whether to write all of it again would change nothing that matters: `rewrite` leaves ranges as they were."""
+    """Whether rewriting all of it would gain nothing: `rewrite` keeps the ranges of files."""
     if opened.metadata().partition_columns or not can_rewrite(columns_of(opened), key):
         return False
     return in_order(ranges_of(opened, key[0]), small_bytes=SMALL_BYTES)

@@ -1,6 +1,6 @@
-"""Changed rows put into the rows of one file, by key and in place. Arrow, pure; no row is looked at by Python.
+"""Applies changed rows to the rows of one file, by key and in place. Arrow, pure; Python handles no single row.
 
-A file keeps its order: a changed row stays where it was, and only rows that come anew have it sorted again.
+A file keeps its order: a changed row stays in its place, and only new rows require sorting.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Rows of a file that a batch has changes for.
+    """The rows of a file that a batch has changes for.
 
     Attributes:
-        rows: their places in the file, in order.
-        changes: of each the place of its change in the batch.
+        rows: their positions in the file, in order.
+        changes: for each of them, the position of its change in the batch.
     """
 
     rows: pa.Array
@@ -35,37 +35,37 @@ class Match:
 
 
 def is_keyable(kinds: Sequence[pa.DataType]) -> bool:
-    """Whether keys of these types can be looked for here. Floats cannot: zeros have a sign, and NaN equals nothing."""
+    """Whether keys of these types can be matched here. Floats cannot: zeros have a sign, and NaN equals nothing."""
     return not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in kinds)
 
 
 def check_once(table: str, changes: pa.Table, key: Sequence[str]) -> None:
-    """Raise InvariantError when a key is there twice."""
+    """Raise InvariantError if a key appears twice."""
     columns = [whole(changes[name]) for name in key]
     if pc.count_distinct(_places(columns, columns)).as_py() != changes.num_rows:
-        raise InvariantError(f"a batch for {table} has a key twice", table=table)
+        raise InvariantError(f"a batch for {table} contains a key twice", table=table)
 
 
 def match(keys: pa.Table, changes: pa.Table, key: Sequence[str]) -> Match:
-    """Which rows of a file have a key of the batch. `keys` needs the key's columns only, `changes` each key once."""
+    """Find the rows of a file with a key of the batch. `keys` needs only the key's columns, `changes` each key once."""
     places = _places([whole(keys[name]) for name in key], [whole(changes[name]) for name in key])
     return Match(pc.indices_nonzero(pc.is_valid(places)).cast(pa.int64()), places.drop_null())
 
 
 def among(places: pa.Array, count: int) -> pa.BooleanArray:
-    """For each of `count` things whether its place is one of `places`, which has none twice."""
+    """Return, for each of `count` positions, whether it is in `places`, which has no duplicates."""
     if not count:
         return pa.array([], pa.bool_())
     return pc.is_valid(pc.inverse_permutation(places, max_index=count - 1))
 
 
 def patched(stored: pa.Table, changes: pa.Table, matched: Match) -> pa.Table:
-    """The rows of a file, updated and deleted.
+    """Return the rows of a file after updates and deletes.
 
     Args:
-        stored: all of the file.
-        changes: with `_deleted`; columns that it does not have keep their values.
-        matched: as `match` gave it for both.
+        stored: all rows of the file.
+        changes: with `_deleted`; columns that it lacks keep their values.
+        matched: the result of `match` for both.
     """
     gone = whole(changes[DELETED]).take(matched.changes)
     kept = pc.invert(gone)
@@ -76,7 +76,7 @@ def patched(stored: pa.Table, changes: pa.Table, matched: Match) -> pa.Table:
         values = stored[name]
         if name in changes.column_names and len(at):
             fresh = whole(changes[name]).take(at)
-            # Most updates leave most columns as they are, and so does this.
+            # Most updates leave most columns unchanged; those are not copied.
             if not whole(values.take(rows_at)).equals(fresh):
                 values = pc.replace_with_mask(whole(values), here, fresh)
         columns.append(values)
@@ -86,7 +86,7 @@ def patched(stored: pa.Table, changes: pa.Table, matched: Match) -> pa.Table:
 
 
 def inserted(rows: pa.Table, more: pa.Table, key: Sequence[str]) -> pa.Table:
-    """`rows` with `more` among them, in order of the key; a column that `more` lacks is null there."""
+    """Add `more` to `rows`, in order of the key; a column that `more` lacks is null."""
     if not more.num_rows:
         return rows
     added = pa.concat_tables(
@@ -96,13 +96,13 @@ def inserted(rows: pa.Table, more: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def whole(values: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
+    """Return a column in one chunk."""
     found = values.combine_chunks()
     return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
 
 
 def _places(columns: Sequence[pa.Array], keys: Sequence[pa.Array]) -> pa.Int32Array:
-    """For each row of `columns` where its key is first in `keys`, null where it is not."""
+    """Return, for each row of `columns`, the position of its key in `keys`; null if it is not there."""
     if len(columns) == 1:
         return pc.index_in(columns[0], value_set=keys[0])
     place = known = None
@@ -112,7 +112,7 @@ def _places(columns: Sequence[pa.Array], keys: Sequence[pa.Array]) -> pa.Int32Ar
         if place is not None:
             one = pc.add(pc.multiply(place, len(distinct)), one)
             its = pc.add(pc.multiply(known, len(distinct)), its)
-        # Numbered anew each time: no number is greater than the product of two counts.
+        # Renumbered each time, so that no number exceeds the product of two counts.
         numbers = its.unique()
         place, known = (pc.index_in(each, value_set=numbers).cast(pa.int64()) for each in (one, its))
     return pc.index_in(place, value_set=known)

@@ -1,7 +1,7 @@
-"""A version of a Delta table, as its log says: columns, files, partition values, rows. Reads no data.
+"""Opens a version of a Delta table and reads its log: columns, files, partition values, rows. Reads no data.
 
-Readers take a version from the manifest, never the newest one, and files from the log, never from the folder: files
-of other versions lie beside them.
+Readers take the version from the manifest, never the newest one. They take files from the log, never from the folder,
+which also has files of other versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _FEATURES_READ: Final = frozenset({"timestampNtz"})
-"""Of Delta's reader features; with deletion vectors or column mapping a file is not what its rows are."""
+"""Delta's reader features that are supported. With deletion vectors or column mapping, files differ from rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Part:
     """Files with the same partition values.
 
     Attributes:
-        values: partition column -> value, as Python has it; empty where the table has none.
-        files: absolute paths, or URLs as Spark takes them.
+        values: partition column -> value as a Python object; empty if the table has no partitions.
+        files: absolute paths, or URLs in Spark's form.
     """
 
     values: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Part:
 
 
 def pinned(lake: Where, table: str, version: int) -> DeltaTable:
-    """The table (``mirror/public.orders``) at a version. Raises LakeDamaged, LakeUnready."""
+    """Open a table (``mirror/public.orders``) at a version. Raises LakeDamaged, LakeUnready."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -51,7 +51,7 @@ def pinned(lake: Where, table: str, version: int) -> DeltaTable:
     except (TableNotFoundError, DeltaError) as error:
         raise LakeDamaged(
             f"{table} has no version {version}, which a cut of the lake names",
-            hint="it was removed by hand, or that cut is not kept any more; look at a newer one",
+            hint="it was deleted manually, or the cut is no longer kept; use a newer cut",
             table=table,
             version=version,
         ) from error
@@ -66,18 +66,18 @@ def pinned(lake: Where, table: str, version: int) -> DeltaTable:
 
 
 def schema_json(table: DeltaTable) -> dict[str, Any]:
-    """Its columns in Delta's JSON, which is that of Spark."""
+    """Return its columns in Delta's JSON, which is Spark's JSON."""
     found: dict[str, Any] = json.loads(table.schema().to_json())
     return found
 
 
 def row_count(table: DeltaTable) -> int:
-    """Rows, as the log counts them."""
+    """Return the number of rows, from the log."""
     return table.count()
 
 
 def parts(lake: Where, name: str, table: DeltaTable, only: Collection[str] | None = None) -> tuple[Part, ...]:
-    """Its files by partition, or `only` those at these paths below the table; none for an empty table."""
+    """Return its files by partition, or `only` those at these paths below the table; empty for an empty table."""
     import pyarrow as pa
 
     location = Location.of(lake)

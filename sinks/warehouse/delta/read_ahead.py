@@ -1,7 +1,7 @@
 """Runs an iterator in a thread of its own, a few items ahead.
 
-deltalake pulls the rows it writes from inside its runtime, where nothing may ask deltalake for rows: so who writes a
-table from the rows of another version of it has them read by somebody else.
+deltalake pulls the rows that it writes from within its runtime. There nothing may call deltalake for rows. So if a
+table is written from rows of another version of it, a different thread reads them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 _AHEAD: Final = 2
-_POLL_S: Final = 0.1  # how late a reader notices that nobody wants more
+_POLL_S: Final = 0.1  # the delay until the thread notices that no more items are wanted
 
 
 def read_ahead(make: Callable[[], Iterator[T]]) -> Generator[T]:
-    """The items of `make()`, or what it raised. Nothing is read before the first is asked for."""
+    """Yield the items of `make()`, or raise what it raised. Reading starts with the first request."""
     items: Queue[tuple[T] | BaseException | None] = Queue(_AHEAD)
     unwanted = threading.Event()
 
@@ -35,7 +35,7 @@ def read_ahead(make: Callable[[], Iterator[T]]) -> Generator[T]:
             for item in make():
                 if not put((item,)):
                     return
-        except BaseException as error:  # noqa: BLE001 - raised again by who reads
+        except BaseException as error:  # noqa: BLE001 - raised again by the consumer
             put(error)
         else:
             put(None)

@@ -1,8 +1,8 @@
-"""The rows of some keys replaced by hand: files that have none of the keys stay, in the others only these rows change.
+"""Replaces the rows of some keys by rewriting only the files that have them.
 
-A general merge joins the table with the keys and writes what comes out. Here a file keeps the order of its rows; the
-new rows of a key stand where its old ones were. A new key goes to the file whose range it falls into, when that is
-written anyway or is small, or where keys have no ranges to the smallest; the others make files of their own.
+A general merge joins the table with the keys and writes the result. Here a file keeps the order of its rows, and the
+new rows of a key take the place of its old ones. A new key goes to the file whose range contains it, if that file is
+rewritten anyway or is small. Where keys have no ranges, it goes to the smallest file. Other new keys go to new files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_ROWS = pa.array([], pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _MatchedFile:
     """A file, and which of its rows have which of the keys."""
 
     file: FileRange
@@ -47,27 +47,27 @@ class _Looked:
 
 
 def replace(target: Target, keys: pa.Table, rows: pa.Table) -> list[Action]:
-    """Write the table without the rows of `keys` and with `rows`; returns the actions that make it count.
+    """Write the table without the rows of `keys` and with `rows`. Returns the actions of the commit.
 
     Args:
-        target: what is changed; its key is the columns of `keys`.
-        keys: each once, in the table's types, none a float or nested; a null is like another null.
-        rows: in the table's columns and types, any number a key; each has one of `keys`.
+        target: the version to change; its key is the columns of `keys`.
+        keys: each once, in the table's types, none a float or nested; a null equals a null.
+        rows: in the table's columns and types, any number per key; each has one of `keys`.
 
     Raises InvariantError for other keys or rows.
     """
     if not is_keyable(keys.schema.types) or keys.schema.types != [
         target.schema.field(name).type for name in target.key
     ]:
-        raise InvariantError("rows are replaced by a key that is not exactly comparable, or of other types")
+        raise InvariantError("rows are replaced by a key that is not exactly comparable, or has another type")
     known = None if keys[target.key[0]].null_count else sorted_keys(keys[target.key[0]])
     asked = [file for file in target.files if known is None or between(file, known)]
     with ThreadPoolExecutor(AT_ONCE, "lake-replace") as pool:
-        looked = list(pool.map(lambda file: _Looked(file, matched_in(target, file, keys)), asked))
-        touched = [one for one in looked if len(one.matched)]
-        fresh, rest = _housed(target, touched, keys, rows)
-        jobs = {one.file.path: one for one in touched}
-        jobs |= {file.path: _Looked(file, Match(_NO_ROWS, _NO_ROWS)) for file in fresh if file.path not in jobs}
+        found_files = list(pool.map(lambda file: _MatchedFile(file, matched_in(target, file, keys)), asked))
+        matching = [one for one in found_files if len(one.matched)]
+        fresh, rest = _housed(target, matching, keys, rows)
+        jobs = {one.file.path: one for one in matching}
+        jobs |= {file.path: _MatchedFile(file, Match(_NO_ROWS, _NO_ROWS)) for file in fresh if file.path not in jobs}
         places = {file.path: found for file, found in fresh.items()}
         actions = [
             action
@@ -78,22 +78,22 @@ def replace(target: Target, keys: pa.Table, rows: pa.Table) -> list[Action]:
 
 
 def _housed(
-    target: Target, touched: Sequence[_Looked], keys: pa.Table, rows: pa.Table
+    target: Target, matching: Sequence[_MatchedFile], keys: pa.Table, rows: pa.Table
 ) -> tuple[dict[FileRange, pa.Table], pa.Table]:
-    """New rows by the file that takes them, and those that make files of their own."""
-    place = match(rows, keys, target.key).changes  # of each row its key's
+    """Return the new rows by the file that takes them, and those that go to new files."""
+    place = match(rows, keys, target.key).changes  # for each row, the position of its key
     if len(place) < rows.num_rows:
-        raise InvariantError("rows come whose keys are not replaced")
+        raise InvariantError("rows have keys that are not replaced")
     home = [-1] * keys.num_rows
-    for number, one in enumerate(touched):
+    for number, one in enumerate(matching):
         for key in pc.unique(one.matched.changes).to_pylist():
             home[key] = number
     homes = pa.array(home, pa.int64()).take(place)
-    found = {one.file: rows.filter(pc.equal(homes, number)) for number, one in enumerate(touched)}
+    found = {one.file: rows.filter(pc.equal(homes, number)) for number, one in enumerate(matching)}
     fresh = rows.filter(pc.equal(homes, -1))
     if not fresh.num_rows:
         return found, fresh
-    written_anyway = {one.file for one in touched}
+    written_anyway = {one.file for one in matching}
     kept = [fresh.slice(0, 0)]
     for file, some in _near(target, fresh):
         if file is not None and (file in written_anyway or file.size < SMALL_BYTES):
@@ -104,7 +104,7 @@ def _housed(
 
 
 def _near(target: Target, rows: pa.Table) -> Iterable[tuple[FileRange | None, pa.Table]]:
-    """Rows whose keys are new, by the file nearest to them."""
+    """Yield rows with new keys by the nearest file."""
     first = target.key[0]
     known = None if rows[first].null_count else sorted_keys(rows[first])
     if known is None or not target.files or any(file.low is None for file in target.files):
@@ -116,8 +116,8 @@ def _near(target: Target, rows: pa.Table) -> Iterable[tuple[FileRange | None, pa
             yield file, rows.slice(here.start, len(here))
 
 
-def _rewritten(target: Target, job: _Looked, keys: pa.Table, fresh: pa.Table | None) -> list[Action]:
-    """Write a file again: rows of the keys go, `fresh` come, each where its key was, new keys at the end."""
+def _rewritten(target: Target, job: _MatchedFile, keys: pa.Table, fresh: pa.Table | None) -> list[Action]:
+    """Rewrite a file: remove rows of the keys, and put `fresh` rows where their key was, new keys at the end."""
     with open_file(target.storage, job.file) as opened:
         rows, footer = rows_in(opened, target.schema), opened.metadata
     count, matched = rows.num_rows, job.matched
@@ -125,7 +125,7 @@ def _rewritten(target: Target, job: _Looked, keys: pa.Table, fresh: pa.Table | N
     if fresh is None or not fresh.num_rows:
         return written_again(target, job.file, footer, rows.take(stays))
     old = pa.table({"key": matched.changes.cast(pa.int32()), "at": matched.rows})
-    firsts = old.group_by("key").aggregate([("at", "min")])  # rows that a key had
+    firsts = old.group_by("key").aggregate([("at", "min")])  # the first old row of each key
     place = pc.index_in(match(fresh, keys, target.key).changes, value_set=whole(firsts["key"]))
     at = pc.fill_null(whole(firsts["at_min"]).take(place), count)
     order = pc.sort_indices(pa.concat_arrays([stays, at.cast(pa.int64())]))

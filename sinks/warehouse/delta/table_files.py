@@ -1,7 +1,7 @@
-"""Files of a table as a commit by hand reads and writes them: rows in, actions of a Delta log out.
+"""Reads and writes files of a table for handmade commits: rows in, actions of a Delta log out.
 
-What is written is nobody's before the commit that names it. Columns that no change touched are not looked at, and texts
-that do not shrink are not compressed.
+A written file belongs to the table only after the commit that names it. Columns without changes are not processed, and
+texts that do not shrink are not compressed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
-SMALL_BYTES: Final = 2 << 20  # a file that takes new rows though none of its own changed
-AT_ONCE: Final = 2  # files; each is some ten MB of rows
-_FULL: Final = 1.5  # times the wanted size: a file that is larger is written as two
-_SHRINKS: Final = 0.8  # bytes in the file for a byte of values: above it, compression costs time and saves nothing
-_FILE_ROWS_MAX: Final = 262_144  # of narrow rows fewer bytes a file: a few changed rows cost a whole one
-_ROW_BYTES: Final = 100.0  # of a table that has no file to tell
+SMALL_BYTES: Final = 2 << 20  # a smaller file takes new rows even if none of its own changed
+AT_ONCE: Final = 2  # files; each is about ten MB of rows
+_FULL: Final = 1.5  # times the target size: a larger file is split
+_SHRINKS: Final = 0.8  # bytes in the file per byte of values: above it, compression costs time and saves nothing
+_FILE_ROWS_MAX: Final = 262_144  # files of narrow rows are smaller: a few changed rows rewrite a whole one
+_ROW_BYTES: Final = 100.0  # assumed for a table without files
 _PLAIN: Final = "NONE"
 _COMPRESSED: Final = "SNAPPY"  # every reader has it
 
@@ -44,20 +44,20 @@ class Files(Protocol):
         """A file to read. Raises OSError."""
 
     def open_output_stream(self, path: str) -> AbstractContextManager[pa.NativeFile]:
-        """A new file, there when the block has ended."""
+        """Create a file. It exists once the block has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The version that is changed.
+    """The version to change.
 
     Attributes:
         storage: the table's folder.
-        schema: its columns, in the types they are stored in; it has no partitions.
-        files: as `sinks.warehouse.delta.key_ranges.ranges_of` gives them for the first column of `key`.
+        schema: its columns in their stored types; the table has no partitions.
+        files: from `sinks.warehouse.delta.key_ranges.ranges_of` for the first column of `key`.
         key: names of the key's columns.
-        file_bytes: how large files are to be.
-        indexed: how many columns have statistics.
+        file_bytes: target size of files.
+        indexed: number of columns with statistics.
     """
 
     storage: Files
@@ -70,19 +70,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How rows are written: how many a file, and compressions by column; those not named are compressed."""
+    """How rows are written: rows per file, and compression by column; columns that are not named are compressed."""
 
     file_rows: int
     compressions: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_file(storage: Files, file: FileRange) -> pq.ParquetFile:
-    """One to read from."""
+    """Open a file for reading."""
     return pq.ParquetFile(storage.open_input_file(file.path))
 
 
 def rows_in(opened: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`; what the file does not have is null."""
+    """Return the columns of `schema`; columns that the file lacks are null."""
     there = set(opened.schema_arrow.names)
     stored = opened.read(columns=[name for name in schema.names if name in there], use_threads=False)
     columns = [
@@ -92,19 +92,19 @@ def rows_in(opened: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
 
 
 def matched_in(target: Target, file: FileRange, keys: pa.Table) -> Match:
-    """Which rows of a file have which of the keys. Reads the columns of the key only."""
+    """Find the rows of a file with one of the keys. Reads only the key's columns."""
     with open_file(target.storage, file) as opened:
         stored = rows_in(opened, pa.schema([target.schema.field(name) for name in target.key]))
     return match(stored, keys, target.key)
 
 
 def removed(file: FileRange) -> RemoveAction:
-    """What takes a file out of the table."""
+    """Return the action that removes a file from the table."""
     return RemoveAction(file.path, data_change=True, deletion_timestamp=_now_ms(), size=file.size, partition_values={})
 
 
 def written(target: Target, rows: pa.Table, writing: Writing) -> list[Action]:
-    """Write rows to files of about the wanted size; none for no rows."""
+    """Write rows to files of about the target size; no files for no rows."""
     pieces = 1 if rows.num_rows <= writing.file_rows * _FULL else -(-rows.num_rows // writing.file_rows)
     step = -(-rows.num_rows // pieces)
     return [
@@ -113,12 +113,12 @@ def written(target: Target, rows: pa.Table, writing: Writing) -> list[Action]:
 
 
 def written_again(target: Target, file: FileRange, footer: pq.FileMetaData, rows: pa.Table) -> list[Action]:
-    """Write what has become of a file's rows in its place."""
+    """Write the new rows of a file in its place."""
     return [removed(file), *written(target, rows, Writing(file_rows(target, [file]), _compressions(footer, rows)))]
 
 
 def file_rows(target: Target, files: Collection[FileRange]) -> int:
-    """How many rows of such files make one of the wanted size."""
+    """Return how many rows, as large as in these files, make a file of the target size."""
     rows = sum(file.rows or 0 for file in files)
     row_bytes = sum(file.size for file in files if file.rows) / rows if rows else _ROW_BYTES
     return min(max(int(target.file_bytes / row_bytes), 1), _FILE_ROWS_MAX)
@@ -148,7 +148,7 @@ def _file(target: Target, rows: pa.Table, compressions: Mapping[str, str]) -> Ad
 
 
 def _compressions(footer: pq.FileMetaData, rows: pa.Table) -> dict[str, str]:
-    """Which columns of a file are not worth it: digests, identifiers, what is compressed already."""
+    """Return the columns of a file that compression does not shrink: digests, identifiers, compressed data."""
     bytes_in_file = dict.fromkeys(rows.column_names, 0)
     for group in range(footer.num_row_groups):
         for index in range(footer.num_columns):

@@ -1,4 +1,4 @@
-"""A version of a Delta table as a Spark data frame, read from its files without Delta's own reader."""
+"""Reads a version of a Delta table as a Spark data frame, from its files and without Delta's own reader."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def frame_of(
     storage: Mapping[str, str] | None = None,
     only: Collection[str] | None = None,
 ) -> DataFrame:
-    """A table of the lake (``mirror/public.orders``) at a version of its Delta log, or `only` some files of it.
+    """Return a table of the lake (``mirror/public.orders``) at a version of its Delta log, or `only` some of its files.
 
-    Columns that a file does not have are null in its rows; partition columns have the values the log gives them.
-    Raises LakeDamaged when that version or its files are gone, SinkUnfit when Spark cannot read from there at all.
+    Columns that a file lacks are null in its rows; partition columns have the values from the log. Raises LakeDamaged
+    if that version or its files are missing, SinkUnfit if Spark cannot read from the location at all.
     """
     from pyspark.sql.types import StructType
 
@@ -40,7 +40,7 @@ def frame_of(
     schema = StructType.fromJson(schema_json(found))
     reader = spark.read.options(**read_options(spark, location))
     frames = [_frame(reader, part, schema) for part in parts(location, table, found, only)]
-    # One union per set of partition values: tables of a lake have none, or two (open and closed versions).
+    # One union per set of partition values: tables of a lake have one set, or two (open and closed versions).
     return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], schema)
 
 
@@ -54,7 +54,8 @@ def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame
         frame = reader.schema(stored).parquet(*part.files)
     except AnalysisException as error:
         raise LakeDamaged(
-            f"files of the lake are gone: {error.getCondition()}", hint="bring it back from a copy, or rebuild the sink"
+            f"files of the lake are gone: {error.getCondition()}",
+            hint="restore the lake from a copy, or rebuild the sink",
         ) from error
     if not part.values:
         return frame

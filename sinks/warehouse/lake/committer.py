@@ -1,6 +1,6 @@
-"""The contract between a cut and the tables it writes. `deltars` implements it for one machine.
+"""The contract between a cut and the tables it writes. `sinks.warehouse.delta.deltars` implements it for one machine.
 
-Nothing here knows Kafka, Spark or a file format. Tables are named by their path below the lake (`layout`).
+Nothing here depends on Kafka, Spark or a file format. Tables are named by their path below the lake (`layout`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatchReader"
-"""All rows at once, or some at a time."""
+"""All rows at once, or batch by batch."""
 DELETED: Final = "_deleted"
-"""Column of `merge`'s rows: true when the key is gone. It is not stored."""
+"""Column of `merge`'s rows: true if the key is deleted. It is not stored."""
 VALID_TO_LSN: Final = "_valid_to_lsn"
 VALID_TO: Final = "_valid_to"
 OPEN: Final = "_open"
@@ -26,15 +26,15 @@ Without it each cut would rewrite files of closed versions, which never change a
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """What makes a commit happen once.
+    """Identifies a statement so that it is committed once.
 
     Attributes:
-        app: names the statement. One app a statement: a second one on a table with the same app and cut is taken
-            for a repetition of the first, and left out.
-        cut: that the statement belongs to.
+        app: name of the statement. Every statement on a table needs its own: a second one with the same app and cut
+            would count as a repetition of the first and be left out.
+        cut: the cut that the statement belongs to.
         end_lsn: where the cut ends. A table that holds the cut must hold it with this end.
-        step: its place among the statements of the cut on the table. One that is missing below a later one changed
-            nothing, and so made no commit; 0: unknown.
+        step: the statement's position among those of the cut on the table. A statement that is missing below a later
+            one changed nothing and made no commit; 0 if unknown.
     """
 
     app: str
@@ -43,56 +43,23 @@ class Txn:
     step: int = 0
 
 
-class Committer(Protocol):
-    """Tables with numbered versions. One writer per lake; not safe for several threads.
+class TableReads(Protocol):
+    """Reads of tables with numbered versions.
 
-    Each writing method makes at most one commit, which carries `txn`, and returns the version that holds it. `base`
-    is the version the manifest names, None for a table it does not have. A table that holds `txn` already is left as
-    it is, and the version of the commit that carried it is returned: later commits of the same cut may lie above it.
-    A statement that changes nothing may make no commit and return `base`.
-
-    All raise LakeDamaged when the newest version is neither `base` nor of this cut, or files are lost or corrupt;
-    LakeUnready when storage is full or away; SinkUnfit when a column has another type than the table.
+    All raise LakeDamaged if files are lost or corrupt, LakeUnready if storage is not available.
     """
 
     def version(self, table: str) -> int | None:
-        """The newest version; None when there is no such table."""
+        """Return the newest version; None if there is no such table."""
 
     def applied(self, table: str, app: str) -> int | None:
-        """The newest cut that `app` committed; None when it never did."""
+        """Return the newest cut that `app` committed; None if it never did."""
 
     def held(self, table: str, *, base: int | None, txn: Txn) -> int | None:
-        """The version whose commit carried `txn`; None when no commit has."""
+        """Return the version whose commit carried `txn`; None if none did."""
 
     def rows(self, table: str, version: int) -> int | None:
-        """Rows of a version as its log counts them, without reading data; None when unknown."""
-
-    def append(
-        self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
-    ) -> int:
-        """Add rows. New columns are added to the table; missing ones are null. Makes the table when it is absent."""
-
-    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
-        """Replace rows and columns. What the table was partitioned by stays. Parts are not sorted."""
-
-    def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
-        """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""
-
-    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
-        """Take every row with one of `keys` away and add `rows`.
-
-        The columns of `keys` are columns of the table; each key is there once, and a null in it is like another null.
-        `rows` has all columns of the table, and any number of rows a key.
-        """
-
-    def close_and_append(
-        self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
-    ) -> int:
-        """Write a history: open rows of the keys in `closes` get its `_valid_to…`, and `rows` are added as they are.
-
-        `closes` has each key once: the key columns, `_valid_to_lsn`, `_valid_to`. A key without an open row is passed
-        over. Rows that are closed never change again. `rows` may hold closed ones; at most one open row a key.
-        """
+        """Return the rows of a version as its log counts them, without reading data; None if unknown."""
 
     def read(
         self,
@@ -101,25 +68,73 @@ class Committer(Protocol):
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
     ) -> pa.Table:
-        """Rows of a version, in no order."""
+        """Return rows of a version, in no order."""
 
     def parts(self, table: str, version: int) -> Iterator[pa.Table]:
-        """Rows of a version, some at a time, in the order of its files: for tables larger than memory."""
+        """Yield rows of a version, batch by batch in the order of its files, for tables larger than memory."""
 
     def files(self, table: str, version: int) -> list[str]:
-        """The Parquet files of a version, absolute. Partition columns are not in them."""
+        """Return the Parquet files of a version as absolute paths. Partition columns are not in them."""
 
     def schema(self, table: str, version: int) -> pa.Schema:
-        """Columns of a version, partition columns included."""
+        """Return the columns of a version, partition columns included."""
+
+
+class TableWrites(Protocol):
+    """Commits to tables. One writer per lake; not thread-safe.
+
+    Each method makes at most one commit, which carries `txn`, and returns the version that holds it. `base` is the
+    version that the manifest names, None for a table it does not have. A table that already holds `txn` is left
+    unchanged. Then the version of the commit that carried it is returned; later commits of the same cut may follow it.
+    A statement that changes nothing may make no commit and return `base`.
+
+    All raise LakeDamaged if the newest version is neither `base` nor of this cut, or if files are lost or corrupt;
+    LakeUnready if storage is full or not available; SinkUnfit if a column has another type than in the table.
+    """
+
+    def append(
+        self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
+    ) -> int:
+        """Add rows. Creates the table if it does not exist. New columns are added; missing columns are null."""
+
+    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """Replace rows and columns. The partition columns stay. Rows that come batch by batch are not sorted."""
+
+    def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
+        """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""
+
+    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
+        """Remove every row with one of `keys` and add `rows`.
+
+        The columns of `keys` are columns of the table. Each key appears once, and a null equals another null. `rows`
+        has all columns of the table, and any number of rows per key.
+        """
+
+    def close_and_append(
+        self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
+    ) -> int:
+        """Write a history: open rows of the keys in `closes` get its `_valid_to…`, and `rows` are added unchanged.
+
+        `closes` has each key once, with the key columns, `_valid_to_lsn` and `_valid_to`. A key without an open row is
+        ignored. Closed rows never change again. `rows` may contain closed rows, and at most one open row per key.
+        """
+
+
+class TableUpkeep(Protocol):
+    """Maintenance of tables, which changes no row. `compact` commits as `TableWrites` does."""
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
-        """Make few files of many without changing a row; with `sort_by` all rows are put in that order.
+        """Rewrite many files as few, without changing a row; with `sort_by` all rows are put into that order.
 
-        Of a history only the open rows are put in order: they are what a merge looks for.
+        Of a history only the open rows are sorted: a merge looks only for them.
         """
 
     def vacuum(self, table: str, keep_versions: Collection[int]) -> int:
-        """Delete files that none of these versions needs, nor the newest one; returns how many. Makes no commit."""
+        """Delete files that neither these versions nor the newest one need; returns their number. Makes no commit."""
 
     def drop(self, table: str) -> None:
-        """Delete a table that nobody will read any more, with its log; nothing when it is not there."""
+        """Delete a table with its log; does nothing if the table does not exist. No reader may need it any more."""
+
+
+class Committer(TableReads, TableWrites, TableUpkeep, Protocol):
+    """All of it, for a driver."""

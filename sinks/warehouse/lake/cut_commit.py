@@ -1,10 +1,11 @@
-"""One cut, from `pending` to the manifest, in the order that a crash cannot break (DESIGN section 9).
+"""Commits one cut, from `pending` to the manifest, in an order that no crash can break.
 
-1. `pending` becomes durable: the range and the plans of the cut are fixed.
-2. The tables are written, each statement at most once, whatever was done before a crash.
+1. `pending` becomes durable: it fixes the range and the plans of the cut.
+2. The tables are written. Each statement is committed at most once, whatever was done before a crash.
 3. The manifest is published: readers see all tables move together.
 
-Every input of a cut must be read at `version(table)`, never at the newest version. A driver does::
+Every input of a cut must be read at `version(table)`, never at the newest version: after a crash some tables hold the
+cut already. A driver does::
 
     commit = CutCommit(store, committer, pending)
     commit.archive(layout.archive(topic), raw, schema_id=...)
@@ -12,7 +13,7 @@ Every input of a cut must be read at `version(table)`, never at the newest versi
     commit.view("revenue", result, sql_sha=...)
     commit.publish(name="shop", committed_at_us=...)
 
-and on an error or a crash makes a new one for `store.pending()` and does the same again.
+After an error or a crash it makes a new one for `store.pending()` and repeats the same calls.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sinks.warehouse.lake.committer import Committer, Rows
+    from sinks.warehouse.lake.committer import Committer, Rows, TableReads
     from sinks.warehouse.lake.manifest import ManifestStore, Pending
 
-# App ids in the Delta logs. They are written for ever: a renamed one would apply an interrupted cut twice.
+# App ids in the Delta logs. They are permanent: a renamed one would apply an interrupted cut twice.
 _ARCHIVE: Final = "tailrace.archive"
 _MIRROR: Final = "tailrace.mirror"
 _HISTORY: Final = "tailrace.history"
@@ -51,8 +52,8 @@ class Written:
     """What a table took in a cut.
 
     Attributes:
-        rows: as `Committer.merge` takes them, or with an empty `key` as they were appended.
-        key: of a mirror.
+        rows: as `TableWrites.merge` takes them, or as they were appended if `key` is empty.
+        key: key columns of a mirror.
     """
 
     rows: pa.Table
@@ -64,10 +65,10 @@ class Sums:
     """A view that is kept by its sums.
 
     Attributes:
-        keys: groups that changed, under the names of the view's columns; None when all is written anew.
+        keys: groups that changed, under the names of the view's columns; None if everything is rewritten.
         state_keys: the same under the names of the state's columns.
         state: sums and counts of these groups, or of all.
-        rows: of the view, of these groups or all.
+        rows: rows of the view, of these groups or all.
     """
 
     keys: pa.Table | None
@@ -77,13 +78,13 @@ class Sums:
 
 
 class CutCommit:
-    """The commits of one cut. Making one makes `pending` durable, so nothing can be written before that.
+    """The commits of one cut. The constructor makes `pending` durable, so nothing can be written before that.
 
-    Each method may be called once a table; `reshape`, the statement of the table's kind and `compact` of one table in
-    that order. Returned versions are this cut's, to be read by what follows in it.
+    Each method may be called once per table. `reshape`, the statement of the table's kind, and `compact` of one table
+    come in that order. Returned versions are those of this cut; later steps of the cut read them.
 
     Args:
-        pending: a new one, or what `store.pending()` has after a crash.
+        pending: a new one, or the one that `store.pending()` returns after a crash.
     """
 
     def __init__(self, store: ManifestStore, committer: Committer, pending: Pending) -> None:
@@ -104,31 +105,31 @@ class CutCommit:
         self._piece = 0
 
     def begin_views(self, states: Mapping[str, ViewState], texts: Mapping[str, str]) -> None:
-        """Say which generations the cut begins with, and by which texts it computes them (name -> sum)."""
+        """Set the view states that the cut begins with, and the texts it computes views by (name -> hash)."""
         self._views = dict(states)
         self._texts = dict(texts)
 
     def begin_piece(self, number: int) -> None:
-        """Begin a piece of the cut (`sinks.warehouse.log.cut_pieces`). Each may write every table once."""
+        """Begin a piece of the cut (`sinks.warehouse.log.cut_pieces`). Each piece may write every table once."""
         self._piece = number
 
     @property
     def written(self) -> dict[str, Written]:
-        """Lake tables that took rows in this cut -> these rows.
+        """Lake table -> the rows that it took in this cut.
 
-        Tables that were written anew are not in it, and none is when the cut is applied in pieces: the rows of all
-        pieces together may be more than memory holds.
+        Rewritten tables are left out. Empty if the cut is applied in pieces: the rows of all pieces together may not
+        fit into memory.
         """
         return dict(self._written)
 
     def version(self, table: str) -> int | None:
-        """The version to read a table at: this cut's when it is written already, else the manifest's; None: no such."""
+        """Return the version to read a table at: this cut's if written, else the manifest's; None if there is none."""
         state = self._tables.get(table)
         return None if state is None else state.version
 
     @property
     def pending(self) -> Pending:
-        """What was decided before the cut was begun."""
+        """What was decided before the cut began."""
         return self._pending
 
     @property
@@ -146,7 +147,7 @@ class CutCommit:
         return self._write(table, _ARCHIVE, schema_id, write)
 
     def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
-        """Upsert and delete (`Committer.merge`)."""
+        """Upsert and delete (`TableWrites.merge`)."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.merge(table, rows, key, base=base, txn=txn)
@@ -155,7 +156,7 @@ class CutCommit:
         return self._write(table, _MIRROR, schema_id, write)
 
     def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
-        """Close open rows and add new ones (`Committer.close_and_append`)."""
+        """Close open rows and add new ones (`TableWrites.close_and_append`)."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.close_and_append(table, closes, rows, key, base=base, txn=txn)
@@ -163,7 +164,7 @@ class CutCommit:
         return self._write(table, _HISTORY, schema_id, write)
 
     def reshape(self, table: str, rows: Rows, *, schema_id: str) -> int:
-        """Write a table anew with other columns, from its rows at `version(table)`; first of what is done to it."""
+        """Rewrite a table with other columns, from its rows at `version(table)`. Must be its first statement."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.overwrite(table, rows, base=base, txn=txn)
@@ -172,14 +173,14 @@ class CutCommit:
         return self._write(table, _RESHAPE, schema_id, write)
 
     def compact(self, table: str, *, sort_by: Sequence[str] = ()) -> int:
-        """Make few files of many. The last thing that is done to a table in a cut."""
+        """Rewrite many files as few. Must be the last statement on a table in a cut."""
         state = self._tables.get(table)
         if state is None:
-            raise InvariantError(f"{table} is compacted and was never written")
+            raise InvariantError(f"{table} is compacted but was never written")
 
         def write(base: int | None, txn: Txn) -> int:
             if base is None:
-                raise InvariantError(f"{table} is compacted and was never written")
+                raise InvariantError(f"{table} is compacted but was never written")
             return self._committer.compact(table, base=base, txn=txn, sort_by=sort_by)
 
         return self._write(table, _COMPACT, state.schema_id, write)
@@ -193,7 +194,7 @@ class CutCommit:
         return version
 
     def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
-        """Replace a view's rows of these keys (`Committer.replace_keys`); it must have been computed before."""
+        """Replace a view's rows of these keys (`TableWrites.replace_keys`); the view must have been computed before."""
         table = layout.view(name, generation)
         base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
         version = self._committer.replace_keys(table, keys, rows, base=base, txn=self._txn(_VIEW))
@@ -201,7 +202,7 @@ class CutCommit:
         return version
 
     def view_sums(self, name: str, sums: Sums, *, sql_sha: str, generation: int = 1) -> int:
-        """Write a view that is kept by its sums, and the sums: both whole, or of the same groups."""
+        """Write a view that is kept by its sums, together with the sums: both whole, or both of the same groups."""
         state = self._views.get(name)
         kept = state.sums if state is not None and state.generation == generation else None
         base, table, txn = (None if kept is None else kept[0]), layout.view_state(name, generation), self._txn(_VIEW)
@@ -215,13 +216,13 @@ class CutCommit:
         return found
 
     def planned(self, name: str, record: PlanRecord) -> None:
-        """Tell readers how a view was kept in this cut."""
+        """Record for readers how a view was kept in this cut."""
         self._views[name] = structs.replace(self._views[name], plan=record)
 
     def keep_view(self, name: str, reason: str) -> None:
-        """Leave a view as of the cut it was computed at, and say why ("" when its inputs did not change).
+        """Leave a view as of the cut it was computed at, and record why ("" if its inputs did not change).
 
-        A view that an interrupted attempt at this cut has computed already is taken as it is: its inputs were the same.
+        If an interrupted attempt at this cut already computed the view, its result is used: the inputs were the same.
         """
         state = self._views.get(name)
         if state is None:
@@ -240,13 +241,13 @@ class CutCommit:
         self._views[name] = structs.replace(state, reason=reason, sums=self._kept_sums(name, state.generation))
 
     def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
-        """Tell readers of a table what its columns do not tell (`TableState`); a table there is not is passed over."""
+        """Record properties of a table that its columns do not show (`TableState`); a missing table is ignored."""
         state = self._tables.get(table)
         if state is not None:
             self._tables[table] = structs.replace(state, key=tuple(key), event_time=event_time)
 
     def forget(self, tables: Collection[str], views: Collection[str]) -> None:
-        """Leave tables and views out of the manifest from this cut on: nobody keeps them any more."""
+        """Leave tables and views out of the manifest from this cut on."""
         for table in tables:
             self._tables.pop(table, None)
         for view in views:
@@ -258,18 +259,12 @@ class CutCommit:
         return dict(self._views)
 
     def publish(self, *, name: str, committed_at_us: int) -> Manifest:
-        """Make the cut visible. Tables and views that were not written keep the version they had."""
+        """Make the cut visible. Tables and views that were not written keep their version."""
         pending = self._pending
         manifest = Manifest(
             cut=pending.cut,
             name=name,
-            epoch=pending.epoch,
-            end_lsn=pending.end_lsn,
-            commit_lsn=pending.commit_lsn,
-            cuts_offset=pending.cuts_offset,
-            since_lsn=pending.since_lsn,
-            accounts=pending.accounts,
-            complete=pending.complete,
+            position=pending.position,
             tables=self._tables,
             views={name: self._told(name, state) for name, state in self._views.items()},
             unbuilt=self._unbuilt,
@@ -292,7 +287,7 @@ class CutCommit:
         return version
 
     def _note(self, table: str, written: Written, schema_id: str) -> None:
-        """Rows that a table takes; with another schema its columns may have changed under all its rows."""
+        """Note the rows that a table takes, unless its schema changed: then all its rows may have changed."""
         before = self._tables.get(table)
         if self._pending.pieces:
             return
@@ -300,14 +295,14 @@ class CutCommit:
             self._written[table] = written
 
     def _check_rows(self, table: str, state: TableState) -> None:
-        """A log file that lost its end may read as a commit without rows; the manifest's count tells."""
+        """Compare with the manifest's count: a truncated log file may read as a commit without rows."""
         if table in self._checked or state.rows is None:
             return
         rows = self._committer.rows(table, state.version)
         if rows != state.rows:
             raise LakeDamaged(
                 f"version {state.version} of {table} has {rows} rows, the manifest says {state.rows}",
-                hint="files of its log are damaged; bring the lake back from a copy, or rebuild the sink",
+                hint="files of its log are damaged; restore the lake from a copy, or rebuild the sink",
                 table=table,
             )
 
@@ -316,9 +311,9 @@ class CutCommit:
         return state.version if state is not None and state.generation == generation else None
 
     def _kept_sums(self, name: str, generation: int) -> tuple[int, int] | None:
-        """Where a view's sums are, of whatever cut: the next ones are written above them.
+        """Return where a view's sums are, of whatever cut: the next sums are written above that version.
 
-        An interrupted attempt may have written them, and this one not: then they are as of no cut.
+        If an interrupted attempt wrote the sums and this one does not, they belong to no cut (0).
         """
         state = self._views.get(name)
         kept = state.sums if state is not None and state.generation == generation else None
@@ -332,7 +327,7 @@ class CutCommit:
         return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)
 
     def _told(self, name: str, state: ViewState) -> ViewState:
-        """With the text it was made by, and the highest number of its generations: none is ever used twice."""
+        """Add the text that made the state, and the highest generation number: no number is ever used twice."""
         view, _ = layout.split_beside(name)
         numbers = [state.newest, state.generation]
         if view == name:
@@ -348,12 +343,12 @@ class CutCommit:
         return Txn(named, self._pending.cut, self._pending.end_lsn, step)
 
 
-def holds(committer: Committer, table: str, piece: int, cut: int) -> bool:
-    """Whether an attempt at `cut` has begun to write a piece of it to an archive, or has reshaped a table for it."""
-    applied = (committer.applied(table, _of_piece(app, piece)) for app in (_ARCHIVE, _RESHAPE))
+def holds(tables: TableReads, table: str, piece: int, cut: int) -> bool:
+    """Whether an attempt at `cut` wrote this piece to an archive, or reshaped a table for it."""
+    applied = (tables.applied(table, _of_piece(app, piece)) for app in (_ARCHIVE, _RESHAPE))
     return any(found is not None and found >= cut for found in applied)
 
 
 def _of_piece(app: str, number: int) -> str:
-    """The app id of a statement in a piece; the first piece has the id of a cut that is not divided."""
+    """Return the app id of a statement in a piece; the first piece has the id of an undivided cut."""
     return f"{app}.{number}" if number else app

@@ -1,7 +1,7 @@
-"""Where things lie in a lake folder (DESIGN section 13). Pure: names in, paths below the folder out.
+"""Defines the paths of tables and files in a lake folder. Pure: names in, paths below the folder out.
 
 A *table* of the lake is its path below the folder, as ``mirror/public.orders``. Identifiers are escaped as in topic
-names, so two tables never share a folder; what a file system would not take as one name is cut and ends in a hash.
+names, so two tables never share a folder. A name that is too long for a file system is cut and ends in a hash.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ CUTS_FOLDER: Final = "_cuts"
 CURRENT_FILE: Final = "current.json"
 PENDING_FILE: Final = "pending.json"
 BESIDE: Final = "~"
-_NAME_LENGTH_MAX: Final = 240  # file systems take 255 bytes; some of them are left for suffixes of tools
+_NAME_LENGTH_MAX: Final = 240  # file systems allow 255 bytes; the rest is for suffixes that tools add
 
 
 def archive(topic: str) -> str:
-    """The raw changes of a topic, whose name is legal as it is."""
+    """The raw changes of a topic. The topic's name is a valid path."""
     return f"archive/{topic}"
 
 
@@ -29,12 +29,12 @@ def mirror(namespace: str, table: str) -> str:
 
 
 def history(namespace: str, table: str) -> str:
-    """Each version of each key."""
+    """Every version of each key."""
     return f"history/{_folder(f'{escape(namespace)}.{escape(table)}')}"
 
 
 def split_table(table: str, topic: str) -> tuple[str, str]:
-    """Schema and name of ``schema.table``, either of which may hold dots; the topic, never that of two, tells where."""
+    """Split ``schema.table``, in which both names may contain dots; the topic, unique per table, decides where."""
     name = topic.partition(".")[0]
     dots = (index for index, letter in enumerate(table) if letter == ".")
     splits = ((table[:index], table[index + 1 :]) for index in dots)
@@ -43,50 +43,50 @@ def split_table(table: str, topic: str) -> tuple[str, str]:
 
 
 def view(name: str, generation: int = 1) -> str:
-    """A view's result; another generation is built beside it, under the name that `beside` gives it."""
+    """A view's result. A generation that is not active has its own folder, under the name that `beside` returns."""
     name, mark, number = name.partition(BESIDE)
     generation = int(number) if mark else generation
     return f"views/{_folder(escape(name))}/g{generation}"
 
 
 def is_view(table: str) -> bool:
-    """Whether it is a table of a view's generation, or of its sums."""
+    """Whether this is a table of a view's generation, or of its sums."""
     return table.startswith("views/")
 
 
 def beside(name: str, generation: int) -> str:
-    """What a generation of a view is called that does not serve: no name of a view has the mark in it."""
+    """The name of a generation that is not active. No view's name contains the mark."""
     return f"{name}{BESIDE}{generation}"
 
 
 def is_beside(name: str) -> bool:
-    """Whether this is a generation that does not serve."""
+    """Whether this names a generation that is not active."""
     return BESIDE in name
 
 
 def split_beside(name: str) -> tuple[str, int]:
-    """The view, and which generation of it; 0 for the one that serves."""
+    """Return the view and the number of its generation; 0 for the active one."""
     plain, _, number = name.partition(BESIDE)
     return plain, int(number or 0)
 
 
 def sql_file(sha: str) -> str:
-    """The text of a generation of a view, in the folder of cuts."""
+    """The SQL text of a generation of a view, in the folder of cuts."""
     return f"{sha}.sql"
 
 
 def swap_request_file(view: str) -> str:
-    """What somebody asks the driver to do with a view, in the folder of cuts."""
+    """A request to activate a generation of a view, in the folder of cuts."""
     return f"wish-{escape(view)}.json"
 
 
 def is_swap_request(file: str) -> bool:
-    """Whether a file in the folder of cuts is one of `swap_request_file`."""
+    """Whether a file in the folder of cuts is such a request."""
     return file.startswith("wish-") and file.endswith(".json")
 
 
 def view_state(name: str, generation: int = 1) -> str:
-    """Sums and counts that a view is kept from, beside its result."""
+    """The sums and counts that a view is kept by, beside its result."""
     name, mark, number = name.partition(BESIDE)
     generation = int(number) if mark else generation
     return f"views/{_folder(escape(name))}/s{generation}"
@@ -98,7 +98,7 @@ def cut_file(cut: int) -> str:
 
 
 def cut_of(file: str) -> int | None:
-    """Which cut a file in the folder of cuts is of; None for the others."""
+    """Return the cut that a file in the folder of cuts belongs to; None for other files."""
     stem, dot, suffix = file.partition(".")
     return int(stem) if dot and suffix == "json" and len(stem) >= 12 and stem.isascii() and stem.isdigit() else None
 
@@ -106,5 +106,5 @@ def cut_of(file: str) -> int | None:
 def _folder(name: str) -> str:
     if len(name) <= _NAME_LENGTH_MAX:
         return name
-    # `h` is no hex digit, so no name that was not cut looks like this one.
+    # `h` is not a hex digit, so no uncut name looks like this one.
     return f"{name[: _NAME_LENGTH_MAX - 18]}-h{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -1,6 +1,6 @@
-"""Writes small files so that a crash at any moment, of the process or of the machine, leaves the old or the new one.
+"""Writes small files atomically: a crash of the process or machine leaves either the old or the new content.
 
-Here for the local file system, in `objectdisk` for object stores. Raises LakeUnready with the file's name.
+This is the local file system; `object_disk` is for object stores. Raises LakeUnready with the file's name.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class Disk(Protocol):
-    """What the manifest needs of storage: the files of one folder, by name. A change is durable and atomic."""
+    """What the manifest needs of storage: the files of one folder, by name. Every change is durable and atomic."""
 
     def read(self, name: str) -> bytes | None:
-        """What a file has; None when there is none."""
+        """Return the content of a file; None if it does not exist."""
 
     def names(self) -> list[str]:
-        """Of the files there are, in no order; none when there is no folder. There may be others than ours."""
+        """Return the names of all files, in no order, also of foreign ones; empty if there is no folder."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Make `name` a file with `data`. A crash leaves what was there before, and maybe a file ``.<name>.tmp``."""
+        """Write `data` as file `name`. A crash leaves the previous file, and possibly a file ``.<name>.tmp``."""
 
     def remove(self, name: str) -> None:
-        """Make `name` not be there. It may be missing already."""
+        """Delete file `name`. It may be missing already."""
 
 
 class LocalDisk:
-    """A folder of a local file system, made with its first file. Not for two writers of one file at once."""
+    """A folder of a local file system, created with its first file. Two writers of one file must not run at once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class LocalDisk:
             return [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
 
     def replace(self, name: str, data: bytes) -> None:
-        """Write beside it, fsync, rename over it, fsync the folder."""
+        """Write a temporary file, fsync it, rename it, and fsync the folder."""
         path = self._folder / name
         with unready(path):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class LocalDisk:
             sync(self._folder)
 
     def remove(self, name: str) -> None:
-        """Unlink and fsync the folder."""
+        """Delete the file and fsync the folder."""
         path = self._folder / name
         with unready(path):
             path.unlink(missing_ok=True)
@@ -90,6 +90,6 @@ def unready(path: Path) -> Iterator[None]:
     except OSError as error:
         raise LakeUnready(
             f"storage of the lake cannot be used: {path}: {error.strerror or error}",
-            hint="free space, or mend what the message names; the cut is tried again by itself",
+            hint="free space, or fix what the message names; the cut is retried automatically",
             file=str(path),
         ) from error

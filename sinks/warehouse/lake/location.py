@@ -1,7 +1,7 @@
-"""Where a lake lies: a local folder, or a prefix of an object store with the options to reach it.
+"""The location of a lake: a local folder, or a prefix of an object store with its options.
 
-Everything that opens a lake names it by a `Location`. Options are those of the deltalake package and hold secrets, so
-they are in no repr and no message. Knows no Spark, no Delta.
+Every function that opens a lake takes a `Location`. Options are those of the deltalake package. They hold secrets, so
+they appear in no repr and no message. Nothing here depends on Spark or Delta.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdc.errors import UsageError
 if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
 
-# A store that is away is said within seconds, and whoever asked asks again; the default waits three minutes, in which
+# Reports a store that is not available within seconds, and callers retry. With the default of three minutes,
 # `cdc sink list` and /status would hang.
 _DEFAULTS: Final = {"max_retries": "5", "retry_timeout": "30s"}
 _AZURE_HOST: Final = "dfs.core.windows.net"
@@ -25,11 +25,11 @@ _AZURE_HOST: Final = "dfs.core.windows.net"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Made by `of`.
+    """The location of a lake. Create it with `of`.
 
     Attributes:
         root: an absolute path, or a URL without a slash at its end.
-        options: of the storage; empty for a folder. None but deltalake and Hadoop may see them.
+        options: of the storage; empty for a folder. Only deltalake and Hadoop may see them.
     """
 
     root: str
@@ -37,9 +37,9 @@ class Location:
 
     @classmethod
     def of(cls, where: Where, storage: Mapping[str, str] | None = None) -> Location:
-        """A lake by the path or URL people write; one that is a `Location` already stays as it is.
+        """Return the location for a path or URL; a `Location` is returned unchanged.
 
-        Without options the environment counts, as deltalake reads it. Raises UsageError for a URL no committer knows.
+        Without options, deltalake reads the environment. Raises UsageError for an unsupported URL.
         """
         if isinstance(where, Location):
             return where
@@ -56,25 +56,25 @@ class Location:
 
     @classmethod
     def configured(cls, settings: Warehouse) -> Location:
-        """That of a sink."""
+        """Return the location of a sink."""
         return cls.of(settings.path, {name: value.reveal() for name, value in settings.storage.items()})
 
     @property
     def folder(self) -> Path | None:
-        """The local folder; None in an object store."""
+        """The local folder; None for an object store."""
         return None if "://" in self.root else Path(self.root)
 
     @property
     def scheme(self) -> str:
-        """As Hadoop calls it: ``file``, ``s3a``, ``gs``, ``abfss`` ..."""
+        """Hadoop's name of the scheme: ``file``, ``s3a``, ``gs``, ``abfss`` ..."""
         return self.spark_uri().partition("://")[0] if self.folder is None else "file"
 
     def uri(self, *parts: str) -> str:
-        """Something below it, as deltalake takes it."""
+        """Return a URI below the location, as deltalake takes it."""
         return "/".join((self.root, *parts))
 
     def spark_uri(self, *parts: str) -> str:
-        """The same as Spark takes it: ``s3://`` is Hadoop's ``s3a://``, ``az://container`` is in an account."""
+        """Return the same for Spark: ``s3://`` is Hadoop's ``s3a://``, and ``az://container`` belongs to an account."""
         scheme, separator, rest = self.uri(*parts).partition("://")
         if not separator:
             return scheme
@@ -90,7 +90,7 @@ class Location:
             if key.lower() in {"azure_storage_account_name", "account_name"}:
                 return value
         raise UsageError(
-            f"{self.root} does not say in which account it is, which Spark must know",
+            f"{self.root} names no storage account, which Spark needs",
             hint=f"set account_name in the sink's `storage`, or write abfss://container@account.{_AZURE_HOST}/path",
         )
 

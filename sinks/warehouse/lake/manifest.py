@@ -1,15 +1,15 @@
-"""The manifest of a cut: which version of which table belongs together, and how far the log was applied.
+"""Stores the manifest of each cut: which versions of the tables belong together, and how far the log is applied.
 
-Readers resolve the manifest first and read every table at the version it names, so they see all tables as of one LSN.
-The files, in ``<lake>/_cuts``, all JSON on one line:
+Readers read the manifest first, and then every table at the version it names. So they see all tables as of one LSN.
+The files, in ``<lake>/_cuts``, are JSON on one line each:
 
-- ``pending.json``: the cut that is being made. It is durable before the first table is touched, so that a cut that
-  was interrupted is made again with the same range and the same plans.
-- ``<cut>.json``: each cut that is kept.
-- ``current.json``: the newest one. A reader looks here only.
+- ``pending.json``: the cut in progress. It is durable before the first table is changed, so that an interrupted cut is
+  repeated with the same range and the same plans.
+- ``<cut>.json``: one for each cut that is kept.
+- ``current.json``: the newest cut. Readers look only here.
 
-Order of publishing: cut file, pointer, `pending` away. Every table holds the cut by then, so a crash between any two
-of the three leaves a lake that is right. Knows nothing of Delta or Spark.
+Publishing writes the cut file, then the pointer, and then removes `pending`. By then every table holds the cut, so a
+crash between any two of these steps leaves a correct lake. Nothing here depends on Delta or Spark.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import re
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from cdc.errors import InvariantError, LakeDamaged, UsageError
 from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.cut_position import CutPosition, PartitionCount, partition_name, partition_of
 from sinks.warehouse.lake.local_disk import Disk, LocalDisk
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.plan_run import Run
@@ -33,7 +35,9 @@ _MINUTE_US: Final = 60_000_000
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _CutNumber = Annotated[int, msgspec.Meta(ge=1)]
-# `version` and `cut` come first, so they can be told even from a file that was cut off behind them.
+# Fields of the position, which stand among those of the record, in the order of all releases.
+_POSITION: Final = ("epoch", "end_lsn", "commit_lsn", "cuts_offset", "since_lsn", "accounts", "complete")
+# `version` and `cut` come first, so that even a file that is cut off later shows them.
 _BEGINNING: Final = re.compile(rb'\{"version":\d+,"cut":(\d+),')
 
 
@@ -43,9 +47,9 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         version: of the Delta table.
         schema_id: of the newest row schema it was written with.
-        rows: at this version; None when unknown.
-        key: names of its key columns as the log orders them, empty without a key; None: an older release wrote it.
-        event_time: of a history, the column that says since when a version is true; empty: none is named.
+        rows: at this version; None if unknown.
+        key: names of its key columns as the log orders them, empty without a key; None if an older release wrote it.
+        event_time: the column of a history that says since when a version is valid; empty if none is named.
     """
 
     version: _Count
@@ -56,16 +60,16 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a view was kept at the cut it is as of, and what its plans took (`sinks.warehouse.planner.choose`).
+    """How a view was kept at the cut it is as of, and the costs of its plans (`sinks.warehouse.planner.choose`).
 
     Attributes:
-        plan: that was run: recompute, affected or delta.
+        plan: the plan that ran: recompute, affected or delta.
         reason: why this one.
-        seconds: it took, its commit included.
-        keys: that were affected; 0 where no keys were asked for.
-        rows: that were written.
+        seconds: its duration, including its commit.
+        keys: number of affected keys; 0 if no keys were needed.
+        rows: number of rows written.
         runs: plan -> its last runs, the newest last.
-        since: computed cuts since another plan than the best was tried.
+        since: computed cuts since a plan other than the best was tried.
     """
 
     plan: str
@@ -82,13 +86,16 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: of the Delta table of this generation.
-        reason: why it was left as of an older cut; "" when it is as of this one.
-        cut: that it was computed at.
-        sql_sha: of the SQL it was computed with.
-        text: sum of the text it was made by (`sinks.warehouse.views.generations`); "": an older release wrote it.
-        newest: the highest number that a generation of the view ever had; 0: that of an older release.
-        plan: how it was kept; None where an older release wrote it.
-        sums: version of the table of its sums, and the cut that these are as of; None when it never had one.
+        reason: why it was left as of an older cut; "" if it is as of this one.
+        cut: the cut that it was computed at.
+        sql_sha: hash of the SQL it was computed with.
+        text: hash of the text that made it (`sinks.warehouse.views.generations`); "" if an older release wrote it.
+        newest: the highest number that a generation of the view ever had; 0 if an older release wrote it. A number is
+            used once: a table that left the manifest still has its log.
+        plan: how it was kept; None if an older release wrote it.
+        sums: version of the table of its sums, and the cut that these are as of; None if it never had one. The sums
+            are usable only if that cut is the one of its rows: another plan or an interrupted attempt leaves them
+            behind.
     """
 
     version: _Count
@@ -107,7 +114,7 @@ class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         reason: why it could not be computed.
-        text: sum of the text that it was computed by (`sinks.warehouse.views.generations`).
+        text: hash of the text that it was computed by (`sinks.warehouse.views.generations`).
     """
 
     reason: str
@@ -115,32 +122,25 @@ class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """A cut that is being made, and what was decided before it was begun.
+    """A cut in progress, and what was decided before it began.
 
     Attributes:
-        cut: its number, one above `start_cut`, which is the newest published one (0: none yet).
-        accounts: ``topic-partition`` -> (next offset, cumulative count) where the cut ends.
-        complete: ``schema.table`` -> complete or snapshotting, where the cut ends.
-        plans: of each view, as chosen; a second attempt takes the same.
-        pieces: that the cut is applied in (`sinks.warehouse.log.cut_pieces`); empty when it is not divided.
+        cut: its number, one above `start_cut`, which is the newest published cut (0: none yet).
+        position: where the cut ends.
+        plans: view -> chosen plan; a repeated attempt takes the same.
+        pieces: the pieces that the cut is applied in (`sinks.warehouse.log.cut_pieces`); empty if it is not divided.
         attempts: how often the cut was begun again.
-        failures: how many attempts ended because Spark failed, outside of views.
-        suspect: the view that was computed when Spark failed last.
+        failures: how many attempts ended because Spark failed outside of views.
+        suspect: the view that was being computed when Spark last failed.
         left: view -> why this cut leaves it behind: Spark failed while it was computed.
-        serve, texts: of generations of views, as `sinks.warehouse.views.generations.Decided` has them.
+        serve, texts: decisions about generations of views (`sinks.warehouse.views.generations.Decided`).
         others as in `Manifest`.
     """
 
     version: int = MANIFEST_VERSION
     cut: _CutNumber
     start_cut: _Count
-    epoch: int
-    end_lsn: int
-    commit_lsn: int
-    cuts_offset: int
-    since_lsn: int
-    accounts: dict[str, tuple[int, int]]
-    complete: dict[str, str]
+    position: CutPosition
     plans: dict[str, str] = {}
     serve: dict[str, int] = {}
     texts: dict[str, str] = {}
@@ -150,56 +150,56 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     suspect: str = ""
     left: dict[str, str] = {}
 
+    @property
+    def end_lsn(self) -> int:
+        """Where the cut ends."""
+        return self.position.end_lsn
+
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A published cut.
 
     Attributes:
-        cut: its number; 1, 2, 3 ... without a hole.
+        cut: its number; 1, 2, 3 ... without gaps.
         name: of the pipeline.
-        end_lsn: the tables hold exactly the transactions up to here, of `epoch`.
-        cuts_offset: in the cut index: the offset to read on from.
-        since_lsn: where the counts of `accounts` began.
-        accounts: ``topic-partition`` -> (next offset, cumulative count).
-        complete: ``schema.table`` -> complete or snapshotting.
+        position: where the cut ends.
         tables: path below the lake -> its state.
         views: name -> its state.
-        unbuilt: name of a view that failed whenever it was computed -> why.
-        committed_at_us: when it was published; for people only.
+        unbuilt: name of a view that has failed in every cut so far -> why.
+        committed_at_us: when it was published; for display only.
     """
 
     version: int = MANIFEST_VERSION
     cut: _CutNumber
     name: str
-    epoch: int
-    end_lsn: int
-    commit_lsn: int
-    cuts_offset: int
-    since_lsn: int
-    accounts: dict[str, tuple[int, int]]
-    complete: dict[str, str]
+    position: CutPosition
     tables: dict[str, TableState]
     views: dict[str, ViewState] = {}
     unbuilt: dict[str, Unbuilt] = {}
     committed_at_us: int
+
+    @property
+    def end_lsn(self) -> int:
+        """Where the cut ends."""
+        return self.position.end_lsn
 
 
 _File = TypeVar("_File", Manifest, Pending)
 
 
 class Pruned(NamedTuple):
-    """Cuts that were forgotten, and the tables that they named."""
+    """Cuts that were removed, and the tables that they named."""
 
     cuts: list[int]
     tables: frozenset[str]
 
 
 class ManifestStore:
-    """The folder of cuts. One writer; any number of readers at the same time, in other processes too.
+    """The folder of cuts. One writer, and any number of readers at the same time, also in other processes.
 
     Args:
-        where: the lake is. It need not exist.
-        disk: has the files; tests hand in one that dies between two steps.
+        where: location of the lake. It need not exist.
+        disk: stores the files; tests pass one that fails between two steps.
         storage: options of the object store.
     """
 
@@ -208,10 +208,10 @@ class ManifestStore:
         self._disk = disk or disk_of(self._location)
 
     def current(self) -> Manifest | None:
-        """The newest published cut; None when there is none yet.
+        """Return the newest published cut; None if there is none yet.
 
-        A pointer that is missing or corrupt is made good by the newest whole cut file: a cut file is written only
-        after all its tables, so it is never too new. Raises LakeDamaged when there is no whole one either.
+        A missing or corrupt pointer is replaced by the newest complete cut file. A cut file is written only after all
+        its tables, so it is never too new. Raises LakeDamaged if there is no complete cut file either.
         """
         path = self._path(layout.CURRENT_FILE)
         data = self._disk.read(layout.CURRENT_FILE)
@@ -231,23 +231,23 @@ class ManifestStore:
         return None
 
     def at(self, cut: int) -> Manifest:
-        """The manifest of a cut. UsageError when it is not kept, LakeDamaged when its file is corrupt."""
+        """Return the manifest of a cut. Raises UsageError if it is not kept, LakeDamaged if its file is corrupt."""
         kept = self.cuts()
         if cut not in kept:
             span = f"cuts {kept[0]} to {kept[-1]} are kept" if kept else "no cut is published yet"
             if kept and kept[0] < cut < kept[-1]:
-                span += f", of older ones one a minute; {max(one for one in kept if one < cut)} is the one before"
+                span += f", of older cuts one per minute; the one before is {max(one for one in kept if one < cut)}"
             raise UsageError(
                 f"cut {cut} is not in the lake: {span}",
-                hint="keep_cuts and keep_hours of the sink say how long a cut can be read",
+                hint="the sink's keep_cuts and keep_hours define how long a cut can be read",
                 cut=cut,
             )
         return self._load(cut)
 
     def at_lsn(self, lsn: int) -> Manifest | None:
-        """The newest kept cut that ends at `lsn` or before it; None when all kept ones end later.
+        """Return the newest kept cut that ends at `lsn` or before it; None if all kept cuts end later.
 
-        Halves the cuts: within a lake LSNs only grow, because another epoch makes the sink stale.
+        Uses binary search. Within a lake LSNs only grow, because a new epoch makes the sink stale.
         """
         kept = self.cuts()
         found: Manifest | None = None
@@ -262,14 +262,14 @@ class ManifestStore:
         return found
 
     def cuts(self) -> list[int]:
-        """Numbers of the cuts that are kept, ascending, up to the current one."""
+        """Return the numbers of the kept cuts, ascending, up to the current one."""
         current = self.current()
         return [] if current is None else [cut for cut in self._files() if cut <= current.cut]
 
     def pending(self) -> Pending | None:
-        """The cut that was begun and is not published; None when there is none.
+        """Return the cut that was begun but not published; None if there is none.
 
-        Raises LakeDamaged when the file is corrupt, unless it can be told that its cut is published.
+        Raises LakeDamaged if the file is corrupt, unless it shows that its cut is published.
         """
         path = self._path(layout.PENDING_FILE)
         data = self._disk.read(layout.PENDING_FILE)
@@ -289,13 +289,13 @@ class ManifestStore:
         if pending.start_cut != published:
             raise LakeDamaged(
                 f"{path} begins cut {pending.cut} after cut {pending.start_cut}, but cut {published} is the newest one",
-                hint="files of the lake were removed or brought back; rebuild the sink",
+                hint="files of the lake were removed or restored; rebuild the sink",
                 file=path,
             )
         return pending
 
     def begin(self, pending: Pending) -> None:
-        """Make `pending` durable. The same one again changes nothing; another one while one is open is our bug."""
+        """Make `pending` durable. Repeating the same one has no effect; another one while one is open is a bug."""
         found = self.pending()
         if found is not None:
             if found != pending:
@@ -305,34 +305,30 @@ class ManifestStore:
         published = 0 if current is None else current.cut
         if pending.start_cut != published or pending.cut != published + 1:
             raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
-        self._disk.replace(layout.PENDING_FILE, _encode(pending))
+        self._disk.replace(layout.PENDING_FILE, encode(pending))
 
     def revise(self, pending: Pending) -> None:
-        """Replace the cut that is open by another plan for the same range."""
+        """Replace the plan of the open cut; its range stays."""
         found = self.pending()
         if found is None or (found.cut, found.end_lsn) != (pending.cut, pending.end_lsn):
             raise InvariantError(f"cut {pending.cut} is planned again and is not open")
         if found != pending:
-            self._disk.replace(layout.PENDING_FILE, _encode(pending))
+            self._disk.replace(layout.PENDING_FILE, encode(pending))
 
     def publish(self, manifest: Manifest) -> None:
-        """Make a cut the newest one: it is visible from the moment the pointer is replaced."""
+        """Make a cut the newest one. It is visible as soon as the pointer is replaced."""
         pending = self.pending()
-        if pending is None or (pending.cut, pending.epoch, pending.end_lsn) != (
-            manifest.cut,
-            manifest.epoch,
-            manifest.end_lsn,
-        ):
-            raise InvariantError(f"cut {manifest.cut} is published without having been begun")
-        data = _encode(manifest)
+        if pending is None or (pending.cut, pending.position) != (manifest.cut, manifest.position):
+            raise InvariantError(f"cut {manifest.cut} is published but was not begun")
+        data = encode(manifest)
         self._disk.replace(layout.cut_file(manifest.cut), data)
         self._disk.replace(layout.CURRENT_FILE, data)
         self._disk.remove(layout.PENDING_FILE)
 
     def prune(self, keep: int, *, since_us: int | None = None) -> Pruned:
-        """Forget all but the newest `keep` cuts, at least one; the current one always stays.
+        """Remove all but the newest `keep` cuts, at least one; the current cut always stays.
 
-        With `since_us`, of older ones the first of each minute stays that was published at that time or later.
+        With `since_us`, the first older cut of each minute stays, too, if it was published at that time or later.
         """
         gone: list[Manifest] = []
         minute = -1
@@ -347,14 +343,14 @@ class ManifestStore:
         return Pruned([manifest.cut for manifest in gone], frozenset(_named(gone)))
 
     def needed(self) -> dict[str, set[int]]:
-        """For each table, those of views included, the versions that a kept cut names: vacuum must leave them."""
+        """Return table -> versions that a kept cut names, including views: vacuum must keep them."""
         return _named(map(self._load, self.cuts()))
 
     def _load(self, cut: int) -> Manifest:
         path = self._path(layout.cut_file(cut))
         data = self._disk.read(layout.cut_file(cut))
         if data is None:
-            raise LakeDamaged(f"{path} is gone", hint="it was removed by hand, or pruned a moment ago", file=path)
+            raise LakeDamaged(f"{path} is gone", hint="it was deleted manually, or just pruned", file=path)
         manifest = _decode(path, data, Manifest)
         if manifest.cut != cut:
             raise LakeDamaged(f"{path} holds cut {manifest.cut}", hint="put its own file back", file=path)
@@ -369,7 +365,7 @@ class ManifestStore:
 
 
 def _named(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
-    """For each table, those of views included, the versions that these cuts name."""
+    """Return table -> versions that these cuts name, including views."""
     versions: dict[str, set[int]] = {}
     for manifest in manifests:
         for table, state in manifest.tables.items():
@@ -382,41 +378,53 @@ def _named(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
 
 
 def check_owner(current: Manifest | None, name: str, location: Location) -> None:
-    """Raise LakeDamaged when the lake is another pipeline's."""
+    """Raise LakeDamaged if the lake belongs to another pipeline."""
     if current is not None and current.name != name:
         raise LakeDamaged(
-            f"the lake in {location} is of pipeline {current.name!r}, not of {name!r}",
-            hint="name another place in the sink's `path`",
+            f"the lake in {location} belongs to pipeline {current.name!r}, not to {name!r}",
+            hint="choose another location in the sink's `path`",
             path=str(location),
         )
 
 
 def disk_of(location: Location) -> Disk:
-    """Where a lake has its manifests."""
+    """Return the storage of a lake's manifests."""
     if location.folder is not None:
         return LocalDisk(location.folder / layout.CUTS_FOLDER)
-    # Late: looking at a lake in a folder needs no deltalake.
+    # Imported late: reading a lake in a folder needs no deltalake.
     from sinks.warehouse.lake.object_disk import ObjectDisk
 
     return ObjectDisk(location, layout.CUTS_FOLDER)
 
 
-def _encode(record: Manifest | Pending) -> bytes:
-    return msgspec.json.encode(record) + b"\n"
+def encode(record: Manifest | Pending) -> bytes:
+    """Return the content of a record's file."""
+    fields: dict[str, object] = {}
+    for name, value in structs.asdict(record).items():
+        if name == "position":
+            fields |= {one: getattr(value, one) for one in _POSITION}
+            fields["accounts"] = {partition_name(at): count for at, count in record.position.accounts.items()}
+        else:
+            fields[name] = value
+    return msgspec.json.encode(fields) + b"\n"
 
 
 def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
     try:
-        record = msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fields = msgspec.json.decode(data, type=dict[str, object])
+        position = {name: fields.pop(name) for name in _POSITION if name in fields}
+        counts = msgspec.convert(position.get("accounts"), dict[str, PartitionCount])
+        position["accounts"] = {partition_of(name): count for name, count in counts.items()}
+        record = msgspec.convert({**fields, "position": position}, kind)
+    except (msgspec.MsgspecError, ValueError) as error:
         raise LakeDamaged(
             f"{path} is corrupt: {error}",
-            hint="bring the file back from a copy, or rebuild the sink",
+            hint="restore the file from a copy, or rebuild the sink",
             file=path,
         ) from error
     if record.version != MANIFEST_VERSION:
         raise LakeDamaged(
-            f"{path} has version {record.version}, this release reads {MANIFEST_VERSION}",
+            f"{path} has version {record.version}, but this release reads version {MANIFEST_VERSION}",
             hint="run the release that wrote it",
             file=path,
         )

@@ -1,8 +1,8 @@
-"""Small files of a lake in an object store: one request each, which is seen whole or not at all, and durable.
+"""Stores small files of a lake in an object store: one atomic and durable request each.
 
-By obstore, which is the object_store crate that deltalake has too, so options have the same names. deltalake's own
-handler would do it in two requests to read and three to write, and the whole process would stand still in each of them:
-it keeps the GIL (deltalake 1.6, 2026-11-22), and capture asks how far a lake is.
+It uses obstore, the same object_store crate as in deltalake, so options have the same names. deltalake's own handler
+would need two requests to read and three to write. It also holds the GIL in each of them, so that the whole process
+would stand still (deltalake 1.6, 2026-11-22), while capture asks for the lake's position.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLIENT: Final = frozenset(
         *("proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate"),
     }
 )
-# How deltalake keeps two writers of a table apart where a store cannot; and its own buffers.
+# deltalake's lock against two writers of a table, for stores that have none; and its own buffers.
 _OF_TABLES: Final = frozenset(
     {
         *("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_s3_locking_provider", "delta_dynamo_table_name"),
@@ -47,7 +47,7 @@ _OF_TABLES: Final = frozenset(
 class ObjectDisk:
     """`sinks.warehouse.lake.local_disk.Disk` below a prefix. Thread-safe.
 
-    Raises LakeUnready when the store is away or refuses us, ConfigError for an option that is none.
+    Raises LakeUnready if the store is not available or denies access, ConfigError for an unknown option.
     """
 
     def __init__(self, location: Location, folder: str) -> None:
@@ -83,7 +83,7 @@ class ObjectDisk:
                 return
 
     def clear(self) -> None:
-        """Make everything below the prefix not be there."""
+        """Delete everything below the prefix."""
         with _reached(self._uri):
             for found in self._store.list():
                 self._store.delete([one["path"] for one in found])
@@ -91,21 +91,21 @@ class ObjectDisk:
     @cached_property
     def _store(self) -> ObjectStore:
         try:
-            # deltalake takes this one from the environment, too, as it does the store's; obstore takes only those.
+            # deltalake also takes this option from the environment; obstore takes only those of the store.
             allow_http = {_ALLOW_HTTP: os.environ[_ALLOW_HTTP]} if _ALLOW_HTTP in os.environ else {}
             config, client, retry = sorted_options({**allow_http, **self._options})
             made: ObjectStore = from_url(self._uri, config=config, client_options=client, retry_config=retry)
         except (BaseError, ValueError):
-            # What it says can have the value in it.
+            # The cause may contain the value.
             raise ConfigError(
-                f"an option of the storage at {self._uri} is not known, or has no such value",
-                hint=f"it takes the names of the deltalake package; there are {', '.join(sorted(self._options))}",
+                f"the storage options of {self._uri} include an unknown option or an invalid value",
+                hint=f"names are those of the deltalake package; configured are {', '.join(sorted(self._options))}",
             ) from None
         return made
 
 
 def sorted_options(options: Mapping[str, str]) -> tuple[Any, Any, Any]:
-    """Options that deltalake takes all at once: of the store, of the client, and of how often it tries. Pure."""
+    """Divide deltalake's options into those of the store, of the client, and of its retries. Pure."""
     config: dict[str, str] = {}
     client: dict[str, str] = {}
     retry: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def sorted_options(options: Mapping[str, str]) -> tuple[Any, Any, Any]:
 
 
 def _time(text: str) -> timedelta:
-    """``30s``, ``500ms``, ``3m``. Raises ValueError."""
+    """Parse ``30s``, ``500ms``, ``3m``. Raises ValueError."""
     for unit, seconds in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)):
         if text.endswith(unit):
             return timedelta(seconds=float(text.removesuffix(unit)) * seconds)

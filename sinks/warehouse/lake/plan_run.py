@@ -1,4 +1,4 @@
-"""One run of a view's plan, as the manifest remembers it to estimate the next one. Values only."""
+"""One run of a view's plan, stored in the manifest to estimate the next run. Values only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """One run of a plan: what it took, and how many records the cut brought to what the view reads."""
+    """One run of a plan: its duration, and the number of records that the cut brought to the view's inputs."""
 
     seconds: float
     changes: int

@@ -1,7 +1,7 @@
-"""Turns deltalake's and Arrow's errors into ours, by what an operator has to do.
+"""Translates errors of deltalake and Arrow into Tailrace's errors, by what an operator has to do.
 
-deltalake has few classes: a full disk, a corrupt log and a row that matches twice are all a DeltaError, so its text
-has to be read here, and only here. No text of a cast error goes on: it has the value in it.
+deltalake has few classes: a full disk, a corrupt log and a row that matches twice are all a DeltaError. So its text
+is parsed, here and nowhere else. The text of a cast error is dropped, because it contains the value.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _REFUSED: Final = re.compile(
     r"\b(401 Unauthorized|403 Forbidden)\b|lacked (the necessary privileges|valid authentication)"
 )
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
-# What a store answers: its code says what is wrong, the rest may repeat what was signed.
+# A store's answer: its code says what is wrong; the rest may repeat what was signed.
 _ANSWER: Final = re.compile(r"(<\?xml|<Error>|\n\nDebug source:).*", re.DOTALL)
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
-_QUERY: Final = re.compile(r"(\bhttps?://[^\s?]+)\?\S*")  # a signature may stand in it
+_QUERY: Final = re.compile(r"(\bhttps?://[^\s?]+)\?\S*")  # may contain a signature
 _NO_SUCH_FILE: Final = "2"
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _DETAIL_LENGTH_MAX: Final = 300
@@ -37,7 +37,7 @@ _DETAIL_LENGTH_MAX: Final = 300
 
 @contextmanager
 def translated(table: str) -> Iterator[None]:
-    """Errors about `table` leave as ours."""
+    """Translate errors about `table`."""
     try:
         yield
     except TailraceError:
@@ -45,19 +45,19 @@ def translated(table: str) -> Iterator[None]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DeltaError, OSError) as error:
         raise _ours(table, error) from error
     except Exception as error:
-        # deltalake raises its cast errors as the bare class.
+        # deltalake raises cast errors as the bare class.
         if type(error) is Exception:
             raise _ours(table, error) from error
         raise
 
 
 def store_unreachable(what: str, error: Exception) -> LakeUnready:
-    """An error that can only be one of the storage."""
+    """Translate an error that only the storage can cause."""
     return _refused(what, error) or _unready(what, error)
 
 
 def is_storage_error(error: Exception) -> bool:
-    """Whether the storage is away or refuses us, rather than what is in it being wrong."""
+    """Whether the storage is not available or denies access, as opposed to wrong content."""
     return _refused("", error) is not None or _STORE_ERROR.search(str(error)) is not None
 
 
@@ -75,12 +75,12 @@ def _ours(table: str, error: Exception) -> TailraceError:
         return _unready(table, error)
     if isinstance(error, CommitFailedError):
         return LakeDamaged(
-            f"somebody else wrote {table} while a cut was committed",
-            hint="only one sink may write a lake; stop the other writer",
+            f"another writer changed {table} while a cut was committed",
+            hint="only one sink may write to a lake; stop the other writer",
             table=table,
         )
     if "MERGE matched" in text:
-        return InvariantError(f"a batch for {table} has a key twice", table=table)
+        return InvariantError(f"a batch for {table} contains a key twice", table=table)
     if isinstance(error, SchemaMismatchError | pa.ArrowTypeError) or "Cast error" in text:
         return SinkUnfit(
             f"rows do not fit the columns of {table}",
@@ -91,20 +91,20 @@ def _ours(table: str, error: Exception) -> TailraceError:
 
 
 def _refused(what: str, error: Exception) -> LakeUnready | None:
-    """Of a store that is there and will have nothing to do with us; None for anything else."""
+    """Return the error of a store that answers but denies access; None for any other error."""
     text = str(error)
     code = _CODE.search(text)
     if code is not None and code[1] in _NO_BUCKET:
         return LakeUnready(
-            f"the bucket of {what} is not there",
-            hint="make it; the sink makes none, and goes on when it is",
+            f"the bucket of {what} does not exist",
+            hint="create it; the sink creates none, and continues once it exists",
             table=what,
         )
     if not _REFUSED.search(text):
         return None
     return LakeUnready(
-        f"the object store refuses us at {what}: {code[1] if code else 'access denied'}",
-        hint="look at the credentials in the sink's `storage` or the environment, and at what the store lets them do",
+        f"the object store denied access to {what}: {code[1] if code else 'access denied'}",
+        hint="check the credentials in the sink's `storage` or the environment, and their rights in the store",
         table=what,
     )
 
@@ -112,7 +112,7 @@ def _refused(what: str, error: Exception) -> LakeUnready | None:
 def _unready(what: str, error: Exception) -> LakeUnready:
     return LakeUnready(
         f"storage of {what} cannot be used: {_detail(_plain(error))}",
-        hint="free space, or mend what the message names; the cut is tried again by itself",
+        hint="free space, or fix what the message names; the cut is retried automatically",
         table=what,
     )
 
@@ -120,13 +120,13 @@ def _unready(what: str, error: Exception) -> LakeUnready:
 def _damaged(table: str, text: str) -> LakeDamaged:
     return LakeDamaged(
         f"files of {table} are lost or corrupt: {_detail(text)}",
-        hint="bring the lake back from a copy, or rebuild the sink",
+        hint="restore the lake from a copy, or rebuild the sink",
         table=table,
     )
 
 
 def _plain(error: Exception) -> str:
-    """What an error says, without what may be secret."""
+    """Return an error's text without what may be secret."""
     text = _ANSI.sub("", str(error)).replace("\u21b3", "")
     return _QUERY.sub(r"\1", _ANSWER.sub("", text))
 

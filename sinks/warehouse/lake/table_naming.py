@@ -1,7 +1,7 @@
-"""What people call a lake table, in SQL and on the command line, and which one they mean. Pure.
+"""Maps names of lake tables, as people write them in SQL and on the command line, to tables. Pure.
 
-A mirror is `orders` or `public.orders`; `mirror.`, `history.` and `archive.` in front say which kind. Names are
-compared in the form their folders have (`layout`), first as they are and then without regard to case.
+A mirror is `orders` or `public.orders`; the prefixes `mirror.`, `history.` and `archive.` give the kind. Names are
+compared in the form of their folders (`layout`), first exactly and then without regard to case.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _NAMES_SHOWN_MAX: Final = 20
 
 
 def quoted(name: str) -> str:
-    """An identifier of Spark SQL."""
+    """Quote an identifier for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def candidates(parts: Sequence[str], tables: Collection[str]) -> list[str]:
-    """The lake tables (``mirror/public.orders`` ...) that a name of these parts can mean; exact ones if any are."""
+    """Return the lake tables (``mirror/public.orders`` ...) that a name of these parts can mean; exact ones if any."""
     found = _matching(parts, tables, str)
     return found or _matching(parts, tables, str.lower)
 
 
 def spelled(table: str) -> str:
-    """How a query names a lake table: ``mirror/public.Order-20lines`` is ``public.`Order lines```."""
+    """Return a lake table's name in a query: ``mirror/public.Order-20lines`` is ``public.`Order lines```."""
     kind, _, folder = table.partition("/")
     if kind == "archive":
         return f"archive.`{folder}`"
@@ -40,7 +40,7 @@ def spelled(table: str) -> str:
 
 
 def captured(table: str, complete: Collection[str]) -> str:
-    """The captured table a lake table is made of, of those in `complete` (``schema.table``); empty: of none."""
+    """Return which captured table of `complete` (``schema.table``) a lake table is made of; empty if none."""
     for name in complete:
         schema, _, rest = name.partition(".")
         folder = layout.mirror(schema, rest).partition("/")[2]
@@ -51,18 +51,18 @@ def captured(table: str, complete: Collection[str]) -> str:
 
 
 def there_is(name: str, shown: Sequence[str]) -> str:
-    """A hint that names what there is, and what is near to `name`; empty when there is nothing."""
+    """Return a hint with the known names and the one most like `name`; empty if there are none."""
     if not shown:
         return ""
     short = {one.rpartition(".")[2]: one for one in reversed(shown)}
     close = difflib.get_close_matches(name, [*shown, *short], n=1, cutoff=0.6)
     more = f" and {len(shown) - _NAMES_SHOWN_MAX} more" if len(shown) > _NAMES_SHOWN_MAX else ""
     meant = f"did you mean {short.get(close[0], close[0])}? " if close else ""
-    return f"{meant}there is {', '.join(sorted(shown)[:_NAMES_SHOWN_MAX])}{more}"
+    return f"{meant}known names: {', '.join(sorted(shown)[:_NAMES_SHOWN_MAX])}{more}"
 
 
 def unescaped(part: str) -> str:
-    """The identifier of an escaped part of a name."""
+    """Return the identifier for an escaped part of a name."""
     plain = re.sub(rb"-([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), part.encode())
     return plain.decode(errors="replace")
 
@@ -73,18 +73,18 @@ def _matching(parts: Sequence[str], tables: Collection[str], fold: Callable[[str
 
 
 def _forms(parts: Sequence[str]) -> list[str]:
-    """How the parts can stand in `_names`."""
+    """Return the forms that the parts can have in `_names`."""
     forms = [".".join(map(escape, parts))]
     if len(parts) > 1:
         *kind, schema, table = parts
-        forms.append(".".join([*kind, layout.mirror(schema, table).partition("/")[2]]))  # a long name is cut
+        forms.append(".".join([*kind, layout.mirror(schema, table).partition("/")[2]]))  # a long name is shortened
     if parts[0].lower() == "archive":
-        forms.append(".".join(parts))  # a topic's name as one word
+        forms.append(".".join(parts))  # a topic's name as one identifier
     return forms
 
 
 def _names(table: str) -> list[str]:
-    """Every name of a lake table, escaped."""
+    """Return every name of a lake table, escaped."""
     kind, _, folder = table.partition("/")
     tails = folder.split(".")
     if kind == "archive":

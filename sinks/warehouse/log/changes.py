@@ -1,8 +1,8 @@
-"""From the changes of one table in a span to what its mirror and its history take. Spark, lazy.
+"""Turns the changes of one table in a span into what its mirror and its history take. Spark, lazy.
 
-Frames of changes are those of `sinks.warehouse.log.span_batch.parse`. All records of a key lie in one partition, so the
-offset orders them; after a shuffle rows have no other order. Results are flat: the table's columns and then those
-the lake adds, whose names no table may have (`sinks.warehouse.log.lake_columns.RESERVED`).
+Input frames come from `sinks.warehouse.log.span_batch.parse`. All records of a key are in one partition, so the offset
+orders them; after a shuffle rows have no other order. Results are flat: the table's columns, then the columns that the
+lake adds, whose names no table may use (`sinks.warehouse.log.lake_columns.RESERVED`).
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _META = ("_op", "_unchanged", *POSITION, "_partition", "_offset")
 
 
 def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, columns: Collection[str]) -> DataFrame:
-    """Give columns that an update left alone the value its key had before: in this span, else in `previous`.
+    """Fill columns that an update left unchanged with the key's previous value: from this span, else from `previous`.
 
-    The result is a frame of changes. Persist it when it is used more than once. A column that was read later than its
-    row keeps the value it came with when nothing else is known of the key.
+    The result is a frame of changes. Persist it if it is used more than once. A column that was read later than its
+    row keeps its value if nothing else is known of the key.
 
     Args:
         changes: of one table.
-        previous: the mirror as of the cut before, pinned to its version, with the columns of `table`; None: there is
+        previous: the mirror at the previous cut, pinned to its version, with the columns of `table`; None if there is
             none yet.
         table: the newest form.
-        columns: those that `sinks.warehouse.log.span_batch.check` named; without any, nothing is done.
+        columns: the columns named by `sinks.warehouse.log.span_batch.check`; if empty, nothing is done.
     """
     names = [column.name for column in table.columns if column.name in columns]
     if not names or not table.key:
         return changes
     keyed = changes.select("*", *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)])
     before = Window.partitionBy(*_keys(table)).orderBy("_offset")
-    # A value in a struct is known, also when it is null; a delete knows that nothing is left. A row that came from
-    # another key has its `at` instead: what it has is found at the delete of the same position.
-    told = keyed.select("*", *[_told(name).alias(f"t{index}") for index, name in enumerate(names)])
-    known = told.select(
+    # A value in a struct is known, also if it is null. After a delete the key has no values. A row that came from
+    # another key has `at` instead: its values are found at the delete of the same position.
+    stated = keyed.select("*", *[_stated(name).alias(f"t{index}") for index, name in enumerate(names)])
+    known = stated.select(
         "*",
         *[fn.last(f"t{index}", ignorenulls=True).over(before).alias(f"s{index}") for index, _ in enumerate(names)],
     )
-    known = _followed(known, _moves(told, before, previous, table, names), names)
+    known = _followed(known, _moves(stated, before, previous, table, names), names)
     if previous is not None:
         known = _joined(known, previous, table, names)
     filled = {
@@ -63,10 +63,10 @@ def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, colum
 
 
 def collapse(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """One row a key, as of its newest event; tombstones do not count.
+    """Return one row per key, as of its newest event; tombstones do not count.
 
-    The table's columns, `sinks.warehouse.log.lake_columns.MIRROR_COLUMNS` and ``_deleted``; of a deleted key only the
-    key's columns have values.
+    Columns: the table's, `sinks.warehouse.log.lake_columns.MIRROR_COLUMNS` and ``_deleted``. A deleted key has values
+    in its key columns only.
     """
     keyed = changes.where(fn.col("_op").isNotNull()).select(
         *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)],
@@ -82,25 +82,25 @@ def collapse(changes: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """All that archive, mirror and history take, in one pass: each record, and what comes next of its key.
+    """Return each record with the next event of its key: all that archive, mirror and history take, in one pass.
 
-    Flat: the table's columns, ``_op``, ``_unchanged``, the position and the place, and of a table with a key
+    Flat: the table's columns, ``_op``, ``_unchanged``, position, partition and offset, and for a table with a key
 
         _valid_to_lsn, _valid_to    position and time of the key's next event, a delete included; null for the newest
-        _closes                     true for the key's first event in the span: what was open before it ends there
+        _closes                     true for the key's first event in the span: it ends the version open before
 
-    and then ``_unfit``. `sinks.warehouse.log.table_outputs` has what is made of it.
+    and then ``_unfit``. `sinks.warehouse.log.table_outputs` makes the outputs from these rows.
     """
     if not table.key:
         return changes.select(*_flat(table, fn.col(ROW)), *_META, UNFIT)
-    # Tombstones have no key to be grouped by: each is a group of its own.
+    # Tombstones have no key to group by: each is a group of its own.
     alone = fn.when(fn.col("_op").isNull(), fn.col("_offset")).alias("alone")
     of_key = Window.partitionBy(*_keys(table), "alone").orderBy("_offset")
     position = fn.struct(fn.col("_commit_lsn").alias("lsn"), fn.col("_committed_at").alias("at"))
-    told = changes.select(
+    stated = changes.select(
         "*", alone, *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)]
     ).select("*", fn.lead(position).over(of_key).alias("next"), (fn.row_number().over(of_key) == 1).alias("first"))
-    return told.select(
+    return stated.select(
         *_flat(table, fn.col(ROW)),
         *_META,
         fn.col("next")["lsn"].alias(VALID_TO_LSN),
@@ -111,29 +111,31 @@ def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def unflat(flat: DataFrame, table: LakeTable) -> DataFrame:
-    """A frame of changes from `sequenced` rows."""
+    """Return a frame of changes from `sequenced` rows."""
     row = fn.struct(*[_of(flat, column.name).alias(column.name) for column in table.columns])
     return flat.select(row.alias(ROW), *_META, UNFIT)
 
 
 def _moves(
-    told: DataFrame, before: WindowSpec, previous: DataFrame | None, table: LakeTable, names: Sequence[str]
+    stated: DataFrame, before: WindowSpec, previous: DataFrame | None, table: LakeTable, names: Sequence[str]
 ) -> DataFrame | None:
-    """What rows had when they left for another key: ``at``, and for each of `names` a struct. None without such rows.
+    """Return the values that rows had when they left for another key: ``at`` and, for each of `names`, a struct.
 
-    PostgreSQL does not send a large value that stays as it is, also where the key changes. Such rows are few: they
-    are collected, because the way back over several keys is short to walk and long to plan.
+    None if there are no such rows. PostgreSQL does not send an unchanged large value, even if the key changes. Such
+    rows are few. They are collected, because a path back over several keys is short to walk and long to plan.
     """
     places = range(len(names))
-    came = told.where(reduce(or_, [fn.col(f"t{index}")["at"].isNotNull() for index in places]))
+    came = stated.where(reduce(or_, [fn.col(f"t{index}")["at"].isNotNull() for index in places]))
     moved = [row[0] for row in came.select(_at()).collect()]
     if not moved:
         return None
-    spark = told.sparkSession
+    spark = stated.sparkSession
     at = StructType.fromDDL(_PLACE)
     earlier = before.rowsBetween(Window.unboundedPreceding, -1)
     left = (
-        told.select("*", *[fn.last(f"t{index}", ignorenulls=True).over(earlier).alias(f"m{index}") for index in places])
+        stated.select(
+            "*", *[fn.last(f"t{index}", ignorenulls=True).over(earlier).alias(f"m{index}") for index in places]
+        )
         .where(fn.col("_op") == "d")
         .withColumn("at", _at())
         .join(fn.broadcast(spark.createDataFrame([(one,) for one in moved], StructType().add("at", at))), "at")
@@ -154,7 +156,7 @@ def _moves(
 
 
 def _first(states: Mapping[Row, Sequence[Row | None]], at: Row, index: int) -> tuple[object] | None:
-    """Go back from key to key until one has the value."""
+    """Follow a row back from key to key until one has the value."""
     state = states[at][index]
     while state is not None and state["at"] in states:
         state = states[state["at"]][index]
@@ -162,7 +164,7 @@ def _first(states: Mapping[Row, Sequence[Row | None]], at: Row, index: int) -> t
 
 
 def _followed(known: DataFrame, moves: DataFrame | None, names: Sequence[str]) -> DataFrame:
-    """`known` with ``v<index>`` for each name: a struct of the value, null where nothing in the span tells it."""
+    """Add ``v<index>`` to `known` for each name: a struct of the value, null if the span does not have it."""
     for index, _ in enumerate(names):
         state = fn.col(f"s{index}")
         value = fn.when(state.isNotNull() & state["at"].isNull(), fn.struct(state["v"].alias("v")))
@@ -175,8 +177,8 @@ def _followed(known: DataFrame, moves: DataFrame | None, names: Sequence[str]) -
     return known
 
 
-def _told(name: str) -> Column:
-    """What an event itself says of a column: its value, or whence it came; null when it left the column alone."""
+def _stated(name: str) -> Column:
+    """Return what an event itself says of a column: its value, or where it came from; null if left unchanged."""
     value = fn.col(ROW)[name]
     came = fn.struct(value.alias("v"), _at().alias("at"))
     return fn.when(~_left_alone(name), _state(value)).when(fn.col("_op") == "c", came)
@@ -187,12 +189,12 @@ def _state(value: Column) -> Column:
 
 
 def _at() -> Column:
-    """The position of an event; of a changed key, the delete has that of the row that came."""
+    """The position of an event. If a key changed, the delete has the position of the row that came."""
     return fn.struct("_epoch", "_commit_lsn", "_ordinal")
 
 
 def _joined(known: DataFrame, previous: DataFrame, table: LakeTable, names: Sequence[str]) -> DataFrame:
-    """`known`, with what is still unknown taken from `previous`, of which only the keys asked for are read."""
+    """Fill what is still unknown in `known` from `previous`. Only the requested keys are read."""
     keys = _keys(table)
     unknown = reduce(or_, [fn.col(f"v{index}").isNull() for index in range(len(names))])
     old = _before(previous, table, names, known.where(unknown))
@@ -203,7 +205,7 @@ def _joined(known: DataFrame, previous: DataFrame, table: LakeTable, names: Sequ
 
 
 def _before(previous: DataFrame, table: LakeTable, names: Sequence[str], asked: DataFrame) -> DataFrame:
-    """Of the keys in `asked` what the mirror has: ``k<index>``, and ``p<index>`` for each name in a struct."""
+    """Return what the mirror has for the keys in `asked`: ``k<index>`` and, for each name, ``p<index>`` as a struct."""
     return previous.select(
         *[_of(previous, name).alias(f"k{index}") for index, name in enumerate(table.key)],
         *[fn.struct(_of(previous, name).alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
@@ -211,7 +213,7 @@ def _before(previous: DataFrame, table: LakeTable, names: Sequence[str], asked: 
 
 
 def _keys(table: LakeTable) -> list[str]:
-    """Names for the key's columns while rows are grouped."""
+    """Names of the key columns while rows are grouped."""
     return [f"k{index}" for index in range(len(table.key))]
 
 
@@ -224,6 +226,6 @@ def _flat(table: LakeTable, row: Column) -> list[Column]:
 
 
 def _of(frame: DataFrame, name: str) -> Column:
-    """A column by its very name: quoted, because dots and quotes mean something in a name that is parsed."""
+    """A column by its exact name, quoted, because dots and quotes have a meaning in a parsed name."""
     escaped = name.replace("`", "``")
     return frame[f"`{escaped}`"]

@@ -1,8 +1,8 @@
-"""Divides what a cut reads into pieces of bounded size, which are applied one after the other and published together.
+"""Divides what a cut reads into pieces of bounded size, which are applied one by one and published together. Pure.
 
-Pure. A piece takes a part of every partition's range, and the parts of one partition follow each other. So the events
-of a key are applied in their order, whichever pieces they are in. The division is recorded in `pending.json` before the
-first piece is written: after a crash the same pieces are applied again, and each commit is found by its piece's number.
+A piece takes a part of every partition's range, and the parts of one partition follow each other. So the events of a
+key are applied in order, whichever pieces they are in. `pending.json` records the division before the first piece is
+written. After a crash the same pieces are applied again, and each commit is found by the number of its piece.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sinks.warehouse.log.span import Partition, Span, partition_of
+from sinks.warehouse.lake.cut_position import Partition, partition_of
+from sinks.warehouse.log.span import Span
 
 Piece: TypeAlias = dict[str, tuple[int, int]]
-"""``topic-partition`` -> (the offset it ends before, its records); it begins where the piece before ended."""
+"""``topic-partition`` -> (end offset, exclusive; records). A piece begins where the previous one ended."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,8 +23,8 @@ class Chunk:
     """The records of a partition between two offsets.
 
     Attributes:
-        at: how far its beginning is on the way through the range, 0 to 1.
-        size: bytes of keys and values, as they are in the log once they are decompressed.
+        at: relative position of its beginning in the range, 0 to 1.
+        size: uncompressed bytes of keys and values.
     """
 
     at: float
@@ -34,7 +35,7 @@ class Chunk:
 
 
 def divide(chunks: Sequence[Chunk], bytes_max: int) -> list[Piece]:
-    """Pack chunks into pieces of at most `bytes_max`, topic after topic; a larger chunk is a piece alone.
+    """Pack chunks into pieces of at most `bytes_max`, topic by topic; a larger chunk is a piece of its own.
 
     The partitions of a topic advance side by side, so that they can be read at the same time.
     """
@@ -52,7 +53,7 @@ def divide(chunks: Sequence[Chunk], bytes_max: int) -> list[Piece]:
 
 
 def parts_of(span: Span, pieces: Sequence[Piece]) -> Iterator[Span]:
-    """The span of each piece, in order; the whole span when it is not divided."""
+    """Yield the span of each piece, in order; the whole span if it is not divided."""
     if not pieces:
         yield span
         return
@@ -67,28 +68,28 @@ def parts_of(span: Span, pieces: Sequence[Piece]) -> Iterator[Span]:
 
 
 def rest_of(span: Span, pieces: Sequence[Piece]) -> Span:
-    """What `pieces` leave of the span."""
+    """Return the part of the span that `pieces` do not cover."""
     ranges = span.ranges
     for piece in pieces:
         for name, (to, records) in piece.items():
             partition = partition_of(name)
             _, end, count = ranges[partition]
             ranges[partition] = (to, end, count - records)
-    # Behind its last record a range may hold markers of transactions only.
+    # After its last record, a range may hold only transaction markers.
     left = {at: found for at, found in ranges.items() if found[0] < found[1] and (found[2] > 0 or not span.counted)}
     return replace(span, only=left)
 
 
 def whole(span: Span) -> Piece:
-    """The span as one piece."""
+    """Return the whole span as one piece."""
     return {f"{topic}-{index}": (end, records) for (topic, index), (_, end, records) in span.ranges.items()}
 
 
 def topics_of(piece: Piece) -> set[str]:
-    """The topics that a piece has records of."""
+    """Return the topics that a piece has records of."""
     return {partition_of(name)[0] for name in piece}
 
 
 def only_topics(piece: Piece, topics: Mapping[str, bool]) -> Piece:
-    """The part of a piece that concerns these topics."""
+    """Return the part of a piece that belongs to these topics."""
     return {name: found for name, found in piece.items() if topics.get(partition_of(name)[0])}

@@ -1,4 +1,4 @@
-"""Reads the cut index and the schemas from Kafka for a lake (`sinks.warehouse.log`)."""
+"""Reads the cut index and the schema records from Kafka for a lake."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from cdc.kafka.cluster_facts import LogRecord, TopicPartition
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.progress.record_format import decode
-from sinks.warehouse.log.span import CutPosition
+from sinks.warehouse.lake.cut_position import CutPosition
 
 _CHUNK: Final = 4_096
-"""Offsets asked for at once: a record and its marker each, so twice as many as capture writes between full maps."""
+"""Offsets requested at once: a record and its marker each, so twice as many as capture writes between full maps."""
 
 
 class TopicReader(Protocol):
-    """What is needed of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
+    """What this module needs of a Kafka reader; `cdc.kafka.log_reader.LogReader` implements it."""
 
     def end_offsets(self, topics: Iterable[str]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """First offset there is, and the one after the last committed record."""
+        """Return, for each partition, the first available offset and the one after the last committed record."""
 
     def read(
         self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None
     ) -> Iterator[list[LogRecord]]:
-        """Committed records between two offsets of each partition."""
+        """Yield the committed records between two offsets of each partition."""
 
 
 def read_cut_index(reader: TopicReader, name: str, start: CutPosition, limit: int) -> list[tuple[int, Cut]]:
-    """Offset and value of the records of the cut index behind `start`, in order.
+    """Return (offset, record) of the cut index after `start`, in order.
 
-    At least `limit` of them, and one boundary, if there are so many. When records behind `start` are gone, or the
-    index's beginning, it begins with the first full map that is left: counts are cumulative, so nothing is missed,
-    but the cut up to there is one. Empty until capture has written that map. A new lake begins where the newest epoch
-    does: its first map has everything before.
+    At least `limit` records and one boundary, if there are that many. If records after `start` or the beginning of the
+    index are gone, the result begins with the first full map that is left. Counts are cumulative, so nothing is missed,
+    but everything up to that map becomes one cut. Empty until capture has written such a map. A new lake begins at the
+    newest epoch, because its first map covers everything before it.
 
     Raises:
-        SinkStale: the index ends before `start`: the topic was made again.
+        SinkStale: the index ends before `start`: the topic was recreated.
         ProgressDamaged: a record is not readable.
     """
     topic = cuts_topic(name)
@@ -48,8 +48,8 @@ def read_cut_index(reader: TopicReader, name: str, start: CutPosition, limit: in
     low, high = reader.end_offsets([topic])[partition]
     if high < start.cuts_offset:
         raise SinkStale(
-            f"{topic} ends at offset {high}, and the lake has read it up to {start.cuts_offset}",
-            hint="the topic was made again; build the lake anew in another folder",
+            f"{topic} ends at offset {high}, but the lake has read it up to {start.cuts_offset}",
+            hint="the topic was recreated; rebuild the lake in another folder",
             topic=topic,
         )
     if not start.epoch:
@@ -73,7 +73,7 @@ def read_cut_index(reader: TopicReader, name: str, start: CutPosition, limit: in
 
 
 def _newest_epoch(reader: TopicReader, partition: TopicPartition, low: int, high: int) -> int:
-    """The offset from which on every record is of the newest epoch; found by halving, since epochs only grow."""
+    """Return the offset where the newest epoch begins, by binary search: epochs only grow."""
     newest = 0
     for begin in (max(low, high - _CHUNK), low):
         for batch in reader.read({partition: begin}, {partition: high}):
@@ -91,7 +91,7 @@ def _newest_epoch(reader: TopicReader, partition: TopicPartition, low: int, high
 
 
 def _first_epoch(reader: TopicReader, partition: TopicPartition, begin: int, high: int) -> float:
-    """Of the first record there; without one, of what is to come."""
+    """Return the epoch of the first record from `begin` on; infinity if there is none."""
     for batch in reader.read({partition: begin}, {partition: high}):
         for record in batch:
             if record[5] is not None:
@@ -100,10 +100,10 @@ def _first_epoch(reader: TopicReader, partition: TopicPartition, begin: int, hig
 
 
 def read_schemas(reader: TopicReader, name: str) -> dict[tuple[str, str], SchemaRecord]:
-    """Every schema a row of the log was encoded with, by (table, schema_id), in the order they first appeared.
+    """Return every schema that rows of the log were encoded with, by (table, schema_id), in order of first appearance.
 
-    A schema that came back (a column dropped and added again has another id, a changed option has the old one)
-    keeps its first place; compaction may move it to a later one. Raises ProgressDamaged.
+    A schema that comes back keeps its first place, unless compaction moves it to a later one. A column that was dropped
+    and added again gives a new id; an option that was changed back gives the old one. Raises ProgressDamaged.
     """
     topic = schema_topic(name)
     partition = (topic, 0)

@@ -1,8 +1,8 @@
-"""From the text of a value, as one encoding of the log has it, to the lake's type (docs/reference/types.md).
+"""Converts the text of a value, in one of the log's encodings, to the lake's type (docs/reference/types.md).
 
-Whatever form an operator chose for a type (`[encode]`), the lake's column is the same one. A value the type cannot hold
-becomes null, which `sinks.warehouse.log.span_batch` takes for a misfit; so every expression here keeps nulls apart from
-values.
+Whichever encoding an operator chose for a type (`[encode]`), the lake's column is the same. A value that the type
+cannot hold becomes null, which `sinks.warehouse.log.span_batch` reports as unfit. So every expression here keeps nulls
+and values apart.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pyspark.sql.types import DataType, StringType, VariantType
 from sinks.warehouse.log.lake_columns import LakeColumn, LakeTable, decimal_of
 
 _DATES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
-_BC: Final = " BC"  # Spark takes the rest of such a date for one of our era
+_BC: Final = " BC"  # Spark would ignore it and read the rest as a date AD
 _FIRST_DAY: Final = -719_162  # 0001-01-01, in days since 1970-01-01; earlier ones are BC
 _DAY_US: Final = 86_400_000_000
 _EXACT: Final = ("decimal_number", "json_value")
 
 
 def reading(tables: Sequence[LakeTable], name: str) -> DataType:
-    """How a column is read: as text, which keeps it as it stands.
+    """Return the type that a column is read as: text, which preserves the value.
 
     A JSON number that is no integer passes through a double on its way to text, which is right for floats. Numerics
-    written as numbers, and JSON, are read as variants, which are exact up to 38 digits. Integers and booleans as such
-    would not be read faster (3.2 to 3.9 s of 300,000 rows either way, 2026-11-22).
+    that are written as numbers, and JSON, are read as variants, which are exact up to 38 digits. Reading integers and
+    booleans as such would not be faster (3.2 to 3.9 s for 300,000 rows either way, 2026-11-22).
     """
     columns = [column for table in tables for column in table.columns if column.name == name]
     exact = any(encoding in column.encoding for column in columns for encoding in _EXACT)
@@ -36,7 +36,7 @@ def reading(tables: Sequence[LakeTable], name: str) -> DataType:
 
 
 def as_text(read: Column, tables: Sequence[LakeTable], name: str, schema_id: Column) -> Column:
-    """The text of what `reading` read: of a string what is in it, of JSON its own text."""
+    """Return what `reading` read as text: the content of a string, the text of JSON."""
     columns = {table.schema_id: column for table in tables if (column := table.column(name)) is not None}
     nested = [one for one, column in columns.items() if column.encoding == "json_value"]
     text = read.cast("string")
@@ -53,14 +53,17 @@ def cast(
     schema_id: Column,
     rewritten: Column | None,
 ) -> Column:
-    """The value in the column's type; null when the type cannot hold it.
+    """Return the value in the column's type; null if the type cannot hold it.
+
+    A value is decoded by the encoding in its own row's schema, not by that of the newest one: after an operator changes
+    `[encode]`, one span has rows of both encodings.
 
     Args:
-        text: of the value.
-        column: as the newest form has it.
-        encodings: that the rows' forms have for the column -> ids of those forms.
+        text: text of the value.
+        column: the column in the newest form.
+        encodings: encoding that the rows' forms have for the column -> ids of those forms.
         schema_id: of the row.
-        rewritten: the row is of an older form, and PostgreSQL rounded what it had when it took the newest.
+        rewritten: whether the row has an older form, so that PostgreSQL rounded its value when it took the newest.
     """
     value = _value(text, column.type, column.encoding, rewritten)
     for encoding, forms in encodings.items():
@@ -80,7 +83,7 @@ def _value(text: Column, kind: str, encoding: str, rewritten: Column | None) -> 
         return _moment(text, encoding).try_cast(kind)
     if decimal is None:
         return text.try_cast(kind)
-    # A cast rounds silently. An override can name a scale that the values do not keep to.
+    # A cast rounds silently, and an override can name a smaller scale than the values have.
     point = fn.instr(text, ".")
     digits = fn.when(point == 0, 0).otherwise(fn.length(fn.rtrim(text, fn.lit("0"))) - point)
     fits = digits <= decimal[1]
@@ -98,7 +101,7 @@ def _binary(text: Column, encoding: str) -> Column:
 
 
 def _moment(text: Column, encoding: str) -> Column:
-    """A date, a timestamp, or the text of one; null for what is BC, and for what has no number."""
+    """Return a date, a timestamp, or the text of one; null for a BC date and for a value that is no number."""
     if encoding == "epoch_days":
         days = text.try_cast("int")
         return fn.when(days >= _FIRST_DAY, fn.date_from_unix_date(days))
@@ -109,7 +112,7 @@ def _moment(text: Column, encoding: str) -> Column:
 
 
 def _clock(text: Column) -> Column:
-    """Microseconds since midnight as PostgreSQL prints the time, in which 24:00:00 is one."""
+    """Convert microseconds since midnight to the text that PostgreSQL prints; 24:00:00 is a valid time."""
     micros = text.cast("bigint")
     seconds = fn.floor(micros / 1_000_000).cast("bigint")
     whole = fn.format_string("%02d:%02d:%02d", fn.floor(seconds / 3600), fn.floor(seconds / 60) % 60, seconds % 60)

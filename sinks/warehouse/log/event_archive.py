@@ -1,15 +1,16 @@
-"""Topics of outbox events in the lake: which they are, and what their archive holds (DESIGN section 7).
+"""Selects the topics of outbox events for the lake, and builds the rows of their archives.
 
-``<name>.events.<aggregate_type>`` has an aggregate's id as key, ``id``, ``type`` and ``version`` among the headers, and
-any bytes as payload. There is no schema and no row to fold, so there is an archive and nothing else. A row of it:
+In ``<name>.events.<aggregate_type>`` the key is the id of an aggregate, the headers include ``id``, ``type`` and
+``version``, and the payload is any bytes. There is no schema and no row to update, so the lake keeps an archive only.
+Its columns:
 
     _key, _key_bytes            aggregate id
-    _payload, _payload_bytes    as it came; null for both: there was none
+    _payload, _payload_bytes    the payload unchanged; both are null if there was none
     _id, _type, _version        the first header of that name, as text
-    _headers                    all of them in their order: key, value, bytes
+    _headers                    all headers in order: key, value, bytes
     _timestamp, _partition, _offset
 
-Text that is not UTF-8 is null and stands in the column of bytes, which is null otherwise. So nothing is lost.
+A value that is not UTF-8 is null as text and kept in the column of bytes, which is null otherwise. So nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.lake.table_naming import unescaped
-from sinks.warehouse.log.span import CutPosition
 
 _SPACE: Final = "events"
 _NAMED: Final = ("id", "type", "version")
@@ -40,29 +41,29 @@ COLUMNS: Final = pa.schema(
         ("_offset", pa.int64()),
     ]
 )
-"""Of an archive, in the types that Arrow has: those that Spark hands out depend on the plan."""
+"""Columns of an archive in Arrow's types: the types that Spark returns depend on the plan."""
 
 
 def event_topics(name: str, end: CutPosition, tables: Collection[str]) -> dict[str, str]:
-    """Topic -> ``events.<aggregate_type>``, which patterns of tables select, of every event topic up to a mark.
+    """Return topic -> ``events.<aggregate_type>``, which table patterns select, of every event topic up to a position.
 
     Args:
         name: of the pipeline.
-        end: the mark.
-        tables: topics of captured tables: a schema may be called events as well.
+        end: the position.
+        tables: topics of captured tables, because a schema may be named events as well.
     """
     prefix = f"{name}.{_SPACE}."
     found = {topic: f"{_SPACE}.{unescaped(topic.removeprefix(prefix))}" for topic, _ in end.accounts}
-    # A captured table whose schema record was lost is no event topic: that is damage, and is found elsewhere.
+    # A captured table whose schema record was lost is not an event topic. That damage is reported elsewhere.
     return {
         topic: named
         for topic, named in found.items()
-        if topic.startswith(prefix) and topic not in tables and named not in end.tables
+        if topic.startswith(prefix) and topic not in tables and named not in end.complete
     }
 
 
 def archived(raw: DataFrame) -> pa.Table:
-    """The rows of an archive, from records of one topic with headers (`sinks.warehouse.log.span_batch`)."""
+    """Return the rows of an archive from records of one topic with headers (`sinks.warehouse.log.span_batch`)."""
     headers = fn.col("headers")
     rows = raw.select(
         _text(fn.col("key")).alias("_key"),

@@ -1,7 +1,7 @@
-"""From `[kafka.options]`, which are librdkafka's, to those of the Java client inside Spark. Pure.
+"""Translates `[kafka.options]`, which are librdkafka's, into options of the Java client inside Spark. Pure.
 
-The names are nearly the same; credentials and certificates are not: librdkafka takes user name and password and PEM
-files by path, the Java client a JAAS line and PEM stores.
+Most names are the same, but credentials and certificates are not. librdkafka takes a user name, a password and paths of
+PEM files; the Java client takes a JAAS line and PEM stores.
 https://kafka.apache.org/documentation/#consumerconfigs
 """
 
@@ -37,10 +37,10 @@ _CANNOT: Final = ("sasl.oauthbearer.", "sasl.kerberos.", "ssl.engine", "ssl.prov
 
 
 def spark_options(kafka: Kafka, overrides: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Options for ``spark.read.format("kafka")``.
+    """Return options for ``spark.read.format("kafka")``.
 
-    `overrides` are Spark settings beginning with ``kafka.``, which win: the way out for what cannot be translated.
-    Raises SinkUnfit for an option that the Java client has no counterpart of and that it cannot do without.
+    `overrides` are Spark settings that begin with ``kafka.``. They win, so that an operator can set what has no
+    translation. Raises SinkUnfit for a necessary option that has no counterpart in the Java client.
     """
     given = {name: secret.reveal() for name, secret in kafka.options.items()}
     own = {name: value for name, value in (overrides or {}).items() if name.startswith(PREFIX)}
@@ -52,7 +52,7 @@ def spark_options(kafka: Kafka, overrides: Mapping[str, str] | None = None) -> d
         if name.startswith(_CANNOT) and not any(key.startswith(f"{PREFIX}sasl.jaas") for key in own):
             raise SinkUnfit(
                 f"kafka.options.{name} has no counterpart in the Kafka client that Spark uses",
-                hint="set the Java client's options in the sink's `spark` table, each with kafka. in front",
+                hint="set the Java client's options in the sink's `spark` table, each prefixed with kafka.",
                 option=name,
             )
     return options | own
@@ -71,7 +71,7 @@ def _sasl(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _stores(given: Mapping[str, str]) -> dict[str, str]:
-    """PEM files as stores. A key and its certificate are two files in librdkafka and one store in Java."""
+    """Translate PEM files. librdkafka takes key and certificate as two files, Java as one store."""
     options: dict[str, str] = {}
     if "ssl.ca.location" in given:
         options[f"{PREFIX}ssl.truststore.type"] = "PEM"
@@ -82,7 +82,7 @@ def _stores(given: Mapping[str, str]) -> dict[str, str]:
             options[f"{PREFIX}ssl.keystore.password"] = given["ssl.keystore.password"]
     elif "ssl.certificate.location" in given or "ssl.key.location" in given:
         raise SinkUnfit(
-            "kafka.options.ssl.certificate.location and ssl.key.location are two files; the Java client takes one",
+            "kafka.options.ssl.certificate.location and ssl.key.location are two files, but the Java client takes one",
             hint="put key and certificate into one PEM file and name it in the sink's `spark` table as "
             "kafka.ssl.keystore.location, with kafka.ssl.keystore.type = PEM",
         )
@@ -90,6 +90,6 @@ def _stores(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """A JAAS value: in double quotes, with backslashes before quotes and backslashes."""
+    """Quote a JAAS value: in double quotes, with a backslash before each quote and backslash."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

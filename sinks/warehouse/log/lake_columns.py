@@ -1,8 +1,8 @@
-"""What a captured table looks like in the lake: names, types, key, and how an old form becomes a new one. Pure.
+"""Defines the form of a captured table in the lake (names, types, key) and how an old form becomes a new one. Pure.
 
-Types are Spark's, as DDL. They follow the encoding and the type of the schema record (docs/reference/types.md); what
-has no exact counterpart stays text. An override names another type for a column, for values its type cannot hold:
-``NaN`` in a numeric(10,2), ``infinity`` in a date.
+Types are Spark's, as DDL. They follow the encoding and the type in the schema record (docs/reference/types.md); a type
+without an exact counterpart stays text. An override sets another type for a column whose values its own type cannot
+hold: ``NaN`` in a numeric(10,2), ``infinity`` in a date.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HISTORY_COLUMNS: Final = (
 )
 _MARKS: Final = ("_deleted", "_closes", "_open", "_unchanged", "_partition", "_offset", "_unfit")
 RESERVED: Final = frozenset({*MIRROR_COLUMNS, *HISTORY_COLUMNS, *_MARKS})
-"""Names the lake adds; a table that has one of them itself cannot be kept."""
+"""Names of columns that the lake adds; a table that has a column of such a name cannot be kept."""
 
 _INTEGERS: Final = {"int2": "smallint", "int4": "int", "int8": "bigint"}
 _BY_ENCODING: Final = {
@@ -58,7 +58,7 @@ _SCALE_SIGN: Final = 0x400
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """A column. `type` is Spark's DDL; `encoding` how its values stand in the log; `key`: part of the key."""
+    """A column. `type` is Spark's DDL, `encoding` the form of its values in the log, `key` whether it is in the key."""
 
     name: str
     type: str
@@ -68,7 +68,7 @@ class LakeColumn:
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table as one schema record has it.
+    """A table in the form of one schema record.
 
     Attributes:
         table: ``schema.table``.
@@ -83,17 +83,17 @@ class LakeTable:
     columns: tuple[LakeColumn, ...]
 
     def column(self, name: str) -> LakeColumn | None:
-        """The column of that very name."""
+        """Return the column of exactly this name."""
         return next((column for column in self.columns if column.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the values of a new column come from in rows of the old form.
+    """The origin of a new column's values in rows of the old form.
 
     Attributes:
-        name: the old column; None: there was none, the value is null.
-        cast: the old column has another type.
+        name: the old column; None if there was none, so that the value is null.
+        cast: whether the old column has another type.
     """
 
     name: str | None
@@ -102,12 +102,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """How rows of an old form become rows of the new one.
+    """The steps that turn rows of an old form into rows of the new one.
 
     Attributes:
         sources: one for each column of the new form, in its order.
-        dropped: old columns whose values are given up.
-        key_changed: the key is another one, so the rows must be told apart anew.
+        dropped: old columns whose values are discarded.
+        key_changed: whether the key differs, so that rows must be identified again.
     """
 
     sources: tuple[Source, ...]
@@ -116,11 +116,11 @@ class Evolution:
 
 
 def lake_table(record: SchemaRecord, overrides: Mapping[str, str] | None = None) -> LakeTable:
-    """The lake's form of a schema record; `overrides` is column name -> type.
+    """Return the lake's form of a schema record; `overrides` is column name -> type.
 
     Raises:
-        SinkUnfit: an override is no type or names no column, a name is reserved, or two names differ only in case,
-            which lake tables cannot tell apart.
+        SinkUnfit: an override is not a type or names no column, a name is reserved, or two names differ only in case,
+            which lake tables cannot distinguish.
     """
     wanted = dict(overrides or {})
     _check_names(record)
@@ -133,7 +133,7 @@ def lake_table(record: SchemaRecord, overrides: Mapping[str, str] | None = None)
 
 
 def form_of(record: SchemaRecord, types: Mapping[str, Mapping[str, str]]) -> LakeTable:
-    """The lake's form with the overrides a sink has for the table, as far as this form has the columns."""
+    """Return the lake's form with the sink's overrides for the table, as far as this form has the columns."""
     if record.format != "json":
         raise SinkUnfit(
             f"the topic of {record.table} is in the format {record.format!r}; a lake reads Debezium's JSON envelope",
@@ -146,13 +146,13 @@ def form_of(record: SchemaRecord, types: Mapping[str, Mapping[str, str]]) -> Lak
 
 
 def unknown_overrides(overrides: Mapping[str, str], tables: Sequence[LakeTable]) -> list[str]:
-    """Names in `overrides` that no form of the table has: most likely misspelt."""
+    """Return names in `overrides` that no form of the table has: most likely misspelt."""
     known = {column.name for table in tables for column in table.columns}
     return sorted(set(overrides) - known)
 
 
 def adds_only(step: Evolution, new: LakeTable) -> bool:
-    """Whether rows of the old form are rows of the new one that lack some columns."""
+    """Whether rows of the old form are rows of the new form that lack some columns."""
     same = all(
         source.name in {None, column.name} and not source.cast
         for source, column in zip(step.sources, new.columns, strict=True)
@@ -161,12 +161,12 @@ def adds_only(step: Evolution, new: LakeTable) -> bool:
 
 
 def evolve(old: LakeTable, new: LakeTable) -> Evolution | None:
-    """How the old form becomes the new one; None when their rows look the same.
+    """Return how the old form becomes the new one; None if their rows look the same.
 
-    The stream does not say that a column was renamed. A column that left and one that came, with the same type at
-    the same place, are taken for a rename. Places are counted among the columns that did not stay, between the same
-    neighbours: ``alter table`` never moves a column, and one that was added is the last. So a drop of the last column
-    and an addition of another of its type look like a rename and are taken for one.
+    The stream does not report renames. A column that left and a column that came, with the same type at the same place,
+    count as a rename. Places are counted among the columns that did not stay, between the same neighbours: ``alter
+    table`` never moves a column, and an added column is the last one. So dropping the last column and adding another of
+    its type looks like a rename and is treated as one.
     """
     old_names = {column.name for column in old.columns}
     new_names = {column.name for column in new.columns}
@@ -191,7 +191,7 @@ def evolve(old: LakeTable, new: LakeTable) -> Evolution | None:
 
 
 def compose(older: Evolution | None, old: LakeTable, newer: Evolution | None) -> Evolution | None:
-    """Two steps as one; `old` is the form between them."""
+    """Combine two steps into one; `old` is the form between them."""
     if older is None or newer is None:
         return older or newer
     places = {column.name: index for index, column in enumerate(old.columns)}
@@ -208,13 +208,13 @@ def compose(older: Evolution | None, old: LakeTable, newer: Evolution | None) ->
 
 
 def decimal_of(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal type; None for any other."""
+    """Return precision and scale of a decimal type; None for any other type."""
     match = _DECIMAL.fullmatch(kind)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def _renamed(old: LakeTable, new: LakeTable) -> dict[str, str]:
-    """New name -> old name. Columns that stayed divide both forms into stretches; in each, places are compared."""
+    """Return new name -> old name. Columns that stayed divide the forms into stretches; places are compared in each."""
     stayed = {column.name for column in old.columns} & {column.name for column in new.columns}
     found: dict[str, str] = {}
     left, came = _stretches(old, stayed), _stretches(new, stayed)
@@ -226,7 +226,7 @@ def _renamed(old: LakeTable, new: LakeTable) -> dict[str, str]:
 
 
 def _stretches(table: LakeTable, stayed: set[str]) -> dict[str, list[LakeColumn]]:
-    """The columns that did not stay, by the one that stands before them and did."""
+    """Return the columns that did not stay, grouped by the column before them that did."""
     found: dict[str, list[LakeColumn]] = {}
     behind = ""
     for column in table.columns:
@@ -248,9 +248,9 @@ def _type(column: SchemaColumn) -> str:
 
 
 def _decimal(column: SchemaColumn) -> str:
-    """Numeric with a modifier; without one, or where it has no counterpart in Spark, text.
+    """Return a decimal for a numeric with a modifier; text without one, or where Spark has no counterpart.
 
-    A domain's modifier is that of its base type and is not in the stream, so a domain over numeric is text.
+    The stream has no modifier for a domain: the modifier of its base type is missing. So a domain over numeric is text.
     """
     if column.type != "numeric" or column.type_modifier < _MODIFIER_HEADER:
         return "string"
@@ -264,7 +264,7 @@ def _decimal(column: SchemaColumn) -> str:
 
 
 def _checked(kind: str, table: str, column: str) -> str:
-    """An override in the words used here. Raises SinkUnfit."""
+    """Return an override in normal spelling. Raises SinkUnfit."""
     text = " ".join(kind.lower().split())
     decimal = decimal_of(text)
     if text in _PLAIN:
@@ -272,8 +272,8 @@ def _checked(kind: str, table: str, column: str) -> str:
     if decimal is not None and 1 <= decimal[0] <= PRECISION_MAX and decimal[1] <= decimal[0]:
         return f"decimal({decimal[0]},{decimal[1]})"
     raise SinkUnfit(
-        f"{kind!r} is no type for column {column!r} of {table}",
-        hint=f"one of {', '.join(sorted(_PLAIN))}, decimal(p,s) with p up to {PRECISION_MAX}",
+        f"invalid type {kind!r} for column {column!r} of {table}",
+        hint=f"expected one of {', '.join(sorted(_PLAIN))}, or decimal(p,s) with p up to {PRECISION_MAX}",
         table=table,
         column=column,
     )
@@ -285,15 +285,15 @@ def _check_names(record: SchemaRecord) -> None:
         lower = column.name.lower()
         if lower in RESERVED:
             raise SinkUnfit(
-                f"{record.table} has a column {column.name!r}, a name the lake gives to its own columns",
-                hint="rename the column, or leave the table out of the sink's `tables`",
+                f"{record.table} has a column {column.name!r}, which is a name of the lake's own columns",
+                hint="rename the column, or exclude the table from the sink's `tables`",
                 table=record.table,
                 column=column.name,
             )
         if lower in seen:
             raise SinkUnfit(
                 f"columns {seen[lower]!r} and {column.name!r} of {record.table} differ only in case",
-                hint="lake tables do not tell them apart: rename one, or leave the table out of the sink's `tables`",
+                hint="lake tables do not distinguish them: rename one, or exclude the table from the sink's `tables`",
                 table=record.table,
                 columns=(seen[lower], column.name),
             )

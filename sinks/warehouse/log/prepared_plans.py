@@ -1,14 +1,14 @@
-"""Plans of small spans, made once and run again and again.
+"""Keeps the Spark plans of small spans and runs them again for every cut.
 
-To build, analyse and plan what `batch.parse` and `changes.sequenced` say takes several times as long as to run it over
-a few thousand records, and it is the same in every cut. So the plan of a table's forms is kept, with a leaf that gives
-whatever lies in a file of its own: one task, which is handed the file's Arrow records by a process of Spark's, whole.
-All types are decoded by Spark, as in a large span.
+To build, analyse and plan `span_batch.parse` and `changes.sequenced` takes several times as long as to run them over a
+few thousand records, and the result is the same in every cut. So the plan of a table's forms is kept. Its leaf reads a
+file of its own: one task, which gets the file's Arrow records from a Python process of Spark. Spark decodes all types,
+as in a large span.
 
-A plan that runs again computes everything again, but for what was shuffled: Spark keeps that, and would give the rows
-of an earlier cut. So there is one partition and nothing is shuffled, which is made sure of before a plan is kept.
+A plan that runs again computes everything again, except for shuffled data: Spark keeps that, and would return the rows
+of an earlier cut. So there is one partition and no shuffle, which is verified before a plan is kept.
 
-Only where the tasks run on this machine: `fits`. Elsewhere they would not find the file.
+This works only where tasks run on this machine (`fits`). Elsewhere they would not find the file.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.log.lake_columns import LakeTable
 
-_KEEPS: Final = re.compile("Exchange|QueryStage|InMemory|Subquery|Adaptive")
-_KEPT_MAX: Final = 256  # plans; some hundred KB of the JVM each
+_KEEPS: Final = re.compile("Exchange|QueryStage|InMemory|Subquery|Adaptive")  # steps that keep rows of a run
+_KEPT_MAX: Final = 256  # plans; a few hundred KB of the JVM each
 _RAW_DDL: Final = "array<struct<topic string, partition int, offset bigint, key binary, value binary>>"
 
 
 class PreparedPlans:
-    """The plans of one session. Thread-safe, but for two runs of the same forms at once. `close` it."""
+    """The plans of one session. Thread-safe, except for two runs of the same forms at once. `close` it after use."""
 
     def __init__(self, spark: SparkSession) -> None:
-        # Adaptive plans change as they run, and there is nothing to adapt to.
+        # Adaptive plans change while they run, and there is nothing to adapt to.
         self._spark = spark.newSession()
         for name, value in {**SQL_SETTINGS, "spark.sql.adaptive.enabled": "false"}.items():
             self._spark.conf.set(name, value)
@@ -59,11 +59,11 @@ class PreparedPlans:
         self._lock = Lock()
 
     def rows(self, records: pa.Table, tables: Sequence[LakeTable]) -> pa.Table:
-        """The `sinks.warehouse.log.changes.sequenced` rows of records in the schema of `smallspan.RAW`.
+        """Return the `sinks.warehouse.log.changes.sequenced` rows of records in the schema of `small_spans.RAW`.
 
         Args:
-            records: of one topic, at least of one table's.
-            tables: the forms of the table that there are rows of, the newest last.
+            records: of one table's topic, at least one.
+            tables: the forms of the table that the records have, the newest last.
         """
         file, plan = self._plan(tuple(tables))
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, RAW) as writer:
@@ -77,7 +77,7 @@ class PreparedPlans:
         return rows
 
     def close(self) -> None:
-        """Remove the files; plans go with the session."""
+        """Remove the files. The plans end with the session."""
         self._plans.clear()
         self._folder.cleanup()
 
@@ -87,9 +87,9 @@ class PreparedPlans:
             if found is None:
                 self._made += 1
                 file = Path(self._folder.name) / f"{self._made}.arrow"
-                # Its annotations tell its kind: to name it is warned of, to leave it out is not in the stubs.
+                # Annotations give the kind of function: naming it causes a warning, the stubs do not allow to omit it.
                 taken = arrow_udf(_handing_over(str(file)), _RAW_DDL)  # type: ignore[call-overload]
-                # Who evaluates a function of Python's forgets that there is one partition.
+                # Evaluating a Python function loses the fact that there is one partition.
                 raw = self._spark.range(0, 1, 1, 1).select(fn.inline(taken("id"))).coalesce(1)
                 found = file, _rerunnable(changes.sequenced(span_batch.parse(raw, tables), tables[-1]))
                 self._plans[tables] = found
@@ -100,14 +100,14 @@ class PreparedPlans:
 
 
 def fits(spark: SparkSession) -> bool:
-    """Whether the session's tasks run on this machine, and their Python is this one, which has pyarrow."""
+    """Whether the session's tasks run on this machine with this Python, which has pyarrow."""
     master = spark.sparkContext.master or ""
     local = master == "local" or master.startswith("local[")
     return local and spark.sparkContext.pythonExec == sys.executable
 
 
 def _rerunnable(plan: DataFrame) -> DataFrame:
-    """The plan itself, when it keeps nothing of a run."""
+    """Return the plan itself, after verifying that it keeps nothing of a run."""
     kept = [name for name in _steps(plan._jdf.queryExecution().executedPlan()) if _KEEPS.search(name)]  # noqa: SLF001
     if kept:
         raise InvariantError(f"a plan of small spans keeps rows: {', '.join(kept)}")
@@ -115,7 +115,7 @@ def _rerunnable(plan: DataFrame) -> DataFrame:
 
 
 def _steps(plan: Any) -> Iterator[str]:
-    """Names of the steps of a physical plan."""
+    """Yield the names of the steps of a physical plan."""
     yield str(plan.nodeName())
     children = plan.children()
     for index in range(children.size()):
@@ -123,10 +123,10 @@ def _steps(plan: Any) -> Iterator[str]:
 
 
 def _handing_over(file: str) -> Callable[[pa.Array], pa.Array]:
-    """For the one row that starts the task: all records of the file, as a list of structs."""
+    """Return a function that replaces the one row that starts the task by all records of the file, in one list."""
 
-    # A closure is sent as it is: the process that runs it has to find pyarrow, and not us. (`mapInArrow` would do
-    # without the list, but it asks for pandas, which nothing else here needs.)
+    # The closure is sent by value: its process must find pyarrow, and need not find this package. (`mapInArrow` would
+    # need no list, but it requires pandas, which nothing else here needs.)
     def hand_over(_: pa.Array) -> pa.Array:
         with pa.memory_map(file) as source:
             records = pa.ipc.open_file(source).read_all().to_struct_array().combine_chunks()
@@ -136,6 +136,6 @@ def _handing_over(file: str) -> Callable[[pa.Array], pa.Array]:
 
 
 def _scratch(spark: SparkSession) -> str | None:
-    """Where Spark keeps what it spills, which goes when its process does; else where temporary files go."""
+    """Return the folder where Spark spills, which goes with its process; None for the system's temporary folder."""
     folder = spark.conf.get("spark.local.dir", None)
     return folder if folder and Path(folder).is_dir() else None

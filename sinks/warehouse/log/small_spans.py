@@ -1,7 +1,7 @@
-"""A span of few records, read by the driver itself: from librdkafka to Arrow, without a Spark job for it.
+"""Reads a span of few records in the driver itself, from librdkafka to Arrow, without a Spark job.
 
-Spark's Kafka source opens a client, asks it for the partitions and plans a job for each topic; for a few thousand
-records that is most of what a cut costs (VIEWS.md section 1). No value is looked at here.
+Spark's Kafka source opens a client, requests the partitions and plans a job for each topic. For a few thousand records
+that is most of the cost of a cut. No value is decoded here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from cdc.kafka.cluster_facts import LogRecord
     from cdc.kafka.log_reader import LogReader
-    from sinks.warehouse.log.span import Partition, Span
+    from sinks.warehouse.lake.cut_position import Partition
+    from sinks.warehouse.log.span import Span
 
-RECORDS_MAX: Final = 20_000  # above, two tasks are faster than one, and the job no longer counts
-_BYTES_MAX: Final = 64 << 20  # in this process, before they are Arrow
+RECORDS_MAX: Final = 20_000  # above, two tasks are faster than one, and the cost of a job hardly matters
+_BYTES_MAX: Final = 64 << 20  # in this process, before conversion to Arrow
 RAW: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -28,20 +29,20 @@ RAW: Final = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-"""Of a record what `sinks.warehouse.log.span_batch.parse` reads."""
+"""The parts of a record that `sinks.warehouse.log.span_batch.parse` reads."""
 
 
 def is_small(span: Span) -> bool:
-    """Whether the index counts few records in it. One that is not counted may have any number."""
+    """Whether the index counts few records in the span. A span that is not counted may have any number."""
     return span.counted and span.records <= RECORDS_MAX
 
 
 def read_small(
     reader: LogReader, span: Span, topics: Collection[str], *, bytes_max: int = _BYTES_MAX
 ) -> dict[str, pa.Table] | None:
-    """Topic -> its committed records of the span, in order of each partition; None when they turn out to be large.
+    """Return topic -> its committed records of the span, in partition order; None if they are too large.
 
-    A topic without records has an empty table. Raises what `LogReader.read` does.
+    A topic without records has an empty table. Raises what `LogReader.read` raises.
     """
     ranges = {at: (begin, end) for at, (begin, end, _) in span.ranges.items() if at[0] in topics}
     found: dict[str, list[LogRecord]] = {topic: [] for topic in topics}
@@ -62,7 +63,7 @@ def read_small(
 
 
 def counted(records: pa.Table) -> dict[Partition, int]:
-    """Partition -> records, of a table of `read_small`."""
+    """Return partition -> number of records, for a table of `read_small`."""
     groups = records.group_by(["topic", "partition"]).aggregate([([], "count_all")]).to_pylist()
     return {(group["topic"], group["partition"]): group["count_all"] for group in groups}
 

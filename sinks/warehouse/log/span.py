@@ -1,61 +1,32 @@
-"""Which part of the log the next cut of the lake takes, told from the cut index (DESIGN sections 4 and 9). Pure.
+"""Selects the part of the log that the next cut of the lake takes, from the cut index. Pure.
 
-The index has one record per Kafka transaction, and counts and offsets in it are cumulative. So any run of records
-that begins behind a boundary and ends at one (`next_ordinal` 0) is a cut: exactly the source transactions between
-two LSNs, of all tables. Many small records are merged into one span, and a lost stretch of the index does no harm
-as long as a full map follows it.
+The index has one record per Kafka transaction; its counts and offsets are cumulative. So every run of records between
+two boundaries (`next_ordinal` 0) is a cut: exactly the source transactions between two LSNs, of all tables. Many small
+records are merged into one span. A lost stretch of the index does no harm if a full map follows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from cdc.errors import SinkError, SinkGap, SinkStale
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
-
-Partition: TypeAlias = tuple[str, int]
-PartitionCount: TypeAlias = tuple[int, int]
-"""(next offset, records so far), see `cdc.model.progress_record.Cut`."""
+from sinks.warehouse.lake.cut_position import CutPosition, Partition, PartitionCount, partition_of
 
 _FRESH: Final[PartitionCount] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class CutPosition:
-    """A place in the log where a cut of the lake ends; always a boundary of source transactions.
-
-    Attributes:
-        epoch: of the source's history; 0 before the first cut.
-        cuts_offset: the offset to read on from in ``<name>.__cuts``.
-        accounts: every partition the index has named so far, control topics too.
-        tables: ``schema.table`` -> complete or snapshotting.
-        since_lsn: where the counts began; 0: with the log.
-    """
-
-    epoch: int
-    end_lsn: int
-    commit_lsn: int
-    cuts_offset: int
-    accounts: Mapping[Partition, PartitionCount]
-    tables: Mapping[str, str]
-    since_lsn: int
-
-
-START: Final = CutPosition(0, 0, 0, 0, {}, {}, 0)
-"""Before the first cut."""
-
-
-@dataclass(frozen=True, slots=True)
 class Span:
-    """What lies between two marks.
+    """The part of the log between two positions.
 
     Attributes:
-        merged: how many records of the index were merged.
-        opened: partitions that came in between with records from before their account: where the account begins.
-        only: the ranges of a part of what lies between the marks; None: all of it.
+        merged: number of index records that were merged.
+        opened: partitions that appeared in this span with earlier records -> where their counts begin.
+        only: ranges of a part of the span; None for all of it.
     """
 
     start: CutPosition
@@ -66,22 +37,22 @@ class Span:
 
     @property
     def counted(self) -> bool:
-        """Whether the counts say what is in the ranges; they do not when the log is older than they are.
+        """Whether the counts cover everything in the ranges. They do not if the log is older than the counts.
 
-        That is so in the first span of a lake whose log has lost the beginning of its counts.
+        That happens in the first span of a lake if the log has lost the beginning of its counts.
         """
         return self.start.epoch != 0 or self.end.since_lsn == 0
 
     @property
     def records(self) -> int:
-        """Records of data topics, tombstones included."""
+        """Number of records of data topics, tombstones included."""
         return sum(records for _, _, records in self.ranges.values())
 
     @property
     def ranges(self) -> dict[Partition, tuple[int, int, int]]:
-        """Partition -> (from offset, to offset, records), of data topics that have something new.
+        """Partition -> (from offset, to offset, records), for data topics with new records.
 
-        A range holds transaction markers and aborted records as well; they are not among the records.
+        A range also holds transaction markers and aborted records; they are not counted.
         """
         if self.only is not None:
             return {at: found for at, found in sorted(self.only.items()) if at in self.end.accounts}
@@ -97,31 +68,25 @@ class Span:
         return found
 
 
-def partition_of(text: str) -> Partition:
-    """``topic-3``, as cut index and manifest name a partition; topics may hold dashes."""
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
-
-
 def is_data(topic: str) -> bool:
-    """Whether a topic holds events: ``<name>.<schema>.<table>`` has two dots, control topics one, names none."""
+    """Whether a topic holds events: ``<name>.<schema>.<table>`` has two dots, control topics have one."""
     return topic.count(".") > 1
 
 
 def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max: int) -> Span | None:
-    """The span behind `start`, as long as `events_max` allows but at least up to the first boundary.
+    """Return the span after `start`: as long as `events_max` allows, but at least up to the first boundary.
 
     Args:
         start: where the last span ended, or START.
-        cuts: (offset in the index, record) from `start.cuts_offset` on, in order; they may go on beyond any span.
+        cuts: (offset in the index, record) from `start.cuts_offset` on, in order; they may extend beyond the span.
         events_max: records of data topics in a span.
 
     Returns:
-        None when `cuts` holds no boundary.
+        None if `cuts` contains no boundary.
 
     Raises:
-        SinkGap: the counts began anew or go backwards, or the index has lost a stretch and no full map follows.
-        SinkStale: the source's history is another one.
+        SinkGap: the counts began again or decreased, or the index lost a stretch and no full map follows.
+        SinkStale: the source has another history.
     """
     building = _Building(start)
     found: Span | None = None
@@ -131,7 +96,7 @@ def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max
         except SinkError:
             if found is None:
                 raise
-            break  # what comes before the fault is whole; the next call meets it first
+            break  # everything before the fault is complete; the next call finds it first
         if cut.next_ordinal != 0:
             continue
         longer = building.span(cut)
@@ -142,44 +107,44 @@ def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max
 
 
 def joined(passed: Span, span: Span) -> Span:
-    """One span of two, of which the second begins where the first ends."""
+    """Join two spans, of which the second begins where the first ends."""
     return Span(passed.start, span.end, passed.merged + span.merged, {**span.opened, **passed.opened})
 
 
 class _Building:
-    """The accounts from a mark on, record by record."""
+    """The counts from a position on, record by record."""
 
     def __init__(self, start: CutPosition) -> None:
         self._start = start
         self._epoch = start.epoch
         self._since_lsn = start.since_lsn
         self._accounts = dict(start.accounts)
-        self._tables = dict(start.tables)
+        self._complete = dict(start.complete)
         self._opened: dict[Partition, PartitionCount] = {}
         self._merged = 0
         self._cuts_offset = start.cuts_offset
 
     def take(self, offset: int, cut: Cut) -> None:
-        """Count a record in. Raises SinkGap, SinkStale; then nothing of the record may be used."""
+        """Add a record. Raises SinkGap, SinkStale; then nothing of the record may be used."""
         self._check_history(cut)
         if cut.full:
-            self._tables = dict(cut.tables)
+            self._complete = dict(cut.tables)
         else:
-            self._tables.update(cut.tables)
+            self._complete.update(cut.tables)
         for text, (end, count, _) in cut.changed.items():
             self._account(partition_of(text), (end, count))
         self._merged += 1
         self._cuts_offset = offset + 1
 
     def span(self, cut: Cut) -> Span:
-        """The span up to `cut`, which was taken last and is a boundary."""
+        """Return the span up to `cut`, which must be the record added last and a boundary."""
         end = CutPosition(
             cut.epoch,
             cut.end_lsn,
             cut.commit_lsn,
             self._cuts_offset,
             dict(self._accounts),
-            dict(self._tables),
+            dict(self._complete),
             self._since_lsn,
         )
         return Span(self._start, end, self._merged, dict(self._opened))
@@ -189,21 +154,21 @@ class _Building:
             if not cut.full:
                 raise SinkGap(
                     "the cut index has lost its beginning, and its first record has no map of all partitions",
-                    hint="capture writes one within 1,000 transactions; try again later",
+                    hint="capture writes such a map within 1,000 transactions; try again later",
                     end_lsn=Lsn(cut.end_lsn),
                 )
             self._epoch, self._since_lsn = cut.epoch, cut.since_lsn
         if cut.epoch != self._epoch:
             raise SinkStale(
-                f"the log goes on with epoch {cut.epoch} of the source, the lake is of epoch {self._epoch}",
-                hint="the database was restored or replaced; build the lake anew in another folder",
+                f"the log continues with epoch {cut.epoch} of the source, but the lake has epoch {self._epoch}",
+                hint="the database was restored or replaced; rebuild the lake in another folder",
                 epoch=cut.epoch,
             )
         if cut.full and cut.since_lsn != self._since_lsn:
             raise SinkGap(
-                f"the counts of the cut index began anew at {Lsn(cut.since_lsn)}",
-                hint="capture was stopped for longer than the index is kept, so nothing says whether all records "
-                "before are there; build the lake anew in another folder",
+                f"the counts of the cut index began again at {Lsn(cut.since_lsn)}",
+                hint="capture was stopped for longer than the index is kept, so earlier records may be missing; "
+                "rebuild the lake in another folder",
                 since_lsn=Lsn(cut.since_lsn),
             )
 
@@ -213,8 +178,8 @@ class _Building:
             self._opened[partition] = account
         if before is not None and (account[0] < before[0] or account[1] < before[1]):
             raise SinkGap(
-                f"the account of {partition[0]}-{partition[1]} in the cut index goes backwards",
-                hint="the topic was made again or records of the index were written twice; build the lake anew",
+                f"the count of {partition[0]}-{partition[1]} in the cut index decreased",
+                hint="the topic was recreated or index records were written twice; rebuild the lake",
                 topic=partition[0],
                 partition=partition[1],
             )

@@ -1,18 +1,18 @@
-"""One span of the log in Spark: read from Kafka, held against the counts, parsed into typed rows.
+"""Reads one span of the log in Spark, checks its counts, and parses it into typed rows.
 
-Parsing stays in the JVM: one ``from_json`` a record, with every column as text, and then one cast a column. Only
-the fields that are read are in the schema it gets, because half of its cost is making values (SPARK.md).
+Parsing stays in the JVM: one ``from_json`` per record, with every column as text, and then one cast per column. The
+schema has only the fields that are read, because half of the cost of parsing is making values.
 
 A frame of changes has, for every record:
 
-    row         struct of the newest form of the table, typed; of a delete the key only
-    _op         c, u, d, r; null for a tombstone, of which only the place is told
+    row         struct of the newest form of the table, typed; for a delete the key only
+    _op         c, u, d, r; null for a tombstone, which has only partition and offset
     _unchanged  names of columns whose values are not the row's own: not sent, or read later than the row
-    _epoch, _commit_lsn, _ordinal, _committed_at    the position
-    _partition, _offset                             where it lies
-    _unfit      0, or what is wrong with it, see `check`
+    _epoch, _commit_lsn, _ordinal, _committed_at    position in the source's log
+    _partition, _offset                             position in the topic
+    _unfit      0, or what is wrong with the record; see `check`
 
-The row is a struct so that no name of a table can meet one of ours; names are never put into SQL text.
+The row is a struct so that no column name of a table can collide with one of ours. Names never appear in SQL text.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from pyspark.sql.types import (
 )
 
 from cdc.errors import SinkGap, SinkUnfit
+from sinks.warehouse.lake.cut_position import Partition
 from sinks.warehouse.log import decoding
 from sinks.warehouse.log.decoding import as_text, reading
 from sinks.warehouse.log.lake_columns import LakeTable, compose, evolve
-from sinks.warehouse.log.span import Partition, Span
+from sinks.warehouse.log.span import Span
 
 ROW: Final = "row"
 POSITION: Final = ("_epoch", "_commit_lsn", "_ordinal", "_committed_at")
@@ -48,12 +49,12 @@ UNFIT: Final = "_unfit"
 _CORRUPT: Final = "_corrupt"
 _PLAIN: Final = ("_partition", "_offset", "tombstone", "corrupt", "_op", "source")
 _FETCHING: Final = {
-    "kafka.fetch.max.wait.ms": "5",  # a range can end at a marker, behind which the broker waits for more: 500 ms
-    # The client's own 500 records and 1 MB cost a third of the reading: 1.0 s of 300,000 records against 0.65 s.
+    "kafka.fetch.max.wait.ms": "5",  # a range may end at a marker; there the broker would wait 500 ms for more
+    # The client's defaults, 500 records and 1 MB, cost a third of the time: 1.0 s against 0.65 s for 300,000 records.
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
-_DELETE: Final = '"op":"d"'  # as capture writes it; inside of a value the quotes are escaped
+_DELETE: Final = '"op":"d"'  # as capture writes it; within a value the quotes are escaped
 _SOURCE: Final = StructType(
     [
         StructField("schema_id", StringType()),
@@ -69,11 +70,11 @@ _SOURCE: Final = StructType(
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a span holds.
+    """What a span contains.
 
     Attributes:
         records: of each partition, tombstones included.
-        schemas: topic -> ids of the schemas of its events, the one of the newest event last.
+        schemas: topic -> ids of its events' schemas, that of the newest event last.
     """
 
     records: Mapping[Partition, int]
@@ -83,14 +84,14 @@ class Survey:
 def read_span(
     spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, group: str, headers: bool = False
 ) -> DataFrame:
-    """The committed records of a span: topic, partition, offset, key, value, timestamp. Lazy.
+    """Return the committed records of a span: topic, partition, offset, key, value, timestamp. Lazy.
 
     Args:
         spark: the session.
         kafka_options: as `sinks.warehouse.log.java_kafka_options.spark_options` gives them.
-        span: must have records, or ranges at least.
+        span: must have ranges.
         group: the consumer group named to the broker, for ACLs and quotas; nothing is committed.
-        headers: whether the records' headers are wanted as well.
+        headers: whether to read the records' headers, too.
     """
     begins: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -113,7 +114,7 @@ def read_span(
 
 
 def survey(raw: DataFrame) -> Survey:
-    """Count the records and find the schemas they were encoded with: one pass over `raw`."""
+    """Count the records and find their schemas, in one pass over `raw`."""
     text = fn.col("value").cast("string")
     grouped = raw.groupBy("topic", "partition", _quoted_after(text, "schema_id").alias("schema_id")).agg(
         fn.count("*").alias("records"),
@@ -133,11 +134,11 @@ def survey(raw: DataFrame) -> Survey:
 
 
 def check_counts(found: Mapping[Partition, int], span: Span) -> None:
-    """Hold what was read against the cut index. Raises SinkGap; a span that is not counted always passes.
+    """Compare the records read with the cut index. Raises SinkGap; a span that is not counted always passes.
 
     Args:
         found: records of each partition, tombstones included.
-        span: that was read.
+        span: the span that was read.
     """
     if not span.counted:
         return
@@ -146,8 +147,9 @@ def check_counts(found: Mapping[Partition, int], span: Span) -> None:
         if count != records:
             raise SinkGap(
                 f"{topic}-{partition} has {count} records between offsets {begin} and {end}, "
-                f"the cut index says {records}",
-                hint="compaction or retention was there before the lake, or somebody else writes to the topic",
+                f"but the cut index says {records}",
+                hint="compaction or retention removed records before the lake read them, or another program "
+                "writes to the topic",
                 topic=topic,
                 partition=partition,
                 expected=records,
@@ -156,11 +158,11 @@ def check_counts(found: Mapping[Partition, int], span: Span) -> None:
 
 
 def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
-    """The changes of one table, see the head of this file. Lazy; `check` it, or `judge` what came of it.
+    """Return the changes of one table, see the head of this file. Lazy; `check` the frame, or `judge` its result.
 
     Args:
-        raw: records of any topics, as `read_span` gives them.
-        tables: the forms of one table that `raw` has rows of, the newest last; rows take its form.
+        raw: records of any topics, from `read_span`.
+        tables: the forms of one table that `raw` has rows of, the newest last. Rows get the newest form.
     """
     newest = tables[-1]
     names = tuple(dict.fromkeys(column.name for table in tables for column in table.columns))
@@ -175,8 +177,8 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
             StructField(_CORRUPT, StringType()),
         ]
     )
-    # Both are parsed in one step: each step that is not compiled copies the row. A delete's old row is its key, unless
-    # there is none; of other events nothing is read twice, and where the text deceives the key is the row's own.
+    # Key and value are parsed in one step, because each step that is not compiled copies the row. A delete's old row is
+    # its key, if the table has one. The key of any other event is not read.
     text = fn.col("value").cast("string")
     key = fn.from_json(fn.when(fn.contains(text, fn.lit(_DELETE)), fn.col("key").cast("string")), image)
     parsed = raw.where(fn.col("topic") == newest.topic).select(
@@ -186,7 +188,7 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
         fn.from_json(text, envelope, {"columnNameOfCorruptRecord": _CORRUPT}).alias("j"),
         key.alias("k"),
     )
-    # By place from here on: names may differ in case only, when a column was renamed so.
+    # By position from here on: after a rename, names may differ in case only.
     places = {name: f"a{index}" for index, name in enumerate(names)}
     old = "k.*" if newest.key else "j.before.*"
     corrupt = fn.col("j")[_CORRUPT].isNotNull()
@@ -205,7 +207,7 @@ def parse(raw: DataFrame, tables: Sequence[LakeTable]) -> DataFrame:
 
 
 def check(changes: DataFrame, table: LakeTable) -> frozenset[str]:
-    """`judge` a frame of changes. One pass over it, so persist it before."""
+    """`judge` a frame of changes. Needs one pass over the frame, so persist it before."""
     worst, unchanged = changes.agg(
         fn.max(UNFIT), fn.array_distinct(fn.flatten(fn.collect_set("_unchanged")))
     ).collect()[0]
@@ -213,11 +215,11 @@ def check(changes: DataFrame, table: LakeTable) -> frozenset[str]:
 
 
 def judge(worst: int | None, unchanged: Collection[str], table: LakeTable) -> frozenset[str]:
-    """Refuse changes that `table` cannot hold; else name the columns that need `sinks.warehouse.log.changes.fill`.
+    """Refuse changes that `table` cannot hold; else return the columns that need `sinks.warehouse.log.changes.fill`.
 
     Args:
-        worst: the greatest `_unfit` of them.
-        unchanged: all their `_unchanged`.
+        worst: the greatest `_unfit` of the changes.
+        unchanged: all names in their `_unchanged`.
         table: the newest form.
 
     Raises:
@@ -227,8 +229,8 @@ def judge(worst: int | None, unchanged: Collection[str], table: LakeTable) -> fr
         return frozenset(unchanged) & {column.name for column in table.columns if column.name not in table.key}
     if worst > len(table.columns):
         raise SinkUnfit(
-            f"{table.topic} has a record that is no event of a known schema",
-            hint="only capture may write to it, and nobody may delete from the schema topic",
+            f"{table.topic} has a record that is not an event of a known schema",
+            hint="only capture may write to this topic, and schema records must not be deleted",
             topic=table.topic,
         )
     column = table.columns[worst - 1]
@@ -243,13 +245,13 @@ def judge(worst: int | None, unchanged: Collection[str], table: LakeTable) -> fr
 
 
 def _image(after: str, old: str, *, keyed: bool) -> Column:
-    """The new row, or in a delete the old one; an update of a table without a key has both."""
+    """Return the new row, or the old row of a delete; an update of a table without a key has both."""
     before = fn.col(old) if keyed else fn.when(fn.col("_op") == "d", fn.col(old))
     return fn.coalesce(fn.col(after), before)
 
 
 def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, str]) -> DataFrame:
-    """From the texts of all columns of all forms, found by `places`, to the frame of changes."""
+    """Turn the texts of all columns of all forms, located by `places`, into the frame of changes."""
     newest = tables[-1]
     source = fn.col("source")
     schema_id = source["schema_id"]
@@ -266,7 +268,7 @@ def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, s
             for index, column in columns
         ],
     )
-    # Nulls are subtracted and not compared: without branches Spark computes each cast once.
+    # Nulls are subtracted, not compared: without branches Spark computes each cast once.
     misfits = [
         (fn.col(f"c{index}").isNull().cast("int") - fn.col(f"t{index}").isNull().cast("int")) * (index + 1)
         for index, column in columns
@@ -290,7 +292,7 @@ def _typed(texts: DataFrame, tables: Sequence[LakeTable], places: Mapping[str, s
 
 
 def _forms(tables: Sequence[LakeTable]) -> dict[str, tuple[str | None, ...]]:
-    """Schema id -> for each column of the newest form the name it has in that schema, None where it has none."""
+    """Return schema id -> for each column of the newest form its name in that schema, None if missing there."""
     newest = tables[-1]
     names: tuple[str | None, ...] = tuple(column.name for column in newest.columns)
     forms = {newest.schema_id: names}
@@ -304,7 +306,7 @@ def _forms(tables: Sequence[LakeTable]) -> dict[str, tuple[str | None, ...]]:
 def _encodings(
     tables: Sequence[LakeTable], forms: Mapping[str, tuple[str | None, ...]], index: int
 ) -> dict[str, list[str]]:
-    """Encoding -> ids of the schemas that have it for a column of the newest form."""
+    """Return encoding -> ids of the schemas that use it for a column of the newest form."""
     found: dict[str, list[str]] = {}
     for table in tables:
         name = forms[table.schema_id][index]
@@ -317,7 +319,7 @@ def _encodings(
 def _pick(
     schema_id: Column, forms: Mapping[str, tuple[str | None, ...]], places: Mapping[str, str], index: int
 ) -> Column:
-    """The text of a column of the newest form, wherever the row's own form has it."""
+    """Return the text of a column of the newest form, from the column that holds it in the row's own form."""
     names = {form[index] for form in forms.values()}
     if len(names) == 1:
         return _at(places, names.pop())
@@ -332,7 +334,7 @@ def _at(places: Mapping[str, str], name: str | None) -> Column:
 
 
 def _unchanged(source: Column, newest: LakeTable, forms: Mapping[str, tuple[str | None, ...]]) -> Column:
-    """Names of columns that do not have the row's own value, as the newest form has them."""
+    """Return names of columns that do not have the row's own value, spelled as in the newest form."""
     names = fn.concat(fn.coalesce(source["unchanged"], fn.array()), fn.coalesce(source["reselected"], fn.array()))
     for one, form in forms.items():
         renamed = {
@@ -349,7 +351,7 @@ def _translated(names: Column, spelled: Column) -> Column:
 
 
 def _quoted_after(text: Column, field: str) -> Column:
-    """The text of the last field of that name. An unescaped quote ends it: the form of `source` is fixed."""
+    """Return the text of the last field of that name. An unescaped quote ends it, because `source` has a fixed form."""
     return fn.when(text.isNotNull(), fn.substring_index(fn.substring_index(text, f'"{field}":"', -1), '"', 1))
 
 

@@ -1,10 +1,10 @@
-"""The records of a span, topic by topic, from Kafka through Spark to Arrow: one job a topic, some of them at once.
+"""Reads the records of a span, topic by topic, from Kafka through Spark to Arrow: one job per topic, two at once.
 
-A large span is read by Spark's own Kafka source. A small one is read by the driver, and its jobs are `prepared`, where
-they run on this machine.
+Spark's own Kafka source reads a large span. The driver reads a small one, and runs prepared plans over it where tasks
+run on this machine.
 
-All topics are read between the same two marks, fixed before anything is written, so it does not matter when each of
-them is read. Every topic's records are counted before its rows are handed out.
+All topics are read between the same two positions, fixed before anything is written, so it does not matter when each
+topic is read. The records of a topic are counted before its rows are returned.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cdc.kafka.log_reader import LogReader
+    from sinks.warehouse.lake.cut_position import Partition, PartitionCount
     from sinks.warehouse.log.cut_pieces import Chunk
     from sinks.warehouse.log.lake_columns import LakeTable
-    from sinks.warehouse.log.span import Partition, PartitionCount, Span
+    from sinks.warehouse.log.span import Span
 
-_AT_ONCE: Final = 2  # a job of a small cut is half waiting: for the broker, for the driver's planning
+_AT_ONCE: Final = 2  # a job of a small cut waits half of its time: for the broker, for the driver's planning
 
 
 @dataclass(slots=True)
 class SpanReader:
-    """Reads spans with one session. Long-lived: each of its threads has a thread in the JVM of its own.
+    """Reads spans with one session. Long-lived: each of its threads has its own thread in the JVM.
 
     Attributes:
         spark: the session.
-        options: as `sinks.warehouse.log.java_kafka_options.spark_options` gives them.
+        options: from `sinks.warehouse.log.java_kafka_options.spark_options`.
         group: the consumer group named to the broker.
-        reader: reads small spans; None: Spark reads everything.
+        reader: reads small spans; None if Spark reads everything.
     """
 
     spark: SparkSession
@@ -51,9 +52,9 @@ class SpanReader:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
 
     def chunks(self, span: Span, *, bytes_max: int) -> Sequence[Chunk]:
-        """How large the records of a span are, by ranges of offsets; empty when all of them are at most `bytes_max`.
+        """Return the size of a span's records by ranges of offsets; empty if all of them are at most `bytes_max`.
 
-        A span of few records is read to find out, and kept for `rows`. Raises SinkGap when records are missing.
+        A span of few records is read completely for this and kept for `rows`. Raises SinkGap if records are missing.
         """
         topics = {topic for topic, _ in span.ranges}
         if self.reader is not None and is_small(span):
@@ -70,9 +71,9 @@ class SpanReader:
         return chunks if sum(chunk.size for chunk in chunks) > bytes_max else ()
 
     def survey(self, span: Span, topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Topic -> ids of the schemas of its events in the span, the one of the newest event last.
+        """Return topic -> ids of its events' schemas in the span, that of the newest event last.
 
-        A topic without events is not in it, so the records are counted here as well. Raises SinkGap.
+        A topic without events is left out, so the records are counted here as well. Raises SinkGap.
         """
         only = _part(span, frozenset(topics))
         found = span_batch.survey(span_batch.read_span(self.spark, self.options, only, group=self.group))
@@ -80,14 +81,14 @@ class SpanReader:
         return found.schemas
 
     def rows(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, pa.Table]]:
-        """Each topic with its `sinks.warehouse.log.changes.sequenced` rows, in order of `forms`.
+        """Yield each topic with its `sinks.warehouse.log.changes.sequenced` rows, in the order of `forms`.
 
         Args:
             span: what to read.
-            forms: of each topic the forms of the table that there are rows of, the newest last.
+            forms: topic -> the forms of its table that there are rows of, the newest last.
 
         Raises:
-            SinkGap: records are missing or too many.
+            SinkGap: records are missing or surplus.
         """
         records = self._small(span, forms)
         if records is not None:
@@ -96,17 +97,17 @@ class SpanReader:
         yield from self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
 
     def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-        """Each of these topics of outbox events with its rows (`event_archive.archived`); raises as `rows`."""
+        """Yield each of these outbox event topics with its rows (`event_archive.archived`). Raises as `rows` does."""
         return self._each(span, dict.fromkeys(topics, event_archive.archived), headers=True)
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends with the session."""
+        """Start nothing more. Running reads end with the session."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._plans is not None:
             self._plans.close()
 
     def _small(self, span: Span, topics: Collection[str]) -> dict[str, pa.Table] | None:
-        """The records of a span that the driver reads, counted; None for one that Spark reads."""
+        """Return the counted records of a span that the driver reads; None for one that Spark reads."""
         held, self._held = self._held, None
         if self.reader is None or not topics or not is_small(span) or not fits(self.spark):
             return None
@@ -145,7 +146,7 @@ class SpanReader:
 
 
 def _in_order(futures: dict[str, Future[pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
-    """What each of them gives; those that nobody waits for any more are not begun."""
+    """Yield each result in order. Reads that are no longer wanted are not started."""
     try:
         for topic in list(futures):
             yield topic, futures.pop(topic).result()
@@ -164,7 +165,7 @@ def _part(span: Span, topics: Collection[str]) -> Span:
 
 
 def _by_topic(span: Span) -> dict[str, Span]:
-    """The span of each topic, found in one pass: there may be thousands of topics."""
+    """Return the span of each topic, in one pass: there may be thousands of topics."""
     accounts: dict[str, dict[Partition, PartitionCount]] = {}
     for at, account in span.end.accounts.items():
         accounts.setdefault(at[0], {})[at] = account

@@ -1,6 +1,6 @@
-"""Measures the records of a span by ranges of offsets: one pass in Spark that keeps sums only.
+"""Measures the records of a span by ranges of offsets, in one Spark pass that keeps only sums.
 
-The broker knows the size of compressed batches only, and rows are decoded from what is in them.
+The broker knows only the size of compressed batches.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from sinks.warehouse.log.span import Span
 
-_CHUNKS: Final = 8192  # of a span: enough to divide it evenly, and a list that is small
-_RECORD_BYTES: Final = 100  # that a record takes beside key and value: its offset, its position, pointers
+_CHUNKS: Final = 8192  # per span: fine enough to divide it evenly, and a short list
+_RECORD_BYTES: Final = 100  # per record beside key and value: offset, position, pointers
 
 
 def chunks(raw: DataFrame, span: Span) -> list[Chunk]:
-    """The chunks of a span that have records.
+    """Return the chunks of a span that have records.
 
     Args:
-        raw: the records of the span, as `sinks.warehouse.log.span_batch.read_span` gives them.
-        span: what was read.
+        raw: records of the span, from `sinks.warehouse.log.span_batch.read_span`.
+        span: the span that was read.
     """
     ranges = span.ranges
     offsets = sum(end - begin for begin, end, _ in ranges.values())

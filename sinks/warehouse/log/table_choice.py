@@ -1,4 +1,4 @@
-"""What a sink keeps of the log: which tables, which topics of events, and what of a span is read for them."""
+"""Chooses what a sink keeps of the log: its tables, its event topics, and the part of a span that is read for them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from cdc.model.progress_record import SchemaRecord
 from cdc.patterns import matches
 from cdc.telemetry import log
 from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.log.event_archive import event_topics
 from sinks.warehouse.log.lake_columns import LakeTable, form_of
-from sinks.warehouse.log.span import CutPosition, Span
+from sinks.warehouse.log.span import Span
 from sinks.warehouse.log.table_commit import Names
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is kept, up to a mark.
+    """What is kept, up to a position.
 
     Attributes:
         tables: topic -> the newest form of the table.
-        names: topic -> where the newest form of the table lies.
+        names: topic -> lake tables of the newest form.
         events: topics of outbox events -> their archive.
-        left_out: topics that nobody wants.
+        left_out: topics that are not kept.
     """
 
     tables: Mapping[str, LakeTable]
@@ -40,17 +41,17 @@ class Choice:
 
     @property
     def lake_tables(self) -> set[str]:
-        """Every table of the lake that there is to be, views excepted."""
+        """Every lake table that is kept, except for views."""
         return {name for names in self.names.values() for name in names.all} | set(self.events.values())
 
 
 def choose(name: str, end: CutPosition, schemas: Collection[SchemaRecord], settings: Warehouse) -> Choice:
-    """What the settings want of everything there is.
+    """Return what the settings select of all tables and topics.
 
     Args:
         name: of the pipeline.
-        end: the mark.
-        schemas: every record, in the order they first appeared.
+        end: the position.
+        schemas: every schema record, in order of first appearance.
         settings: of the sink.
     """
     newest = {record.topic: record for record in schemas}
@@ -66,17 +67,17 @@ def choose(name: str, end: CutPosition, schemas: Collection[SchemaRecord], setti
 
 
 def names_of(table: LakeTable, settings: Warehouse) -> Names:
-    """Where a table of this form lies: one without a key has an archive only."""
+    """Return the lake tables of a table in this form; one without a key has only an archive."""
     return Names.of(table, history=matches(table.table, settings.history))
 
 
 def reading(span: Span, choice: Choice, held: Collection[str] | None) -> Span:
-    """The span with topics nobody keeps left out, and with the whole of a topic that was not kept before.
+    """Return the span without unwanted topics, and with the whole of every topic that was not kept before.
 
     Args:
-        span: what is new.
+        span: the new part of the log.
         choice: what is kept.
-        held: the tables of the lake before it; None: it is the first cut.
+        held: lake tables before this cut; None for the first cut.
 
     Raises:
         SinkUnfit: a lake table would have to begin in the middle of its topic.
@@ -94,21 +95,21 @@ def reading(span: Span, choice: Choice, held: Collection[str] | None) -> Span:
 
 
 def _refuse_late(choice: Choice, past: Collection[str], held: Collection[str]) -> None:
-    """What began in the middle would look as if nothing had been before. `past`: topics the lake has read from."""
+    """Refuse a table that would begin in the middle of its topic and look complete. `past`: topics already read."""
     for topic, names in choice.names.items():
         if topic not in past:
             continue
         table = choice.tables[topic].table
         if names.history and names.history not in held:
             raise SinkUnfit(
-                f"the history of {table} was asked for after the lake had taken its first events",
-                hint="its earlier versions would be missing: take it out of `history`, or use another folder",
+                f"the history of {table} was requested after the lake had taken its first events",
+                hint="its earlier versions would be missing: remove it from `history`, or use another folder",
                 table=table,
             )
         schema, _, rest = table.partition(".")
         if names.mirror and names.mirror not in held and names.mirror != layout.mirror(schema, rest):
             raise SinkUnfit(
-                f"an older release kept {table} where the table of another schema can lie",
-                hint=f"it belongs into {names.mirror}: build the lake anew in another folder",
+                f"an older release stored {table} where the table of another schema may be stored",
+                hint=f"it belongs into {names.mirror}: rebuild the lake in another folder",
                 table=table,
             )

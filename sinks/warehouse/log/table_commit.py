@@ -1,7 +1,7 @@
-"""One table of one span: from its changes to the commits of archive, mirror and history.
+"""Writes one table of one span: from its changes to the commits of archive, mirror and history.
 
-Spark has done what is done per event, in one pass, and its rows are here as Arrow (`sinks.warehouse.log.changes`); they
-are told apart (`sinks.warehouse.log.table_outputs`), and the committer does what is done per file.
+Spark has done the work per event, in one pass; its rows arrive as Arrow (`sinks.warehouse.log.changes`).
+`sinks.warehouse.log.table_outputs` divides them, and the committer does the work per file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sinks.warehouse.spark.frames import frame_of_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.cut_commit import CutCommit
     from sinks.warehouse.lake.location import Location
 
@@ -72,7 +72,7 @@ _OWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where a captured table lies in the lake. `history` is empty when none is kept."""
+    """The lake tables of a captured table. `mirror` is empty without a key, `history` if none is kept."""
 
     archive: str
     mirror: str
@@ -80,28 +80,28 @@ class Names:
 
     @classmethod
     def of(cls, table: LakeTable, *, history: bool) -> Names:
-        """The names of `table`."""
+        """Return the names for `table`."""
         namespace, name = layout.split_table(table.table, table.topic)
         kept = layout.history(namespace, name) if history and table.key else ""
         return cls(layout.archive(table.topic), layout.mirror(namespace, name) if table.key else "", kept)
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Those there are."""
+        """The lake tables that exist."""
         return tuple(name for name in (self.archive, self.mirror, self.history) if name)
 
 
 class TableWriter:
-    """Folds the events of one table into its lake tables, within one cut."""
+    """Writes the events of one topic into its lake tables, within one cut."""
 
-    def __init__(self, spark: SparkSession, location: Location, committer: Committer, commit: CutCommit) -> None:
+    def __init__(self, spark: SparkSession, location: Location, tables: TableReads, commit: CutCommit) -> None:
         self._spark = spark
         self._location = location
-        self._committer = committer
+        self._tables = tables
         self._commit = commit
 
     def found(self, table: LakeTable, names: Names) -> None:
-        """Make its lake tables, empty: a view may read a table that has no rows yet. Only when it has no events."""
+        """Create the lake tables of a table without events, empty: a view may read a table that has no rows yet."""
         if self._commit.version(names.archive) is None:
             nothing = _schema(table, ARCHIVE_COLUMNS).empty_table()
             self._commit.archive(names.archive, nothing, schema_id=table.schema_id)
@@ -114,16 +114,16 @@ class TableWriter:
             self._commit.history(names.history, closes, rows, table.key, schema_id=table.schema_id)
 
     def fold(self, rows: pa.Table, table: LakeTable, before: LakeTable | None, names: Names) -> None:
-        """Take the events of one topic in.
+        """Apply the events of one topic.
 
         Args:
-            rows: its records, as `sinks.warehouse.log.changes.sequenced` gives them.
-            table: the form they have.
-            before: the form the lake tables have; None: there are none yet.
-            names: where they are.
+            rows: its records, from `sinks.warehouse.log.changes.sequenced`.
+            table: the form of the rows.
+            before: the form of the lake tables; None if there are none yet.
+            names: the lake tables.
 
         Raises:
-            SinkUnfit: there is a value the table cannot hold; nothing was written.
+            SinkUnfit: the table cannot hold a value; nothing was written.
         """
         events, unchanged = table_outputs.checked(rows, table)
         step = evolve(before, table) if before is not None else None
@@ -134,14 +134,14 @@ class TableWriter:
             return
         if unchanged:
             events = self._filled(events, table, names, unchanged)
-        # What rows are filled from is the mirror of the cut before: its own commit comes last.
+        # Rows are filled from the mirror of the previous cut, so the mirror's own commit comes last.
         if names.history:
             closes, versions = table_outputs.history(events, table)
             self._commit.history(names.history, closes, versions, table.key, schema_id=table.schema_id)
         self._commit.mirror(names.mirror, table_outputs.mirror(events, table), table.key, schema_id=table.schema_id)
 
     def _filled(self, events: pa.Table, table: LakeTable, names: Names, columns: Collection[str]) -> pa.Table:
-        """The same events, with the values that PostgreSQL did not send."""
+        """Return the same events with the values that PostgreSQL did not send."""
         previous, version = None, self._commit.version(names.mirror)
         if version is not None:
             previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
@@ -149,20 +149,20 @@ class TableWriter:
         return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
 
     def _reshape(self, table: LakeTable, before: LakeTable, step: Evolution, names: Names) -> None:
-        """DDL came between the rows: give the lake tables the new form, with the values they have."""
+        """Give the lake tables the new form after DDL, with the values they have."""
         if step.key_changed:
             raise SinkUnfit(
-                f"the key of {table.table} was {', '.join(before.key)} and is {', '.join(table.key)} now",
-                hint="build this table anew: stop the sink, remove its mirror and history, or use another folder",
+                f"the key of {table.table} changed from {', '.join(before.key)} to {', '.join(table.key)}",
+                hint="rebuild this table: stop the sink and remove its mirror and history, or use another folder",
                 table=table.table,
             )
         if adds_only(step, table):
-            return  # the next commit adds the columns, and readers take rows without them for null
+            return  # the next commit adds the columns; readers take rows without them as null
         for name, own in ((names.mirror, MIRROR_COLUMNS), (names.history, HISTORY_COLUMNS)):
             if name:
                 shape = partial(_shaped, table=table, step=step, own=own)
                 self._rewrite(name, table, shape, casts=any(source.cast for source in step.sources))
-        # An archive keeps the columns that left; only a column that has another type now is written anew.
+        # An archive keeps dropped columns. Only a column whose type changed is rewritten.
         cast = [
             column
             for column, source in zip(table.columns, step.sources, strict=True)
@@ -172,18 +172,19 @@ class TableWriter:
             self._rewrite(names.archive, table, partial(_retyped, table=table, columns=cast), casts=True)
 
     def _rewrite(self, name: str, table: LakeTable, shape: Callable[[pa.Table], pa.Table], *, casts: bool) -> None:
-        """Write a lake table anew, some rows at a time: it may be larger than memory.
+        """Rewrite a lake table, some rows at a time, because it may be larger than memory.
 
-        With `casts` it is read twice: what does not fit is refused before anything is written, and in our own words.
+        With `casts` it is read twice: a value that does not fit is refused, in our own words, before anything is
+        written.
         """
         version = self._commit.version(name)
         if version is None:
             return
-        schema = shape(self._committer.schema(name, version).empty_table()).schema
+        schema = shape(self._tables.schema(name, version).empty_table()).schema
         if casts:
-            for part in self._committer.parts(name, version):
+            for part in self._tables.parts(name, version):
                 shape(part)
-        shaped = (batch for part in self._committer.parts(name, version) for batch in shape(part).to_batches())
+        shaped = (batch for part in self._tables.parts(name, version) for batch in shape(part).to_batches())
         rows = pa.RecordBatchReader.from_batches(schema, shaped)
         self._commit.reshape(name, rows, schema_id=table.schema_id)
 
@@ -194,14 +195,14 @@ def _schema(table: LakeTable, own: Sequence[str]) -> pa.Schema:
 
 
 def _widened(frame: DataFrame, table: LakeTable) -> DataFrame:
-    """With the columns of `table` that came since, null."""
+    """Add the columns of `table` that came later, as null."""
     known = set(frame.columns)
     missing = {column.name: fn.lit(None).cast(column.type) for column in table.columns if column.name not in known}
     return frame.withColumns(missing) if missing else frame
 
 
 def _retyped(rows: pa.Table, table: LakeTable, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Rows of an archive with other types for `columns`."""
+    """Return rows of an archive with other types for `columns`."""
     for column in columns:
         index = rows.schema.get_field_index(column.name)
         rows = rows.set_column(index, column.name, _cast(rows[column.name], _arrow(column.type), table, column.name))
@@ -209,7 +210,7 @@ def _retyped(rows: pa.Table, table: LakeTable, columns: Sequence[LakeColumn]) ->
 
 
 def _shaped(rows: pa.Table, table: LakeTable, step: Evolution, own: Sequence[str]) -> pa.Table:
-    """Old rows with the columns of the new form; what the committer adds itself is left to it."""
+    """Return old rows with the columns of the new form. The committer adds its own columns."""
     columns = {}
     for column, source in zip(table.columns, step.sources, strict=True):
         kind = _arrow(column.type)
@@ -227,14 +228,14 @@ def _cast(values: pa.ChunkedArray, kind: pa.DataType, table: LakeTable, column: 
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SinkUnfit(
             f"values of {table.table}.{column} do not fit its new type",
-            hint="the table was rewritten by an expression; build its mirror anew",
+            hint="the table was rewritten by an expression; rebuild its mirror",
             table=table.table,
             column=column,
         ) from error
 
 
 def _arrow(ddl: str) -> pa.DataType:
-    """Arrow's type for Spark's DDL, as toArrow gives it."""
+    """Return Arrow's type for Spark's DDL, as toArrow does."""
     if ddl.startswith("decimal("):
         precision, scale = (int(part) for part in ddl[8:-1].split(","))
         return pa.decimal128(precision, scale)

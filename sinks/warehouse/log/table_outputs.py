@@ -1,7 +1,7 @@
-"""What archive, mirror and history take from the events of one table in one cut. Arrow, pure.
+"""Divides the events of one table in one cut into the rows of archive, mirror and history. Arrow, pure.
 
-The rows are those of `sinks.warehouse.log.changes.sequenced`: Spark has parsed them and found what follows what; here
-they are told apart. No row is looked at by Python.
+The rows come from `sinks.warehouse.log.changes.sequenced`: Spark has parsed them and found the successor of each.
+Python handles no single row.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _BEGINS: Final = {"_valid_from_lsn": "_commit_lsn", "_valid_from_ordinal": "_ord
 
 
 def counts(rows: pa.Table) -> dict[int, int]:
-    """Partition -> records, tombstones included."""
+    """Return partition -> records, tombstones included."""
     counted = pc.value_counts(rows["_partition"])
     return {pair["values"]: pair["counts"] for pair in counted.to_pylist()}
 
 
 def has_unknown_schemas(rows: pa.Table, table: LakeTable) -> bool:
-    """Whether some record is of no form that it was parsed with."""
+    """Whether some record has none of the forms it was parsed with."""
     return bool((pc.max(rows[UNFIT]).as_py() or 0) > len(table.columns))
 
 
 def checked(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, frozenset[str]]:
-    """The events without tombstones, and the columns that need values from before. Raises what `judge` raises."""
+    """Return the events without tombstones, and the columns that need earlier values. Raises what `judge` raises."""
     unchanged = pc.unique(pc.list_flatten(rows["_unchanged"])).to_pylist()
     columns = judge(pc.max(rows[UNFIT]).as_py(), unchanged, table)
     is_event = pc.is_valid(rows["_op"])
@@ -45,21 +45,21 @@ def checked(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, frozenset[str]]
 
 
 def archive(rows: pa.Table) -> pa.Table:
-    """Every event as it came."""
+    """Return every event unchanged."""
     return rows.drop_columns([name for name in rows.column_names if name in _FOR_OTHERS])
 
 
 def mirror(rows: pa.Table, table: LakeTable) -> pa.Table:
-    """The newest event of each key, for `Committer.merge`."""
+    """Return the newest event of each key, for `TableWrites.merge`."""
     newest = rows.filter(pc.is_null(rows[VALID_TO_LSN]))
     found = newest.select([*_names(table), *MIRROR_COLUMNS])
     return found.append_column(DELETED, pc.equal(newest["_op"], "d"))
 
 
 def history(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, pa.Table]:
-    """What ends and what begins, for `Committer.close_and_append`.
+    """Return the rows that end and the rows that begin, for `TableWrites.close_and_append`.
 
-    A delete is no version; it ends one, as every other event does. Validity is half-open.
+    A delete is not a version, but it ends one, as every other event does. Validity is half-open.
     """
     first = rows.filter(rows[CLOSES])
     closes = pa.table(

@@ -1,17 +1,19 @@
-"""Which rows a cut can have changed: the rule of affected keys, for any tree of joins and blocks. Pure.
+"""Finds the keys that a cut may have changed, for any tree of joins and blocks. Pure, SQL to SQL.
 
-`touched(node, columns)` gives values of `columns` for, at least, each row that `node` has more or less often after the
-cut than before. `around(node, columns)` gives them for, at least, each row it has before or after. Both may give more:
-a key that is affected in vain costs time, one that is missing costs the truth. From these two the rules follow:
+`affected(node, columns)` gives values of `columns` for at least each row whose number in `node` differs before and
+after the cut. `candidates(node, columns)` gives them for at least each row that it has before or after. Both may give
+more keys, which costs time, but never fewer, which would give wrong rows. Whatever these rules do not cover raises
+Unplannable, and the view is recomputed. The rules:
 
-- a row of an inner join changed only if one of its parts did, beside parts that are around;
-- a left join has, beside such rows, those whose partner came or went: the left part with null in its place;
-- a row that depends on others (EXISTS, IN, a subquery for a value) changed if itself did, or one that it looks at;
-- a group changed only if a row with its key did; so did the partition of a window;
-- what is computed of many rows (a sum, a rank) has two values: that of the new side and that of the old side, each
-  computed for the groups that changed.
+- A row of an inner join changed only if one of its parts did, beside candidate rows of the other parts.
+- A left join also has rows whose partner came or went: the left part with nulls in its place.
+- A row that depends on others (EXISTS, IN, a scalar subquery) changed if it changed itself, or one that it reads.
+- A group changed only if a row with its key did. The same holds for the partition of a window.
+- A value computed from many rows (a sum, a rank) has two values: that of the new side and that of the old side. Each
+  is computed for the groups that changed.
 
-A neighbour is the new side and the old images, so the old side itself is read for the last of these only.
+The candidate rows of a neighbour are the new side and the old images. So the old side itself is read only by the last
+rule. Keys are compared null-safely, and images cover the whole difference (`tests/property/view_mutants.py`).
 """
 
 from __future__ import annotations
@@ -49,46 +51,46 @@ Refs = frozenset[Ref]
 
 
 def traced(block: Block, name: str) -> bool:
-    """Whether a row of `block.source` by itself says the column's value."""
+    """Whether a row of `block.source` alone determines the column's value."""
     return _is_value(block.outputs[name], block)
 
 
 def of_partitions(block: Block, name: str) -> bool:
-    """Whether all rows that a window puts together have the same value of the column."""
+    """Whether all rows of a window's partition have the same value of the column."""
     return all(any(block.outputs[name] == one for one in window) for window in block.windows)
 
 
 @dataclass(slots=True)
 class AffectedKeys:
-    """Builds the SQL for one set of changed relations; parts that only unchanged ones could touch are left out."""
+    """Builds the SQL for one set of changed relations. Parts that only unchanged relations affect are left out."""
 
     changed: Collection[str]
     _memo: dict[tuple[int, Refs], list[str]] = field(default_factory=dict)
 
-    def touched(self, node: Node, wanted: Sequence[str]) -> list[str]:
-        """Queries whose rows together hold the values; none when nothing it reads changed."""
+    def affected(self, node: Node, wanted: Sequence[str]) -> list[str]:
+        """Return queries whose rows together contain the values; empty if none of its inputs changed."""
         if isinstance(node, Base):
             if node.name not in self.changed:
                 return []
             return [f"select {_listed(wanted)} from {images(node.name)}"]
         if isinstance(node, Sets):
             right = dict(zip(names(node.left), names(node.right), strict=True))
-            others = self.touched(node.right, [right[name] for name in wanted])
+            others = self.affected(node.right, [right[name] for name in wanted])
             renamed = ", ".join(f"{quoted(right[name])} as {quoted(name)}" for name in wanted) or sql_pieces.ONE
             return [
-                *self.touched(node.left, wanted),
+                *self.affected(node.left, wanted),
                 *(f"select {renamed} from ({branch})" for branch in others),
             ]
         if node.bounded:
-            return self._unless_unchanged(node.source, "ORDER BY ... LIMIT in a subquery looks at all rows")
+            return self._unless_unchanged(node.source, "ORDER BY ... LIMIT in a subquery depends on all rows")
         if all(traced(node, name) for name in wanted):
             if all(of_partitions(node, name) for name in wanted):
                 return self._outputs(node, wanted)
             return self._in_partitions(node, wanted)
         return self._both_values(node, wanted)
 
-    def around(self, node: Node, wanted: Sequence[str]) -> str:
-        """One query whose rows hold the values, old and new."""
+    def candidates(self, node: Node, wanted: Sequence[str]) -> str:
+        """Return one query whose rows contain the values, old and new."""
         if isinstance(node, Base):
             new = f"select {_listed(wanted)} from {quoted(node.name)}"
             if node.name not in self.changed:
@@ -97,27 +99,27 @@ class AffectedKeys:
         if isinstance(node, Sets):
             right = dict(zip(names(node.left), names(node.right), strict=True))
             renamed = ", ".join(f"{quoted(right[name])} as {quoted(name)}" for name in wanted) or sql_pieces.ONE
-            other = self.around(node.right, [right[name] for name in wanted])
-            return f"{self.around(node.left, wanted)} union all select {renamed} from ({other})"
+            other = self.candidates(node.right, [right[name] for name in wanted])
+            return f"{self.candidates(node.left, wanted)} union all select {renamed} from ({other})"
         if all(traced(node, name) for name in wanted):
             read = refs(node.outputs[name] for name in wanted)
             source = self.candidates_in_source(node.source, read)
             return f"select {sql_pieces.outputs(node.outputs, wanted)} from ({source})"
         new = f"select {_listed(wanted)} from ({rows_of(node, Side.NEW, None)})"
-        return sql_pieces.union([new, *self.touched(node, wanted)])
+        return sql_pieces.union([new, *self.affected(node, wanted)])
 
     def affected_in_source(self, source: From, wanted: Refs) -> list[str]:
-        """`touched` of what FROM and WHERE make."""
+        """As `affected`, for the result of FROM and WHERE."""
         key = (id(source), wanted)
         if key not in self._memo:
             self._memo[key] = self._affected_in_source(source, wanted)
         return self._memo[key]
 
     def candidates_in_source(self, source: From, wanted: Refs) -> str:
-        """`around` of what FROM and WHERE make."""
+        """As `candidates`, for the result of FROM and WHERE."""
         if isinstance(source, Leaf):
             columns = [name for _, name in sql_pieces.ordered(wanted)]
-            inner = self.around(source.node, columns)
+            inner = self.candidates(source.node, columns)
             return f"select {sql_pieces.renamed(source.alias, wanted)} from ({inner})"
         if isinstance(source, Depends):
             return self.candidates_in_source(source.left, wanted)
@@ -140,7 +142,7 @@ class AffectedKeys:
     def _affected_in_source(self, source: From, wanted: Refs) -> list[str]:
         if isinstance(source, Leaf):
             columns = [name for _, name in sql_pieces.ordered(wanted)]
-            found = self.touched(source.node, columns)
+            found = self.affected(source.node, columns)
             return [f"select {sql_pieces.renamed(source.alias, wanted)} from ({branch})" for branch in found]
         if isinstance(source, Inner):
             return [
@@ -157,7 +159,7 @@ class AffectedKeys:
         return self._outer(source, wanted)
 
     def _outer(self, source: Outer, wanted: Refs) -> list[str]:
-        """Pairs, and each side without the other: a partner that comes or goes changes both."""
+        """Return pairs, and each side without the other: a partner that comes or goes changes both."""
         left, right, conditions = source.left, source.right, source.conditions
         pairs = [
             *self._beside(left, [right], conditions, wanted),
@@ -173,7 +175,7 @@ class AffectedKeys:
         return [*pairs, *alone]
 
     def _beside(self, member: From, others: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[str]:
-        """What changed in `member`, beside what is around in the others that are on the way to the columns wanted."""
+        """Return changes of `member`, joined to candidate rows of the other members that lead to the wanted columns."""
         flat, more = _spread(others, wanted | refs(conditions))
         held = _cheap([*conditions, *more], [member, *flat])
         found = self.affected_in_source(member, self._read(member, wanted, held))
@@ -185,7 +187,7 @@ class AffectedKeys:
     def _joined(
         self, first: From, branch: str, rest: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs
     ) -> str:
-        """`branch` (a piece of `first`) joined to those of the rest that lead to the columns wanted."""
+        """Join `branch` (a piece of `first`) to those of the other members that lead to the wanted columns."""
         equal = _equal(first, rest, conditions, wanted)
         way = _way(first, rest, conditions, wanted - equal.keys())
         known = frozenset().union(*map(aliases, [first, *way]))
@@ -207,7 +209,7 @@ class AffectedKeys:
         return [f"select {chosen} from ({branch})" for branch in self.affected_in_source(block.source, read)]
 
     def _in_partitions(self, block: Block, wanted: Sequence[str]) -> list[str]:
-        """Every row in a partition that a change fell into."""
+        """Return every row in a partition that contains a change."""
         read = refs(block.outputs[name] for name in wanted)
         found = self._outputs(block, wanted)
         for window in block.windows:
@@ -228,10 +230,10 @@ class AffectedKeys:
         return found
 
     def _both_values(self, block: Block, wanted: Sequence[str]) -> list[str]:
-        """Values that are computed of many rows: those of the old side and of the new, of the groups that changed."""
+        """Return values computed from many rows: those of the old and of the new side, for the groups that changed."""
         if block.group is None and not block.windows:
-            # A subquery's value, or one of a subquery in FROM: both sides of the rows that changed.
-            raise Unplannable("a value from a subquery decides which rows there are")
+            # The value of a subquery, also of one in FROM: both sides of the changed rows would be needed.
+            raise Unplannable("the value of a subquery decides which rows there are")
         by = _shared(block)
         if not by:
             return self._unless_unchanged(block.source, "one value of all rows decides which rows there are")
@@ -259,12 +261,12 @@ def _of(wanted: Refs, source: From) -> Refs:
 
 
 def _without(branch: str, wanted: Refs, gone: frozenset[str]) -> str:
-    """The same rows with null for the columns of a side that has no partner."""
+    """Return the same rows with nulls for the columns of a side without a partner."""
     return f"select {sql_pieces.columns(wanted, gone)} from ({branch})"
 
 
 def _shared(block: Block) -> tuple[exp.Expr, ...]:
-    """Values that say which rows are computed together: of a group, or of the partitions of all windows."""
+    """Return the values that identify rows computed together: of a group, or of the partitions of all windows."""
     if not block.windows:
         return block.group or ()
     first, *rest = block.windows
@@ -277,7 +279,7 @@ def _is_value(expression: exp.Expr, block: Block) -> bool:
 
 
 def _spread(sources: Sequence[From], read: Refs) -> tuple[list[From], list[exp.Expr]]:
-    """The same rows, or more, as inner joins of smaller parts: an optional side that nobody reads is left out."""
+    """Return the same rows, or more, as inner joins of smaller parts; unread optional sides are left out."""
     flat: list[From] = []
     conditions: list[exp.Expr] = []
     for source in sources:
@@ -296,7 +298,7 @@ def _spread(sources: Sequence[From], read: Refs) -> tuple[list[From], list[exp.E
 
 
 def _cheap(conditions: Iterable[exp.Expr], members: Sequence[From]) -> list[exp.Expr]:
-    """Without what filters one member by a value of many rows: there are more keys then, never less."""
+    """Drop conditions that filter one member by a value of many rows: that gives more keys, never fewer."""
     blocks = {one.alias: one.node for one in members if isinstance(one, Leaf) and isinstance(one.node, Block)}
 
     def is_costly(condition: exp.Expr) -> bool:
@@ -309,9 +311,9 @@ def _cheap(conditions: Iterable[exp.Expr], members: Sequence[From]) -> list[exp.
 
 
 def _equal(first: From, rest: Sequence[From], conditions: Iterable[exp.Expr], wanted: Refs) -> dict[Ref, Ref]:
-    """Columns wanted that a column of `first` is equal to, where that spares a join: the key of an order in its lines.
+    """Return wanted columns that equal a column of `first`, if that saves a join: the key of an order in its lines.
 
-    Without the join there are values of rows that do not exist: more keys, never less.
+    Without the join there are values of rows that do not exist: more keys, never fewer.
     """
     same: dict[Ref, Ref] = {}
     for one in conditions:
@@ -328,7 +330,7 @@ def _equal(first: From, rest: Sequence[From], conditions: Iterable[exp.Expr], wa
 
 
 def _way(first: From, rest: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[From]:
-    """The members to join to get from `first` to the columns wanted, nearest first; equalities before other ties."""
+    """Return the members to join from `first` to the wanted columns, nearest first; equalities come first."""
     owners = [member for member in rest if _of(wanted, member)]
     before: dict[int, From | None] = {id(first): None}
     order: list[From] = []

@@ -1,4 +1,4 @@
-"""From the normal form of a query to its tree; Unplannable says why where there is none. Pure."""
+"""Turns the normal form of a query into its tree. Raises Unplannable with the reason if there is none. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SELECT_ARGS: Final = frozenset(
 
 
 def analyse(query: exp.Query, relations: Mapping[str, Relation]) -> Block | Sets:
-    """The tree of a query in normal form."""
+    """Return the tree of a query in normal form."""
     if isinstance(query, exp.Subquery):
         return analyse(query.this, relations)
     if isinstance(query, exp.SetOperation):
@@ -42,7 +42,7 @@ def analyse(query: exp.Query, relations: Mapping[str, Relation]) -> Block | Sets
             raise Unplannable("ORDER BY, LIMIT or BY NAME of a UNION")
         return Sets(query, analyse(query.left, relations), analyse(query.right, relations))
     if not isinstance(query, exp.Select):
-        raise Unplannable("it is no single SELECT")
+        raise Unplannable("it is not a single SELECT")
     return _Analysis(query, relations).block()
 
 
@@ -124,11 +124,11 @@ class _Analysis:
             if _outward(source.this, _all_aliases(source.this)):
                 raise Unplannable("a subquery in FROM that reads tables beside it")
             return Leaf(source.alias, node)
-        raise Unplannable("a form of FROM that is not known")
+        raise Unplannable("an unsupported form of FROM")
 
     def _join(self, left: From, join: exp.Join, right: Leaf) -> From:
         if join.args.get("using") or any(join.args.get(name) for name in ("match_condition", "global", "method")):
-            raise Unplannable("a form of JOIN that is not known")
+            raise Unplannable("an unsupported form of JOIN")
         on = join.args.get("on")
         conditions = [] if on is None else _conjuncts(on)
         if any(condition.find(exp.Query) for condition in conditions):
@@ -148,7 +148,7 @@ class _Analysis:
         raise Unplannable(f"{side} {kind} JOIN".strip())
 
     def _depending(self, left: From, part: exp.Expr) -> From:
-        """`left` with what the subqueries of an expression read."""
+        """Add what the subqueries of an expression read to `left`."""
         for found in _subqueries(part):
             left = self._dependency(left, found)
         return left
@@ -161,7 +161,7 @@ class _Analysis:
         if not _outward(subquery, _all_aliases(subquery)):
             if not isinstance(asks, exp.In):
                 raise Unplannable("a subquery that is the same for every row")
-            # IN over a query that stands for itself: its column is compared with the row's value.
+            # IN over an uncorrelated query: its column is compared with the row's value.
             node = analyse(subquery, self.relations)
             alias = f"in_{min(_all_aliases(subquery))}"
             column = exp.column(names(node)[0], alias, quoted=True)
@@ -172,8 +172,8 @@ class _Analysis:
         right, tied = _Analysis(subquery, self.relations).correlated(aliases(left))
         return Depends(left, right, (*tied, *tie))
 
-    def correlated(self, around: frozenset[str]) -> tuple[From, list[exp.Expr]]:
-        """What a subquery for each row reads, and how that is tied to the row, whose tables are `around`."""
+    def correlated(self, outer: frozenset[str]) -> tuple[From, list[exp.Expr]]:
+        """Return what a correlated subquery reads, and its conditions on the outer row, whose tables are `outer`."""
         joins = self.select.args.get("joins") or []
         first, *rest = sources(self.select)
         found: From = self._leaf(first)
@@ -197,7 +197,7 @@ class _Analysis:
         for one in others:
             if not tables_of(one) - _all_aliases(one) <= own:
                 raise Unplannable("a subquery in a subquery that reads tables around both")
-        if any(not tables_of(one) <= own | around for one in tied):
+        if any(not tables_of(one) <= own | outer for one in tied):
             raise Unplannable("a subquery that reads tables further out")
         if not tied:
             raise Unplannable("a subquery that is not tied to the row by a condition in its WHERE")
@@ -205,7 +205,7 @@ class _Analysis:
 
 
 def _inner(members: Sequence[From], conditions: Iterable[exp.Expr]) -> From:
-    """Flat: a member that is inner itself gives its members and conditions."""
+    """Flatten inner joins: a member that is one gives its members and conditions."""
     flat: list[From] = []
     held = list(conditions)
     for member in members:
@@ -225,7 +225,7 @@ def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def _subqueries(part: exp.Expr) -> list[exp.Query]:
-    """The outermost queries in an expression."""
+    """Return the outermost queries in an expression."""
     found = [node for node in part.find_all(exp.Query) if isinstance(node, exp.Select | exp.SetOperation)]
     return [node for node in found if not any(node is not other and _within(node, other) for other in found)]
 
@@ -240,7 +240,7 @@ def _within(node: exp.Expr, other: exp.Expr) -> bool:
 
 
 def _directly(subquery: exp.Expr, holder: exp.Expr) -> bool:
-    """Whether `holder` asks of this subquery, with nothing but parentheses between."""
+    """Whether `holder` applies to this subquery, with nothing but parentheses between."""
     above = subquery.parent
     while isinstance(above, exp.Subquery | exp.Paren):
         above = above.parent
@@ -259,7 +259,7 @@ def _tie(asks: exp.In, query: exp.Expr) -> exp.Expr:
 
 
 def _compared(asks: exp.In, value: exp.Expr) -> exp.Expr:
-    """True where a value can decide: also where the comparison is null, for NOT IN asks of those, too."""
+    """True where a value may decide; also if the comparison is null, which NOT IN depends on."""
     if isinstance(asks.this, exp.Tuple):
         raise Unplannable("IN over several columns")
     equal = exp.EQ(this=asks.this.copy(), expression=value.copy())
@@ -267,12 +267,12 @@ def _compared(asks: exp.In, value: exp.Expr) -> exp.Expr:
 
 
 def _all_aliases(query: exp.Expr) -> frozenset[str]:
-    """Aliases that a query gives, at any depth."""
+    """Return the aliases that a query defines, at any depth."""
     return frozenset(source.alias for select in query.find_all(exp.Select) for source in sources(select))
 
 
 def _outward(part: exp.Expr | None, own: frozenset[str]) -> bool:
-    """Whether it reads a table that is not among `own`."""
+    """Whether it reads a table that is not in `own`."""
     return part is not None and not tables_of(part) <= own
 
 

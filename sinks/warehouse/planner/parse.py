@@ -1,7 +1,7 @@
-"""One form for every query: no WITH, ``*`` or USING, columns with their tables, each table with its own alias.
+"""Parses every query into one form: no WITH, ``*`` or USING, columns qualified, each table with its own alias.
 
-The query that a view runs by is the text of its file. This form is only for the incremental plans, and Spark is asked
-whether it means the same before it is used (`sinks.warehouse.views.same_query`).
+A view itself runs by the text of its file. This form is only for the incremental plans. Before it is used, Spark must
+confirm that it has the same meaning (`sinks.warehouse.views.same_query`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _GENERATORS: Final = frozenset(
 
 
 def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
-    """The query of `sql` (Spark's dialect) in that form. Raises Unplannable."""
+    """Return the query of `sql` (Spark's dialect) in that form. Raises Unplannable."""
     if _TIME_WINDOW.search(sql):
-        raise Unplannable("it groups by a window of time")
+        raise Unplannable("it groups by a time window")
     try:
         found = sqlglot.parse_one(sql, read="spark")
     except SqlglotError as error:
-        raise Unplannable("its SQL is only understood by Spark") from error
+        raise Unplannable("only Spark can parse its SQL") from error
     if not isinstance(found, exp.Query):
-        raise Unplannable("it is no single SELECT")
+        raise Unplannable("it is not a single SELECT")
     _check_forms(found)
     check_faithful(sql, found)
     query = _without_with(found)
@@ -48,13 +48,13 @@ def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
     try:
         qualified = qualify(query, dialect="spark", schema=schema)
     except (SqlglotError, ValueError, KeyError, AttributeError) as error:
-        raise Unplannable("its columns cannot be told apart") from error
+        raise Unplannable("its columns cannot be resolved") from error
     _unique_aliases(qualified)
     return qualified
 
 
 def _check_forms(query: exp.Query) -> None:
-    """Forms whose meaning the plans do not follow."""
+    """Refuse forms that the plans do not support."""
     refused: tuple[tuple[type[exp.Expr], str], ...] = (
         (exp.Lateral, "LATERAL VIEW or LATERAL makes rows of a row's values"),
         (exp.Pivot, "PIVOT"),
@@ -76,14 +76,14 @@ def _check_forms(query: exp.Query) -> None:
             raise Unplannable(why)
     for select in query.find_all(exp.Select):
         if select.args.get("operation_modifiers") or select.args.get("match"):
-            raise Unplannable("a form of SELECT that is not known")
+            raise Unplannable("an unsupported form of SELECT")
     for join in query.find_all(exp.Join):
         if (join.args.get("method") or "").upper() == "NATURAL":
-            raise Unplannable("NATURAL JOIN changes with the columns of its tables")
+            raise Unplannable("NATURAL JOIN depends on the columns of its tables")
 
 
 def _without_with(query: exp.Query) -> exp.Query:
-    """Each name of a WITH replaced by its query, innermost first."""
+    """Replace each name of a WITH by its query, innermost first."""
     query = query.copy()
     owners = [node for node in query.walk() if isinstance(node, exp.Query) and node.args.get("with_")]
     for owner in reversed(owners):
@@ -107,7 +107,7 @@ def _inlined(query: exp.Expr, bodies: Mapping[str, exp.CTE]) -> None:
         if set(table.args) - {"this", "alias"} and any(
             value for key, value in table.args.items() if key not in {"this", "alias"}
         ):
-            raise Unplannable("a form of FROM that is not known")
+            raise Unplannable("an unsupported form of FROM")
         alias = table.alias or table.name
         columns = [column.copy() for column in body.args["alias"].args.get("columns") or []]
         own = table.args.get("alias")
@@ -128,7 +128,7 @@ def _check_tables(query: exp.Query, relations: Mapping[str, Relation]) -> None:
 
 
 def _unique_aliases(query: exp.Query) -> None:
-    """Inner queries first: what they call their own tables is out of the way when an outer one is renamed."""
+    """Rename inner queries first, so that their own aliases do not collide when an outer query is renamed."""
     numbers = count()
     for select in reversed([node for node in query.walk() if isinstance(node, exp.Select)]):
         for source in sources(select):
@@ -137,7 +137,7 @@ def _unique_aliases(query: exp.Query) -> None:
                 raise Unplannable("a part of FROM has no name")
             own = source.args.get("alias")
             if own is not None and own.args.get("columns"):
-                raise Unplannable("names of columns behind a table's alias")
+                raise Unplannable("column names after a table's alias")
             source.set("alias", exp.TableAlias(this=exp.to_identifier(after, quoted=True)))
             for column in select.find_all(exp.Column):
                 if column.table == before:
@@ -145,7 +145,7 @@ def _unique_aliases(query: exp.Query) -> None:
 
 
 def sources(select: exp.Select) -> list[exp.Expr]:
-    """What stands in FROM and the joins, in that order."""
+    """Return the items of FROM and the joins, in order."""
     first = select.args.get("from_")
     if first is None:
         raise Unplannable("a SELECT without FROM")

@@ -1,13 +1,13 @@
-"""A view's plan: by which key it is kept, which keys a cut affects, and its rows of these keys. Pure, SQL to SQL.
+"""A view's plan: the key it is kept by, the keys that a cut affects, and its rows of these keys. Pure, SQL to SQL.
 
-How it is used, with `relations` named as `relations.py` says and `k` a relation that has the keys:
+Usage, with `relations` named as in `relations.py` and `k` a relation with the keys:
 
     plan = plan_view(name, sql, relations)
-    plan.reason                       # not empty: it is recomputed, and this is why
+    plan.reason                       # if not empty: why it is recomputed
     keys = run(plan.keys_sql(changed))  # columns plan.key; no duplicates
     rows = run(plan.rows_sql("k"))      # the view's rows of these keys, all columns, as of this cut
 
-The view as of the cut is then its old rows without those of the keys, and the new ones.
+The view as of the cut is its old rows without those of the keys, plus the new ones.
 `sinks.warehouse.views.incremental` runs this on Spark, the property tests on DuckDB.
 """
 
@@ -37,13 +37,13 @@ class ViewPlan:
     Attributes:
         name: of the view.
         inputs: relations it reads.
-        reason: why it is recomputed whatever changed; "" when it can be kept by keys.
+        reason: why it is recomputed after any change; "" if it can be kept by keys.
         key: columns it is kept by; empty with a reason.
-        unique: columns that no two rows share, a null being like a null; empty when none are known.
-        columns: the view's, in order, in lower case.
-        obstacles: input -> why a change of it makes the view be recomputed.
-        delta: its sums and counts by the product rule; None when `delta_reason` says why not.
-        delta_reason: why there is no delta; "" when there is.
+        unique: columns that no two rows share, a null being equal to a null; empty if none are known.
+        columns: the view's columns, in order, in lower case.
+        obstacles: input -> why a change of it causes a recompute.
+        delta: its sums and counts by the product rule; None if `delta_reason` is set.
+        delta_reason: why there is no delta; "" if there is one.
     """
 
     name: str
@@ -58,40 +58,40 @@ class ViewPlan:
     _node: Block | Sets | None = None
 
     def obstacle(self, changed: Collection[str]) -> str:
-        """Why these changes make it be recomputed; "" when its keys tell."""
+        """Return why these changes cause a recompute; "" if its keys are enough."""
         return self.reason or next((self.obstacles[name] for name in sorted(changed) if name in self.obstacles), "")
 
     def keys_sql(self, changed: Collection[str]) -> str:
-        """The query of the keys that changes of these relations affect; none of its rows is there twice.
+        """Return the query of the keys that changes of these relations affect, without duplicates.
 
-        Raises Unplannable as `obstacle` says. At least one relation must be an input.
+        Raises Unplannable as in `obstacle`. At least one relation must be an input.
         """
-        branches = AffectedKeys(changed).touched(self._query(), self.key)
+        branches = AffectedKeys(changed).affected(self._query(), self.key)
         if not branches:
             raise Unplannable("nothing that it reads changed")
         return f"select distinct * from ({sql_pieces.union(branches)})"
 
     def rows_query(self, relation: str) -> RowsQuery:
-        """The query of its rows as of this cut whose key is in `relation`, which has the columns `key`."""
+        """Return the query of its rows at this cut whose key is in `relation`, which has the columns `key`."""
         node, keys = self._query(), quoted(relation)
         found = rows_query(node, Side.NEW, restriction_of(node, keys, self.key))
         if isinstance(node, Block):
             return found
-        # Once more by the columns that come out: where a UNION gives them another type, other values may be equal.
+        # Compared again by the result's columns: where a UNION changes their type, other values may be equal.
         same = " and ".join(f"w.{quoted(name)} IS NOT DISTINCT FROM v.{quoted(name)}" for name in self.key)
         text = f"select * from ({found.text}) v where exists (select 1 from {keys} w where {same})"
         return RowsQuery(text, found.narrowed)
 
     def rows_sql(self, relation: str) -> str:
-        """`rows_query` as text."""
+        """Return `rows_query` as text."""
         return self.rows_query(relation).sql()
 
     def whole_sql(self) -> str:
-        """The query of all its rows in the form that the plans have, to be compared with the view's own text."""
+        """Return the query of all its rows in the planner's form, to compare it with the view's own text."""
         return rows_of(self._query(), Side.NEW, None)
 
     def graph(self) -> list[str]:
-        """What its FROM and its subqueries read, for people."""
+        """Return what its FROM and its subqueries read, for display."""
         if not isinstance(self._node, Block):
             return list(self.inputs)
         found = leaves(self._node.source)
@@ -104,12 +104,12 @@ class ViewPlan:
 
 
 def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPlan:
-    """The plan of a view; always one, with its reason when that is to recompute.
+    """Return the plan of a view; if it must be recomputed, a plan with the reason.
 
     Args:
         name: of the view.
         sql: Spark's, with tables named as in `relations`.
-        relations: everything it may read, by lower-case name.
+        relations: all relations it may read, by lower-case name.
     """
     known = {relation.lower(): found for relation, found in relations.items()}
     try:
@@ -132,7 +132,7 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
     obstacles: dict[str, str] = {}
     for one in inputs:
         try:
-            AffectedKeys({one}).touched(node, key)
+            AffectedKeys({one}).affected(node, key)
         except Unplannable as found:
             obstacles[one] = str(found)
     reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""

@@ -1,8 +1,8 @@
-"""What a planner must know of a table or view that is read, and what its sides of a cut are called. Pure.
+"""Describes a table or view that a view reads, and names its versions and images in a cut. Pure.
 
-Three relations stand for one input at a cut: ``t`` (as of this cut), ``t__old`` (as of the cut before) and ``t__d``
-(the images of what changed: old ones with ``__w`` -1, new ones with 1). Images may be more than the difference, never
-less: a row that is in both sides may have images, one that is in one side only has its image.
+Three relations represent one input at a cut: ``t`` (at this cut), ``t__old`` (at the previous cut) and ``t__d`` (images
+of the changes: old ones with ``__w`` -1, new ones with 1). Images may contain more than the difference, never less: a
+row that is in both sides may have images; a row that is in only one side has its image.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WEIGHT: Final = "__w"
 
 
 class Unplannable(Exception):
-    """A query, or a part of it, that no incremental plan covers. The message is the reason, for people."""
+    """A query, or a part of it, that no incremental plan supports. The message is the reason, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Relation:
 
     Attributes:
         name: in the SQL; a plain identifier in lower case.
-        columns: name -> Spark's type as DDL, or "" where it is not known.
-        key: columns that no two rows share, a null being like a null; empty when none are known.
+        columns: name -> Spark's type as DDL, or "" if unknown.
+        key: columns that no two rows share, a null being equal to a null; empty if none are known.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Relation:
 
 
 def old(name: str) -> str:
-    """The relation as of the cut before."""
+    """The relation at the previous cut."""
     return f"{name}__old"
 
 

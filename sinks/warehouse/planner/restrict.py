@@ -1,11 +1,11 @@
-"""A query's rows of some keys only: the same query with a condition on its keys, put as far down as it may go. Pure.
+"""Restricts a query to the rows of some keys: the same query with a condition, pushed down as far as possible. Pure.
 
-What makes it right is one condition, null-safe and over the whole key, in the block's WHERE: before grouping, so it
-must be over values that a group or a window's partition shares. The rest saves time: a table that has columns of the
-key itself is restricted by them where it is read, and so are, along inner joins, those it is equal to. An optional
-side is never restricted by its own columns: its partner's rows would look as if they had none.
+Correctness needs only one condition, null-safe and over the whole key, in the block's WHERE. It applies before
+grouping, so it must use values that a group or a window's partition shares. The rest saves time. A table that has key
+columns is restricted by them where it is read, and so are tables that are equal to it along inner joins. An optional
+side is never restricted by its own columns: rows of its partner would look as if they had no partner.
 
-What is read of a restricted table has a name of its own (`Narrowed`), so that who runs the query may have it ready.
+Each restricted table has a name of its own (`Narrowed`), so that the caller may load it in advance.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from sinks.warehouse.planner.tree import (
     names,
 )
 
-_HOPS_MAX: Final = 2  # along equalities: each one reads the tables before it once more
+_HOPS_MAX: Final = 2  # along equalities; each one reads the tables before it again
 
 
 class Side(Enum):
-    """Of a cut: the versions that are read."""
+    """The versions of a cut that are read."""
 
     NEW = "new"
     OLD = "old"
@@ -49,13 +49,13 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Keys that are wanted.
+    """The wanted keys.
 
     Attributes:
-        relation: what has them, as it can stand in FROM.
+        relation: the relation with the keys, in a form for FROM.
         key: column of `relation` -> expression over the block's tables.
-        is_typed: whether its columns have the types of the expressions. Others are compared with some cast between,
-            and what is equal to one of two equal values need not be equal to the other.
+        is_typed: whether its columns have the types of the expressions. Otherwise comparisons include a cast, and what
+            equals one of two equal values need not equal the other.
     """
 
     relation: str
@@ -65,14 +65,14 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Rows of a table that a query reads in place of all of them.
+    """Rows of a table that a query reads instead of all of them.
 
     Attributes:
         name: of the relation.
-        table: relation they are rows of.
-        relation: what has their keys, as it can stand in FROM.
-        on: column of `table` -> column of `relation` that it is equal to.
-        null_safe: whether a null is equal to a null.
+        table: relation whose rows they are.
+        relation: the relation with their keys, in a form for FROM.
+        on: column of `table` -> column of `relation` that it equals.
+        null_safe: whether a null equals a null.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Narrowed:
     null_safe: bool
 
     def sql(self, row: str = "r", key: str = "k") -> str:
-        """The query of them; `row` and `key` are aliases."""
+        """Return their query; `row` and `key` are aliases."""
         same = "IS NOT DISTINCT FROM" if self.null_safe else "="
         on = " and ".join(f"{key}.{quoted(its)} {same} {row}.{quoted(mine)}" for mine, its in self.on)
         return f"select * from {quoted(self.table)} {row} where exists (select 1 from {self.relation} {key} where {on})"
@@ -94,38 +94,38 @@ class RowsQuery:
 
     Attributes:
         text: reads the relations of `narrowed` by their names.
-        narrowed: in an order where each stands behind the one that has its keys.
+        narrowed: each follows the one that has its keys.
     """
 
     text: str
     narrowed: tuple[Narrowed, ...]
 
     def sql(self, held: Collection[str] = ()) -> str:
-        """The whole query, where the relations named in `held` are there already."""
+        """Return the whole query; relations named in `held` exist already."""
         made = [f"{quoted(one.name)} as ({one.sql()})" for one in self.narrowed if one.name not in held]
         return f"with {', '.join(made)} {self.text}" if made else self.text
 
 
 def rows_of(node: Block | Sets, side: Side, restriction: Restriction | None) -> str:
-    """The SQL of a node's rows of one side, of the wanted keys or all."""
+    """Return the SQL of a node's rows of one side, of the wanted keys or all."""
     return str(_Restricting(side, count()).query(node, restriction).sql("spark"))
 
 
 def rows_query(node: Block | Sets, side: Side, restriction: Restriction) -> RowsQuery:
-    """The same with names for what is read of restricted tables."""
+    """Return the same with names for the restricted tables."""
     narrowed: dict[Narrowed, str] = {}
     text = str(_Restricting(side, count(), narrowed).query(node, restriction).sql("spark"))
     return RowsQuery(text, tuple(replace(one, name=name) for one, name in narrowed.items()))
 
 
 def restriction_of(node: Block | Sets, relation: str, key: Sequence[str]) -> Restriction:
-    """The rows whose columns `key` are those of a row of `relation`, under the same names and in the same types."""
+    """Select rows whose columns `key` equal those of a row of `relation`, with the same names and types."""
     return _with_columns(node, relation, {name: name for name in key}, is_typed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """What is read of a table: as it can stand in FROM, and columns whose values are those of keys."""
+    """What is read of a table, in a form for FROM, and its columns whose values are those of keys."""
 
     relation: str
     known: Mapping[str, tuple[str, str]]
@@ -144,7 +144,7 @@ class _Restricting:
             query.set("expression", self._part(node.right, restriction, names(node)))
             return query
         select = node.select.copy()
-        # Before the keys come in: what they are computed from is of both sides.
+        # Before the keys are added: those are computed from both sides.
         for table in select.find_all(exp.Table):
             table.set("this", exp.to_identifier(self._named(table.name), quoted=True))
         if not node.bounded:
@@ -162,7 +162,7 @@ class _Restricting:
         return select.where(self._among(restriction), copy=False)
 
     def _part(self, node: Node, restriction: Restriction | None, columns: Sequence[str]) -> exp.Query:
-        """One side of a UNION; the key's columns are those at the same places."""
+        """Return one side of a UNION; the key's columns are those at the same positions."""
         if isinstance(node, Base):
             raise TypeError("a side of a UNION is a query")
         if restriction is None:
@@ -172,7 +172,7 @@ class _Restricting:
         return self.query(node, _with_columns(node, restriction.relation, key))
 
     def _narrow(self, block: Block, restriction: Restriction) -> dict[str, exp.Expr]:
-        """Alias -> what stands in FROM instead of it."""
+        """Return alias -> its replacement in FROM."""
         found: dict[str, exp.Expr] = {}
         reach: dict[str, _Reach] = {}
         for leaf in required(block.source):
@@ -194,7 +194,7 @@ class _Restricting:
         return found
 
     def _follow(self, block: Block, reach: dict[str, _Reach], found: dict[str, exp.Expr]) -> None:
-        """Restrict tables that are equal to one that is restricted; by the keys themselves where these say as much."""
+        """Restrict tables that equal a restricted one; by the keys themselves where that is equivalent."""
         for _ in range(_HOPS_MAX):
             for here, there, mine, its in _equalities(block.source):
                 if here.alias in reach and there.alias not in found and isinstance(there.node, Base):
@@ -204,7 +204,7 @@ class _Restricting:
                     found[there.alias] = _derived(rows, there.alias)
 
     def _base_rows(self, base: Base, relation: str, on: tuple[tuple[str, str], ...], *, null_safe: bool) -> str:
-        """What is read of a table, as it can stand in FROM."""
+        """Return what is read of a table, in a form for FROM."""
         rows = Narrowed("", self._named(base.name), relation, on, null_safe)
         number = next(self.numbers)
         if self.narrowed is None:
@@ -223,14 +223,14 @@ class _Restricting:
 
 
 def _with_columns(node: Block | Sets, relation: str, key: Mapping[str, str], *, is_typed: bool = False) -> Restriction:
-    """A restriction of a node by its own columns; `key`: column of the relation -> column of the node."""
+    """Restrict a node by its own columns; `key`: column of the relation -> column of the node."""
     if isinstance(node, Block):
         return Restriction(relation, tuple((name, node.outputs[column]) for name, column in key.items()), is_typed)
     return Restriction(relation, tuple((name, exp.column(column, quoted=True)) for name, column in key.items()))
 
 
 def _own(leaf: Leaf, restriction: Restriction) -> dict[str, str]:
-    """Column of the restriction -> column of the table or subquery that it is."""
+    """Return column of the restriction -> the equal column of the table or subquery."""
     return {
         name: expression.name
         for name, expression in restriction.key
@@ -239,12 +239,12 @@ def _own(leaf: Leaf, restriction: Restriction) -> dict[str, str]:
 
 
 def _is_whole(leaf: Leaf, restriction: Restriction) -> bool:
-    """Whether what is read of a table are rows of the wanted keys already."""
+    """Whether what is read of a table is already limited to the wanted keys."""
     return isinstance(leaf.node, Base) and len(_own(leaf, restriction)) == len(restriction.key)
 
 
 def _may_pass(node: Node, column: str) -> bool:
-    """Whether dropping rows by a column's value leaves the others as they are."""
+    """Whether dropping rows by a column's value leaves the other rows unchanged."""
     if isinstance(node, Base):
         return True
     if isinstance(node, Sets):
@@ -262,7 +262,7 @@ def _operand(expression: exp.Expr) -> str:
 
 
 def _derived(relation: str, alias: str) -> exp.Expr:
-    """A relation as it can stand in FROM, under an alias."""
+    """Return a relation for FROM, under an alias."""
     found: exp.Expr = sqlglot.parse_one(f"select * from {relation}", read="spark").args["from_"].this
     found.set("alias", _alias(alias))
     return found
@@ -273,7 +273,7 @@ def _alias(name: str) -> exp.TableAlias:
 
 
 def required(source: From) -> list[Leaf]:
-    """Tables in FROM that every row has a part of, so that rows may be chosen by their columns."""
+    """Return the tables in FROM that contribute to every row, so that rows may be selected by their columns."""
     if isinstance(source, Leaf):
         return [source]
     if isinstance(source, Inner):
@@ -284,7 +284,7 @@ def required(source: From) -> list[Leaf]:
 
 
 def in_from(source: From) -> list[Leaf]:
-    """Tables in FROM and, not to be asked for there, those of subqueries in conditions."""
+    """Return the tables in FROM and those of subqueries in conditions, which are not read in FROM."""
     if isinstance(source, Leaf):
         return [source]
     if isinstance(source, Inner):
@@ -293,7 +293,7 @@ def in_from(source: From) -> list[Leaf]:
 
 
 def _equalities(source: From) -> list[tuple[Leaf, Leaf, str, str]]:
-    """From a table to one that may be restricted to the rows it is equal to: inner both ways, outer to the option."""
+    """Return edges from a table to one that may be restricted by it: inner both ways, outer to the optional side."""
     if isinstance(source, Inner):
         leaves = [member for member in source.members if isinstance(member, Leaf)]
         found = [edge for member in source.members for edge in _equalities(member)]
@@ -303,7 +303,7 @@ def _equalities(source: From) -> list[tuple[Leaf, Leaf, str, str]]:
     if isinstance(source, Outer):
         if source.full:
             return []
-        # The optional side may lose rows that no row of the wanted ones is equal to.
+        # The optional side may lose rows that equal no wanted row.
         right = [source.right] if isinstance(source.right, Leaf) else []
         return [*_equalities(source.left), *_edges(source.conditions, required(source.left), right)]
     return _equalities(source.left) if isinstance(source, Depends) else []

@@ -1,8 +1,8 @@
-"""Whether a query means the same when sqlglot has read and written it: plans are written so, the view's text is not.
+"""Checks that a query keeps its meaning when sqlglot parses and writes it, as it does for plans. Pure.
 
-sqlglot writes some functions of Spark as others, most of them the same under another name and some not:
-``percentile_cont`` becomes an approximation, ``to_char`` a cast, ``log10`` a quotient of logarithms. So a function that
-is gone from the text after a round trip is an obstacle, unless it is known to be another name for what came. Pure.
+The view's own text is not rewritten. sqlglot writes some functions of Spark as others. Most of them are the same under
+another name, but some are not: ``percentile_cont`` becomes an approximation, ``to_char`` a cast, ``log10`` a quotient
+of logarithms. So a function that is missing after a round trip is an obstacle, unless it is known to be equal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAME: Final = frozenset(
     | {"reduce", "regexp_like", "sha1", "space", "string_agg", "substr", "timestampadd", "to_timestamp"}
     | {"to_unix_timestamp", "ucase", "unix_date"}
 )
-"""Functions that come back under another name and are the same (Spark 4.2, sqlglot 30, looked at on 2026-11-23)."""
+"""Functions that return under another name and are the same (checked with Spark 4.2 and sqlglot 30, 2026-11-23)."""
 _WORDS: Final = frozenset(
     {"group", "from", "join", "in", "and", "or", "not", "on", "as", "then", "when", "else", "case"}
 )
@@ -31,20 +31,20 @@ _STRINGS: Final = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.N
 
 
 def check_faithful(sql: str, query: exp.Query) -> None:
-    """Raises Unplannable when `query`, the tree of `sql`, would not be written as what `sql` says."""
+    """Raises Unplannable if `query`, the tree of `sql`, would be written with another meaning."""
     tokens = sqlglot.tokenize(sql, read="spark")
     for before, token in pairwise(tokens):
-        # sqlglot joins 'it''s' to its, to Spark it is it's.
+        # sqlglot joins 'it''s' to its; Spark reads it's.
         if before.token_type in _STRINGS and token.token_type in _STRINGS:
-            raise Unplannable("two texts stand side by side, or a quote in a text is doubled")
+            raise Unplannable("two string literals are adjacent, or a quote in a literal is doubled")
     written = sqlglot.tokenize(query.sql("spark"), read="spark")
     gone = _called(tokens) - _called(written) - _SAME
     if gone:
-        raise Unplannable(f"{min(gone)}() would not stay what it is when the query is rewritten")
+        raise Unplannable(f"{min(gone)}() would change when the query is rewritten")
 
 
 def _called(tokens: Sequence[Token]) -> set[str]:
-    """Names in front of a parenthesis; keywords among them are in both texts."""
+    """Return the names before a parenthesis; keywords among them are in both texts."""
     return {
         before.text.lower()
         for before, token in pairwise(tokens)

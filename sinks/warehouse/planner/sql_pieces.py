@@ -1,4 +1,4 @@
-"""Bits of SQL for the plans: a piece is a SELECT whose columns are named by alias and column. Pure."""
+"""Builds fragments of SQL for the plans; a piece is a SELECT with columns named by alias and column. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner.tree import Ref
 
 ONE: Final = "1 as `_`"
-"""What a SELECT without columns selects."""
+"""The select list of a SELECT without columns."""
 
 
 def flat(ref: Ref) -> str:
-    """How a piece calls a column."""
+    """Return the name of a column in a piece."""
     return f"{ref[0]}.{ref[1]}"
 
 
 def ordered(refs: Iterable[Ref]) -> list[Ref]:
-    """The order of columns in every piece: parts of a UNION agree."""
+    """Return columns in their order in every piece, so that the parts of a UNION agree."""
     return sorted(refs)
 
 
 def over_pieces(expression: exp.Expr, gone: frozenset[str] = frozenset()) -> str:
-    """An expression as SQL over pieces; columns of the aliases in `gone` are null."""
+    """Return an expression as SQL over pieces; columns of the aliases in `gone` are null."""
 
     def placed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
@@ -38,7 +38,7 @@ def over_pieces(expression: exp.Expr, gone: frozenset[str] = frozenset()) -> str
 
 
 def columns(refs: Iterable[Ref], gone: frozenset[str] = frozenset(), *, equal: Mapping[Ref, Ref] | None = None) -> str:
-    """The select list of a piece over other pieces; `equal`: column -> another one that has its values."""
+    """Return the select list of a piece over other pieces; `equal`: column -> another one with its values."""
 
     def chosen(ref: Ref) -> str:
         if ref[0] in gone:
@@ -51,15 +51,15 @@ def columns(refs: Iterable[Ref], gone: frozenset[str] = frozenset(), *, equal: M
 
 
 def renamed(alias: str, refs: Iterable[Ref]) -> str:
-    """The select list of a piece over a relation with these columns."""
+    """Return the select list of a piece over a relation with these columns."""
     return ", ".join(f"{quoted(name)} as {quoted(flat((alias, name)))}" for _, name in ordered(refs)) or ONE
 
 
 def outputs(expressions: Mapping[str, exp.Expr], names: Sequence[str]) -> str:
-    """The select list that makes a query's columns of a piece."""
+    """Return the select list that makes a query's columns from a piece."""
     return ", ".join(f"{over_pieces(expressions[name])} as {quoted(name)}" for name in names) or ONE
 
 
 def union(branches: Sequence[str]) -> str:
-    """All rows of all branches; there is at least one."""
+    """Combine all rows of all branches, at least one."""
     return branches[0] if len(branches) == 1 else " union all ".join(f"(select * from ({one}))" for one in branches)

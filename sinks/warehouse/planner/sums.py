@@ -1,9 +1,9 @@
-"""Sums and counts by the product rule: what a cut adds to each group, from the images alone. Pure, SQL to SQL.
+"""Maintains sums and counts by the product rule: a cut's effect on each group, from the images alone. Pure, SQL to SQL.
 
 For a join of tables 1..n the difference is the sum over i of new(1..i-1) x images(i) x old(i+1..n). The old sides must
-be those of the cut before: with new ones instead, pairs that changed on both sides would be counted twice. What is
-kept of a group (its *state*) is how many rows it has (`__n`) and, for each sum, the sum and how many values are not
-null: a sum of none is null, and a group of no rows is gone. Only what adds up exactly is taken: integers and decimals.
+be those of the previous cut: with new ones instead, pairs that changed on both sides would count twice. The *state* of
+a group is its number of rows (`__n`) and, for each sum, the sum and the number of values that are not null. A sum of no
+values is null, and a group without rows is gone. Only values that add up exactly are supported: integers and decimals.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from sinks.warehouse.planner.tree import Base, Block, Inner, Leaf, Node, is_aggr
 
 ROWS: Final = "__n"
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "byte", "short", "integer", "long"})
-_AVERAGED: Final = _INTEGERS - {"bigint", "long"}  # sums of these are exact in a double, as Spark's avg() makes them
+_AVERAGED: Final = _INTEGERS - {"bigint", "long"}  # sums of these are exact in a double, which Spark's avg() uses
 _EXACT: Final = (exp.Column, exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Paren, exp.Identifier)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeltaPlan:
-    """How a grouped view's state moves with a cut.
+    """How the state of a grouped view changes with a cut.
 
     Attributes:
-        key: columns of the view that it groups by; none of the group's values is missing.
+        key: columns of the view that it groups by; all grouped values are included.
         state: the other columns of its state, `ROWS` first.
-        state_sql: the state of everything, for the first build.
+        state_sql: the state of all rows, for the first build.
     """
 
     key: tuple[str, ...]
@@ -43,7 +43,7 @@ class DeltaPlan:
     _results: Mapping[str, str]
 
     def delta_sql(self, changed: Collection[str]) -> str:
-        """What these relations' changes add to each group's state; groups where that is nothing are not in it."""
+        """Return the effect of these relations' changes on the state of groups; groups without effect are left out."""
         parts = []
         for index, leaf in enumerate(self._tables):
             if _base(leaf).name not in changed:
@@ -61,7 +61,7 @@ class DeltaPlan:
         return f"select * from (select {keys}, {summed} from ({united}) group by {keys}) where {nothing}"
 
     def merged_sql(self, state: str, delta: str) -> str:
-        """The state, after the cut, of the groups in `delta` that still have rows; both are names of relations."""
+        """Return the new state of the groups in `delta` that still have rows; both are names of relations."""
         keys = ", ".join(f"d.{quoted(name)} as {quoted(name)}" for name in self.key)
         on = " and ".join(f"s.{quoted(name)} <=> d.{quoted(name)}" for name in self.key)
         sums = ", ".join(f"coalesce(s.{quoted(one)}, 0) + d.{quoted(one)} as {quoted(one)}" for one in self.state)
@@ -69,31 +69,31 @@ class DeltaPlan:
         return f"select * from (select {keys}, {sums} {joined}) where {quoted(ROWS)} <> 0"
 
     def result_sql(self, state: str) -> str:
-        """The view's columns of the groups in `state`, a name of a relation or a query in parentheses."""
+        """Return the view's columns for the groups in `state`, a relation's name or a query in parentheses."""
         chosen = ", ".join(f"{text} as {quoted(name)}" for name, text in self._results.items())
         return f"select {chosen} from {state} s"
 
 
 def delta_plan(node: Node, types: Mapping[str, Mapping[str, str]]) -> DeltaPlan:
-    """The plan of a query. Raises Unplannable.
+    """Return the plan of a query. Raises Unplannable.
 
     Args:
         node: its tree.
-        types: relation -> column -> Spark's type; a column that is not there is not summed.
+        types: relation -> column -> Spark's type; a missing column is not summed.
     """
     if not isinstance(node, Block) or node.group is None:
         raise Unplannable("it does not group")
     if not node.group:
-        raise Unplannable("it has one row also when there is nothing to count")
+        raise Unplannable("it has one row even if there is nothing to count")
     if node.windows or node.distinct or node.bounded or node.select.args.get("having"):
-        raise Unplannable("DISTINCT, HAVING, LIMIT or a window comes after the sums")
+        raise Unplannable("DISTINCT, HAVING, LIMIT or a window is applied after the sums")
     members = node.source.members if isinstance(node.source, Inner) else (node.source,)
     tables = tuple(member for member in members if isinstance(member, Leaf) and isinstance(member.node, Base))
     if len(tables) != len(members):
-        raise Unplannable("it joins by more than inner joins of tables")
+        raise Unplannable("it joins in other ways than inner joins of tables")
     place = {one: name for name, one in node.outputs.items() if one in node.group}
     if any(one not in place for one in node.group):
-        raise Unplannable("it groups by a value that is not among its columns")
+        raise Unplannable("it groups by a value that is not one of its columns")
     kinds = {leaf.alias: types.get(_base(leaf).name, {}) for leaf in tables}
     state, sums, results = [ROWS], [f"sum({{w}}) as {quoted(ROWS)}"], {}
     for name, expression in node.outputs.items():
@@ -112,10 +112,10 @@ def delta_plan(node: Node, types: Mapping[str, Mapping[str, str]]) -> DeltaPlan:
 def _aggregate(
     name: str, expression: exp.Expr, kinds: Mapping[str, Mapping[str, str]]
 ) -> tuple[list[str], list[str], str]:
-    """Columns of the state, how they are summed (with ``{w}`` for the weight), and the view's column of them."""
+    """Return the state's columns, their sums (with ``{w}`` for the weight), and the view's column made of them."""
     if not isinstance(expression, exp.Count | exp.Sum | exp.Avg) or expression.find(exp.Distinct):
         what = next((one.sql_name().lower() for one in expression.find_all(exp.Func) if is_aggregate(one)), "it")
-        raise Unplannable(f"{what}() cannot be kept by adding and taking away")
+        raise Unplannable(f"{what}() cannot be maintained by adding and subtracting")
     value = expression.this
     if isinstance(expression, exp.Count):
         if isinstance(value, exp.Star | exp.Literal):
@@ -135,16 +135,16 @@ def _aggregate(
 
 
 def _check_exact(value: exp.Expr, kinds: Mapping[str, Mapping[str, str]], *, averaged: bool) -> None:
-    """Raises Unplannable when sums of these values could differ by the order they are added in."""
+    """Raises Unplannable if sums of these values could depend on the order of addition."""
     for node in value.walk():
         if not isinstance(node, _EXACT):
-            raise Unplannable("it sums what is computed by more than +, - and *")
+            raise Unplannable("it sums an expression with more than +, - and *")
     for alias, column in refs([value]):
         kind = kinds.get(alias, {}).get(column, "").lower()
         if averaged and kind not in _AVERAGED:
-            raise Unplannable("avg() of other types than int is rounded on the way")
+            raise Unplannable("avg() of types other than int is rounded in between")
         if kind not in _INTEGERS and not kind.startswith("decimal"):
-            raise Unplannable("it sums a column that is no integer or decimal")
+            raise Unplannable("it sums a column that is not an integer or decimal")
     if not refs([value]):
         raise Unplannable("it sums a constant")
 
@@ -152,9 +152,9 @@ def _check_exact(value: exp.Expr, kinds: Mapping[str, Mapping[str, str]], *, ave
 def _state_sql(
     block: Block, tables: tuple[Leaf, ...], relations: Mapping[str, str], sums: tuple[str, ...], weight: str
 ) -> str:
-    """The state of the join of these relations, each alias having the one named."""
+    """Return the state of the join of these relations, one per alias."""
     group = block.group or ()
-    # A value that stands in two columns is in the state once, under the last name.
+    # A value in two columns is in the state once, under the last name.
     names = {one: name for name, one in block.outputs.items() if one in group}
     keys = [f"{one.sql('spark')} as {quoted(name)}" for one, name in names.items()]
     chosen = ", ".join([*keys, *(made.replace("{w}", weight) for made in sums)])
@@ -166,7 +166,7 @@ def _state_sql(
 
 
 def _version(name: str, place: int) -> str:
-    """Before the changed table the new side, at it the images, behind it the old side."""
+    """Return the new side before the changed table, the images for it, the old side after it."""
     return name if place < 0 else images(name) if place == 0 else old(name)
 
 

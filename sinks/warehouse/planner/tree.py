@@ -1,6 +1,6 @@
-"""A query as a tree: tables, blocks (one SELECT each) and set operations; in a block a tree of joins. Pure values.
+"""The tree of a query: tables, blocks (one SELECT each) and set operations; a block has a tree of joins. Pure values.
 
-Expressions are sqlglot's, their columns named by the aliases of `parse.normal_form`, which are unique in the query.
+Expressions are sqlglot's. Their columns are qualified by the aliases of `parse.normal_form`, which are unique.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AGGREGATES: Final = frozenset(
     {"count_min_sketch", "every", "histogram_numeric", "mean", "measure", "some", "std", "try_avg", "try_sum"}
     | {"vector_avg", "vector_sum"}
 )
-"""Spark 4.2's aggregates that sqlglot takes for any function; those with ``_agg`` in their name come on top."""
+"""Spark 4.2's aggregates that sqlglot does not know as such, in addition to those with ``_agg`` in their name."""
 _NAMED_AGGREGATE: Final = re.compile(r".*_agg(_.*)?")
 
 Ref: TypeAlias = tuple[str, str]
@@ -39,12 +39,12 @@ class Block:
 
     Attributes:
         select: its syntax.
-        source: what FROM, WHERE and the subqueries make of its tables, before grouping.
+        source: the rows after FROM, WHERE and subqueries, before grouping.
         outputs: column -> expression over `source`.
-        group: what it groups by; () when one row comes out of all; None when it does not group.
-        windows: what each window function is partitioned by.
-        distinct: whether rows that are the same become one.
-        bounded: whether LIMIT cuts rows off.
+        group: expressions it groups by; () if all rows give one; None if it does not group.
+        windows: the partition expressions of each window function.
+        distinct: whether equal rows become one.
+        bounded: whether LIMIT drops rows.
     """
 
     select: exp.Select
@@ -58,7 +58,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sets:
-    """UNION, INTERSECT, EXCEPT. Columns go by position; the names are those of the left side."""
+    """UNION, INTERSECT, EXCEPT. Columns match by position; the names are those of the left side."""
 
     query: exp.SetOperation
     left: Node
@@ -78,7 +78,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inner:
-    """Inner joins, and what WHERE asks: all conditions hold for every row."""
+    """Inner joins, and the conditions of WHERE: all conditions hold for every row."""
 
     members: tuple[From, ...]
     conditions: tuple[exp.Expr, ...]
@@ -86,7 +86,7 @@ class Inner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outer:
-    """A left join, or with `full` one where rows of either side may be without a partner."""
+    """A left join, or with `full` a full join, in which rows of either side may have no partner."""
 
     left: From
     right: From
@@ -96,9 +96,9 @@ class Outer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Depends:
-    """Rows of `left`; whether or what they are depends on the rows of `right` for which the conditions hold.
+    """Rows of `left` that depend on the rows of `right` for which the conditions hold.
 
-    Semi and anti joins, EXISTS, IN, and subqueries for a value.
+    Semi and anti joins, EXISTS, IN, and scalar subqueries.
     """
 
     left: From
@@ -110,7 +110,7 @@ From: TypeAlias = Leaf | Inner | Outer | Depends
 
 
 def names(node: Node) -> tuple[str, ...]:
-    """Columns that come out, in order."""
+    """Return the result columns, in order."""
     if isinstance(node, Base):
         return node.columns
     return tuple(node.outputs) if isinstance(node, Block) else names(node.left)
@@ -118,7 +118,7 @@ def names(node: Node) -> tuple[str, ...]:
 
 @singledispatch
 def aliases(source: From) -> frozenset[str]:
-    """Aliases of the tables whose columns `source` has."""
+    """Return the aliases of the tables whose columns `source` has."""
     raise TypeError(type(source).__name__)
 
 
@@ -143,19 +143,19 @@ def _(source: Depends) -> frozenset[str]:
 
 
 def refs(expressions: Iterable[exp.Expr]) -> frozenset[Ref]:
-    """Columns that these expressions read."""
+    """Return the columns that these expressions read."""
     return frozenset(
         (column.table, column.name) for expression in expressions for column in expression.find_all(exp.Column)
     )
 
 
 def tables_of(expression: exp.Expr) -> frozenset[str]:
-    """Aliases an expression reads."""
+    """Return the aliases that an expression reads."""
     return frozenset(alias for alias, _ in refs([expression]))
 
 
 def leaves(source: From) -> tuple[Leaf, ...]:
-    """Every table in FROM, those of subqueries in conditions as well."""
+    """Return every table in FROM, including those of subqueries in conditions."""
     if isinstance(source, Leaf):
         return (source,)
     if isinstance(source, Inner):
@@ -164,7 +164,7 @@ def leaves(source: From) -> tuple[Leaf, ...]:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Whether a function makes one value of many rows."""
+    """Whether a function computes one value from many rows."""
     if not isinstance(node, exp.Anonymous):
         return isinstance(node, exp.AggFunc | exp.Any)
     name = node.name.lower()
@@ -172,14 +172,14 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def is_plain(expression: exp.Expr) -> bool:
-    """Whether a row's own columns make its value: no aggregate, no window, no subquery in it."""
+    """Whether a row's own columns determine its value: no aggregate, window or subquery in it."""
     if expression.find(exp.Window, exp.Query):
         return False
     return not any(is_aggregate(found) for found in expression.find_all(exp.Func))
 
 
 def is_of_group(expression: exp.Expr, group: tuple[exp.Expr, ...]) -> bool:
-    """Whether the values grouped by make its value."""
+    """Whether the grouped values determine its value."""
     if any(expression == one for one in group):
         return True
     if isinstance(expression, exp.Column | exp.Anonymous | exp.Query | exp.Window) or is_aggregate(expression):

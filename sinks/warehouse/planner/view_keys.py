@@ -1,7 +1,7 @@
-"""By which of its columns a view is kept. Any columns that single rows can be traced by are right; these are the best.
+"""Chooses the columns that a view is kept by. Any columns that identify single rows are right; these are cheap.
 
-A view's rows are replaced key by key, so its key need not be unique. What counts is that few rows share one, and that
-it is found from a change without reading much: the keys of its tables, of those that every row has a part of.
+A view's rows are replaced key by key, so its key need not be unique. But few rows should share a key, and it should be
+found from a change without reading much. Suitable are the keys of tables that contribute to every row.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from sinks.warehouse.planner.tree import (
 
 
 def view_key(node: Block | Sets) -> tuple[str, ...]:
-    """Columns of a view to keep it by; never empty. Raises Unplannable when no column will do."""
+    """Return the columns to keep a view by; never empty. Raises Unplannable if there are none."""
     found = _key(node)
     if found:
         return found
     if isinstance(node, Sets):
-        raise Unplannable("no column of its UNION says which rows a change falls on")
+        raise Unplannable("no column of its UNION identifies the rows that a change affects")
     if node.bounded:
-        raise Unplannable("ORDER BY ... LIMIT looks at all rows")
+        raise Unplannable("ORDER BY ... LIMIT depends on all rows")
     if node.group == () and not node.windows:
-        raise Unplannable("it is one row of all rows: every change falls on it")
+        raise Unplannable("it aggregates all rows into one: every change affects it")
     if node.windows:
-        raise Unplannable("what its windows are partitioned by is not among its columns")
-    raise Unplannable("no column of it says which rows a change falls on")
+        raise Unplannable("the partition columns of its windows are not among its columns")
+    raise Unplannable("none of its columns identifies the rows that a change affects")
 
 
 def unique_key(node: Node) -> tuple[str, ...]:
-    """Columns that no two rows share, a null being like a null; empty when none are known."""
+    """Return columns that no two rows share, a null being equal to a null; empty if none are known."""
     if isinstance(node, Base):
         return node.key
     if isinstance(node, Sets):
@@ -64,27 +64,27 @@ def unique_key(node: Node) -> tuple[str, ...]:
 
 
 def _group_key(block: Block, group: tuple[exp.Expr, ...]) -> tuple[str, ...]:
-    """The columns grouped by; of tables whose key is among them only that key."""
+    """Return the columns grouped by; for tables whose key is among them, only that key."""
     found = {one: name for name, one in block.outputs.items() if one in group}
     if not group or any(one not in found for one in group):
         return ()
     keyed = {leaf.alias: key for leaf in required(block.source) if (key := _placed_key(block, leaf))}
     keyed = {alias: key for alias, key in keyed.items() if set(key) <= set(found.values())}
-    # A table that one of these looks up by its key has one row for it, too.
-    told = set(keyed)
+    # A table that one of these looks up by its key also has one row for it.
+    determined = set(keyed)
     for leaf in _own_tables(block.source):
         pairs = _equal_columns(block.source)
         equal = {one.name for one, other in pairs if one.table == leaf.alias and other.table in keyed}
         if (key := unique_key(leaf.node)) and set(key) <= equal:
-            told.add(leaf.alias)
-    spared = {name for one, name in found.items() if (ref := _ref(one)) and ref[0] in told}
+            determined.add(leaf.alias)
+    spared = {name for one, name in found.items() if (ref := _ref(one)) and ref[0] in determined}
     rest = [name for name in found.values() if name not in spared]
     return tuple(dict.fromkeys([*(name for key in keyed.values() for name in key), *rest]))
 
 
 def _key(node: Block | Sets) -> tuple[str, ...]:
     cheap = [name for name in names(node) if _is_cheap(node, name)] or [
-        name for name in names(node) if _is_told(node, name)
+        name for name in names(node) if _is_determined(node, name)
     ]
     if isinstance(node, Sets):
         left, right = node.left, node.right
@@ -104,7 +104,7 @@ def _key(node: Block | Sets) -> tuple[str, ...]:
 
 
 def _is_cheap(node: Node, name: str) -> bool:
-    """Whether a row's value of it can be told from the row alone, all the way down to a table."""
+    """Whether a row alone determines its value of the column, all the way down to a table."""
     if isinstance(node, Base):
         return True
     if isinstance(node, Sets):
@@ -112,22 +112,22 @@ def _is_cheap(node: Node, name: str) -> bool:
         return _is_cheap(node.left, name) and _is_cheap(node.right, other[name])
     placed = {leaf.alias: leaf.node for leaf in in_from(node.source)}
     read = refs([node.outputs[name]])
-    return _is_told(node, name) and all(_is_cheap(placed[alias], column) for alias, column in read)
+    return _is_determined(node, name) and all(_is_cheap(placed[alias], column) for alias, column in read)
 
 
-def _is_told(node: Node, name: str) -> bool:
-    """Whether a row of FROM tells the value, which a subquery there may have computed of many rows."""
+def _is_determined(node: Node, name: str) -> bool:
+    """Whether a row of FROM determines the value, which a subquery there may have computed from many rows."""
     if isinstance(node, Base):
         return True
     if isinstance(node, Sets):
         other = dict(zip(names(node.left), names(node.right), strict=True))
-        return _is_told(node.left, name) and _is_told(node.right, other[name])
+        return _is_determined(node.left, name) and _is_determined(node.right, other[name])
     read = refs([node.outputs[name]])
     return not node.bounded and bool(read) and traced(node, name) and of_partitions(node, name)
 
 
 def _of_table(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns among these that are the key of a table every row has a part of; empty when there is none."""
+    """Return those columns that are the key of a table that contributes to every row; empty if there is none."""
     for leaf in required(block.source):
         found = _placed_key(block, leaf)
         if found and set(found) <= set(columns):
@@ -136,14 +136,14 @@ def _of_table(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _placed_key(block: Block, leaf: Leaf) -> tuple[str, ...]:
-    """The block's columns that are the leaf's key; empty when a part of it is missing."""
+    """Return the block's columns that are the leaf's key; empty if a part of it is missing."""
     key, place = unique_key(leaf.node), _places(block)
     found = tuple(place[(leaf.alias, column)] for column in key if (leaf.alias, column) in place)
     return found if len(found) == len(key) else ()
 
 
 def _places(block: Block) -> dict[Ref, str]:
-    """Column of a table -> the block's column that it is, as it is."""
+    """Return column of a table -> the block's column that equals it."""
     return {ref: name for name, one in reversed(block.outputs.items()) if (ref := _ref(one)) is not None}
 
 
@@ -152,7 +152,7 @@ def _ref(expression: exp.Expr) -> Ref | None:
 
 
 def _own_tables(source: From) -> list[Leaf]:
-    """Tables in FROM, without those that rows only depend on."""
+    """Return the tables in FROM, without those that rows only depend on."""
     if isinstance(source, Leaf):
         return [source]
     if isinstance(source, Inner):
@@ -163,7 +163,7 @@ def _own_tables(source: From) -> list[Leaf]:
 
 
 def _undetermined(leaves: Sequence[Leaf], source: From) -> list[Leaf]:
-    """Without tables that another one of them looks up by their key."""
+    """Drop tables that another one of them looks up by their key."""
     mandatory = {leaf.alias for leaf in required(source)}
     left = list(leaves)
     for leaf in reversed(leaves):

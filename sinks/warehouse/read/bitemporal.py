@@ -1,16 +1,17 @@
-"""A history along both of its times: which version was valid when, as known at an LSN. Spark, lazy.
+"""Computes both timelines of a history: which version was valid when, as known at an LSN. Spark, lazy.
 
-A history is written by one time only, that of the log: closed rows are never touched again. What was valid when in the
-world follows from its rows, so it is worked out by who asks, for any LSN since the history began:
+A history is written along one timeline only, that of the log, and closed rows never change again. The reader works out
+business validity from its rows, for any LSN since the history began. A stored bitemporal history would have to rewrite
+closed rows for each late event. The rules:
 
-- A version is valid from its event time; one whose event time is null, from its commit time.
+- A version is valid from its event time; if that is null, from its commit time.
 - A delete ends a *life* of its key: all its versions end at the delete's commit time at the latest. The next insert of
-  the key begins another one.
-- Within a life a version ends at the next greater event time, whenever it became known: a late event splits what was
-  there. Of versions with the same event time the last one known counts.
+  the key begins another life.
+- Within a life, a version ends at the next greater event time, whenever that became known: a late event splits what was
+  there. Of versions with the same event time, the last known one counts.
 - A later life takes over from its earliest event time on.
 
-Validity is half-open, so of each key at most one version is valid at a time. What is never valid is left out.
+Validity is half-open, so each key has at most one valid version at a time. Versions that are never valid are left out.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _FROM, _TO = EFFECTIVE_COLUMNS
 
 
 def known_versions(history: DataFrame, key: Sequence[str], event_time: str, known_at: int) -> DataFrame:
-    """The versions that are valid some time, as known at an LSN, with `_effective_from` and `_effective_to`.
+    """Return the versions that are valid at some time, as known at an LSN, with `_effective_from` and `_effective_to`.
 
-    Both have the type of the event time; the latter is null where no end is known. `_valid_to` and `_valid_to_lsn`
-    are null where the end was not known yet; what a history is partitioned by is left out.
+    Both have the type of the event time; the latter is null if no end is known. `_valid_to` and `_valid_to_lsn` are
+    null if the end was not known yet. The history's partition column is left out.
 
     Args:
         history: its rows at a version that reaches `known_at`.
@@ -49,15 +50,15 @@ def known_versions(history: DataFrame, key: Sequence[str], event_time: str, know
     ended = fn.col(VALID_TO_LSN) < int(known_at)
     shown = {name: _of(known, name) for name in history.columns if name != OPEN}
     shown |= {name: fn.when(ended, fn.col(name)) for name in (VALID_TO_LSN, VALID_TO)}
-    told = known.select(
-        # One struct, so that no name of the table can meet one of the names below.
+    prepared = known.select(
+        # One struct, so that no column of the table collides with the names below.
         fn.struct(*[column.alias(name) for name, column in shown.items()]).alias("r"),
         *[_of(known, name).alias(f"k{index}") for index, name in enumerate(key)],
         fn.coalesce(_of(known, event_time), _moment(fn.col("_valid_from"), kind)).alias("at"),
         fn.struct("_valid_from_lsn", "_valid_from_ordinal").alias("place"),
     )
     keys = [f"k{index}" for index in range(len(key))]
-    lives = told.withColumn("life", fn.sum(_begins(keys).cast("int")).over(_by(keys, "place")))
+    lives = prepared.withColumn("life", fn.sum(_begins(keys).cast("int")).over(_by(keys, "place")))
     whole = _by([*keys, "life"], "place").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     later = _by(keys, "life").rangeBetween(1, Window.unboundedFollowing)
     ends = lives.select(
@@ -75,14 +76,14 @@ def known_versions(history: DataFrame, key: Sequence[str], event_time: str, know
 
 
 def valid_versions(versions: DataFrame, at: datetime | date | str) -> DataFrame:
-    """Those of `known_versions` that are valid at a time: at most one of each key.
+    """Return those of `known_versions` that are valid at a time: at most one per key.
 
     Args:
-        versions: them.
-        at: a time without a zone is in UTC; text as in ISO 8601.
+        versions: result of `known_versions`.
+        at: a time without a zone is in UTC; text is in ISO 8601.
 
     Raises:
-        UsageError: the text is no time.
+        UsageError: the text is not a time.
     """
     micros = (_utc(at) - _EPOCH) // timedelta(microseconds=1)
     when = _moment(fn.timestamp_micros(fn.lit(micros)), versions.schema[_FROM].dataType)
@@ -90,7 +91,7 @@ def valid_versions(versions: DataFrame, at: datetime | date | str) -> DataFrame:
 
 
 def _begins(keys: Sequence[str]) -> Column:
-    """Whether a life begins with this version: an insert, or a hole after the version before it."""
+    """Whether a life begins with this version: an insert, or a gap after the previous version."""
     before = fn.lag(fn.col("r")[VALID_TO_LSN]).over(_by(keys, "place"))
     row = fn.col("r")
     return fn.coalesce((row["_op"] == "c") | (before != row["_valid_from_lsn"]), fn.lit(1).cast("boolean"))
@@ -101,7 +102,7 @@ def _by(columns: Sequence[str], *order: str) -> WindowSpec:
 
 
 def _moment(at: Column, kind: DataType) -> Column:
-    """A timestamp in the type of the event time, in UTC whatever the session's zone is."""
+    """Return a timestamp in the type of the event time, in UTC whatever the session's zone is."""
     if isinstance(kind, TimestampType):
         return at
     seconds = (fn.unix_micros(at).cast("decimal(20,0)") / fn.lit(1_000_000)).cast("decimal(18,6)")
@@ -114,13 +115,13 @@ def _utc(at: datetime | date | str) -> datetime:
         try:
             at = datetime.fromisoformat(at)
         except ValueError:
-            raise UsageError(f"{at!r} is no time", hint="as in 2026-11-21T12:00:00+01:00, or a date") from None
+            raise UsageError(f"invalid time {at!r}", hint="expected e.g. 2026-11-21T12:00:00+01:00 or a date") from None
     if not isinstance(at, datetime):
         return datetime(at.year, at.month, at.day, tzinfo=UTC)
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _of(frame: DataFrame, name: str) -> Column:
-    """A column by its very name: quoted, because dots and quotes mean something in a name that is parsed."""
+    """Return a column by its exact name, quoted, because dots and quotes have a meaning in a parsed name."""
     escaped = name.replace("`", "``")
     return frame[f"`{escaped}`"]

@@ -1,7 +1,8 @@
-"""One SQL query over the tables of a cut, all of them as of its LSN, without Spark.
+"""Runs one SQL query over the tables of a cut, all as of its LSN, without Spark.
 
-The SQL is read as PostgreSQL's and run by the engine inside the deltalake package (DataFusion), which knows most of it.
-Names mean what they mean in a view: a mirror by table or schema and table, ``history.``, ``archive.``, or a view.
+The SQL is parsed as PostgreSQL's and run by the engine in the deltalake package (DataFusion), which supports most of
+it. Names have the same meaning as in a view: a mirror by table or schema and table, ``history.``, ``archive.``, or a
+view.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.manifest import Manifest
     from sinks.warehouse.read.lake_reader import Lake
 
-# What the engine says of these has names of columns and functions, and never a value.
+# The engine's messages of these kinds contain names of columns and functions, never a value.
 _OF_THE_TEXT: Final = ("Schema error", "Error during planning", "SQL error", "This feature is not implemented")
 _MESSAGE_MAX: Final = 300
 
 
 def query(lake: Lake, manifest: Manifest, sql: str, *, limit: int | None = None) -> pa.Table:
-    """The rows of a query over a cut. Raises UsageError for what is no query, or cannot be run; LakeDamaged.
+    """Return the rows of a query over a cut. Raises UsageError for invalid queries, LakeDamaged.
 
     Args:
-        lake: whose cut it is.
+        lake: the lake of the cut.
         manifest: of the cut.
         sql: one SELECT.
-        limit: at most so many rows.
+        limit: the maximum number of rows.
     """
     import pyarrow as pa
     from deltalake import QueryBuilder
@@ -63,9 +64,9 @@ def query(lake: Lake, manifest: Manifest, sql: str, *, limit: int | None = None)
             raise LakeDamaged(
                 "files of the lake are lost", hint="bring the lake back from a copy, or rebuild the sink"
             ) from error
-        said = next((text[text.index(kind) :] for kind in _OF_THE_TEXT if kind in text), "a value does not fit")
+        detail = next((text[text.index(kind) :] for kind in _OF_THE_TEXT if kind in text), "a value does not fit")
         raise UsageError(
-            f"the query cannot be run: {said.splitlines()[0][:_MESSAGE_MAX]}",
+            f"cannot run the query: {detail.splitlines()[0][:_MESSAGE_MAX]}",
             hint="read_sql of sinks.warehouse runs Spark's SQL over the same cut",
         ) from error
 
@@ -75,10 +76,10 @@ def _parsed(sql: str) -> exp.Query:
         found = [one for one in sqlglot.parse(sql, read="postgres") if one is not None]
     except SqlglotError as error:
         raise UsageError(
-            f"the query is no SQL: {str(error).splitlines()[0]}", hint="it is read as PostgreSQL's"
+            f"the query is not valid SQL: {str(error).splitlines()[0]}", hint="it is read as PostgreSQL's SQL"
         ) from error
     if len(found) != 1 or not isinstance(found[0], exp.Query) or isinstance(found[0], exp.Table):
-        raise UsageError("the query is no SELECT", hint='as in: cdc views query "select count(*) from orders"')
+        raise UsageError("the query is not a SELECT", hint='as in: cdc views query "select count(*) from orders"')
     finding = check_reads(found[0])
     if finding is not None:
         raise UsageError(f"the query {finding.message}", hint=finding.hint)
@@ -86,7 +87,7 @@ def _parsed(sql: str) -> exp.Query:
 
 
 def _bound(found: exp.Query, manifest: Manifest) -> dict[str, tuple[str, int]]:
-    """Put names of our own where tables stand; name -> lake table and version."""
+    """Replace table names by names of our own; return name -> lake table and version."""
     tables = {name: state.version for name, state in manifest.tables.items()}
     views = {
         f"views/{name}": (layout.view(name, state.generation), state.version) for name, state in manifest.views.items()
@@ -99,11 +100,11 @@ def _bound(found: exp.Query, manifest: Manifest) -> dict[str, tuple[str, int]]:
         meant += own
         name = ".".join(parts)
         if len(meant) > 1:
-            raise UsageError(f"{name} can be {', '.join(map(spelled, meant))}", hint="name kind and schema too")
+            raise UsageError(f"{name} is ambiguous: {', '.join(map(spelled, meant))}", hint="name kind and schema, too")
         if not meant:
             shown = [*map(spelled, tables), *manifest.views]
             raise UsageError(
-                f"there is no table {name} in the lake at {Lsn(manifest.end_lsn)}", hint=there_is(name, shown)
+                f"table {name} does not exist in the lake at {Lsn(manifest.end_lsn)}", hint=there_is(name, shown)
             )
         temp = temporary(meant[0])
         bound[temp] = views[meant[0]] if own else (meant[0], tables[meant[0]])

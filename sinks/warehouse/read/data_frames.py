@@ -1,7 +1,7 @@
-"""The lake for Spark programs: tables, changes and views as typed data frames, each as of one cut.
+"""Gives Spark programs a lake as typed data frames: tables, changes and views, each as of one cut.
 
-A frame reads the Parquet files that a pinned version of a table consists of. So no Delta jar is needed, what is read
-later is what was there when the frame was made, and all frames of a cut are of the same LSN. Nothing here knows Kafka.
+A frame reads the Parquet files of a pinned table version. So no Delta jar is needed, and later reads give what was
+there when the frame was made. All frames of a cut are as of the same LSN. Nothing here depends on Kafka.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def read_cut(
     *,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A table as of a cut: the newest one, or the newest that ends at `lsn` or before it.
+    """Return a table as of a cut: the newest one, or the newest that ends at `lsn` or before it.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        path: location of the lake: a folder, or a URL such as ``s3://bucket/lake``.
         table: ``orders`` or ``public.orders`` for the mirror; ``history.orders``, ``archive.orders`` for the others.
         lsn: a number or ``X/Y``.
-        storage: options of the object store, as the deltalake package names them; without, the environment counts.
+        storage: options of the object store, named as in the deltalake package; without them the environment is used.
 
     Raises:
         SinkBehind: the lake does not reach `lsn`.
-        UsageError: there is no such table, or no cut that old is kept; says what there is.
-        LakeDamaged: files that a cut names are gone.
+        UsageError: the table does not exist, or no such old cut is kept; the message lists what exists.
+        LakeDamaged: files that a cut names are missing.
     """
     lake = Lake(path, storage=storage)
     manifest = lake.manifest(_lsn(lsn))
@@ -64,36 +64,37 @@ def read_changes(
     *,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Every change of a table that was committed from `from_lsn` on and before `to_lsn`, from the archive.
+    """Return every change of a table committed from `from_lsn` on and before `to_lsn`, from the archive.
 
-    Between the ends of two cuts these are exactly the changes that lead from one to the other. A row has the
-    table's columns (after the change; the key alone for a delete), `_op`, `_unchanged` and the position
-    (`_epoch`, `_commit_lsn`, `_ordinal`), which is their order; the frame itself has none.
+    Between the ends of two cuts these are exactly the changes that lead from one to the other. A row has the table's
+    columns (after the change; for a delete only the key), `_op`, `_unchanged` and the position (`_epoch`,
+    `_commit_lsn`, `_ordinal`), which is their order; the frame itself has none.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        path: location of the lake: a folder, or a URL such as ``s3://bucket/lake``.
         table: ``orders``, ``public.orders`` or a topic.
-        from_lsn: a number or ``X/Y``; 0 for everything there is.
-        to_lsn: where the newest cut ends by default.
+        from_lsn: a number or ``X/Y``; 0 for all changes in the archive.
+        to_lsn: the end of the newest cut by default.
         storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach `to_lsn`.
-        UsageError: there is no such table, or the archive begins behind `from_lsn`.
+        UsageError: the table does not exist, or the archive begins after `from_lsn`.
     """
     lake = Lake(path, storage=storage)
     manifest = lake.manifest()
     start, end = Lsn(_lsn(from_lsn) or 0), _lsn(to_lsn)
     _check_reached(manifest, end)
-    if 0 < start < manifest.since_lsn:
+    if 0 < start < manifest.position.since_lsn:
         raise UsageError(
-            f"the archive begins at {Lsn(manifest.since_lsn)}, behind {start}", hint="from_lsn 0 is all that it has"
+            f"the archive begins at {Lsn(manifest.position.since_lsn)}, after {start}",
+            hint="from_lsn 0 reads all of it",
         )
     name = lake.table(table, manifest, kinds=("archive",))
     frame = frame_of(spark, lake.location, name, manifest.tables[name].version)
     if "_commit_lsn" not in frame.columns:
-        raise UsageError(f"{name} has events of an outbox, not changes of rows", hint="read_cut reads it")
+        raise UsageError(f"{name} has outbox events, not row changes", hint="read_cut reads it")
     found = frame.where(frame["_commit_lsn"] >= int(start))
     return found.where(found["_commit_lsn"] < int(manifest.end_lsn if end is None else end))
 
@@ -107,23 +108,23 @@ def read_history(
     valid_at: datetime | date | str | None = None,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """What was valid when by event time, as known at an LSN; `sinks.warehouse.read.bitemporal` has the rules.
+    """Return what was valid when by event time, as known at an LSN; `sinks.warehouse.read.bitemporal` has the rules.
 
-    A row has the columns of the history, of which `_valid_from` and `_valid_to` say when the log said it, and
-    `_effective_from` to `_effective_to`, in the type of the event time: half-open, null where no end is known.
-    DDL reaches back: rows have the columns that the history has now.
+    A row has the columns of the history. `_valid_from` and `_valid_to` are the times of the log. `_effective_from` to
+    `_effective_to` are in the type of the event time: half-open, null if no end is known. Rows have the columns that
+    the history has now, also for times before a DDL.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
-        table: ``orders`` or ``public.orders``, one that the sink's `event_time` names.
-        known_at: a number or ``X/Y``, also one whose cut is not kept any more; where the newest cut ends by default.
-        valid_at: only what is valid then, at most one row of each key; a time without a zone is in UTC.
+        path: location of the lake: a folder, or a URL such as ``s3://bucket/lake``.
+        table: ``orders`` or ``public.orders``; the sink's `event_time` must name it.
+        known_at: a number or ``X/Y``, also if its cut is no longer kept; the end of the newest cut by default.
+        valid_at: select only what is valid then, at most one row per key; a time without a zone is in UTC.
         storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach `known_at`.
-        UsageError: there is no such history, it has no event time, it begins behind `known_at`, or `valid_at` is no
+        UsageError: the history does not exist, has no event time, or begins after `known_at`, or `valid_at` is not a
             time.
     """
     from sinks.warehouse.read.bitemporal import known_versions, valid_versions
@@ -132,16 +133,16 @@ def read_history(
     manifest = lake.manifest()
     known = _lsn(known_at)
     _check_reached(manifest, known)
-    if known is not None and known < manifest.since_lsn:
-        raise UsageError(f"the lake begins at {Lsn(manifest.since_lsn)}, behind {known}")
+    if known is not None and known < manifest.position.since_lsn:
+        raise UsageError(f"the lake begins at {Lsn(manifest.position.since_lsn)}, after {known}")
     name = lake.table(table, manifest, kinds=("history",))
     state = manifest.tables[name]
     rows = frame_of(spark, lake.location, name, state.version)
-    # A column that was just added is in the table from its first value on.
+    # A column that was just added is in the table only from its first value on.
     if not state.key or state.event_time not in rows.columns:
         raise UsageError(
-            f"no event-time column is known of {name}",
-            hint="the sink's `event_time` names one, and the next cut tells readers; `read_cut` reads it without",
+            f"{name} has no known event-time column",
+            hint="name one in the sink's `event_time`; the next cut records it. `read_cut` needs none",
             table=table,
         )
     found = known_versions(rows, state.key, state.event_time, manifest.end_lsn if known is None else known)
@@ -156,18 +157,18 @@ def view_at(
     *,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A view as the lake showed it at a cut.
+    """Return a view as of a cut.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
+        path: location of the lake: a folder, or a URL such as ``s3://bucket/lake``.
         view: its name.
         at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
         storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach that LSN.
-        UsageError: there is no such view or cut; says what there is.
+        UsageError: the view or cut does not exist; the message lists what exists.
     """
     lake = Lake(path, storage=storage)
     table, state = lake.view(view, lake.manifest(parse_at(at) if isinstance(at, str) else at))
@@ -182,20 +183,20 @@ def read_sql(
     *,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A query over the tables and views of one cut, all of them as of its LSN.
+    """Return the result of a query over the tables and views of one cut, all as of its LSN.
 
     Args:
         spark: any session of Spark 4.
-        path: of the lake: a folder, or a URL as ``s3://bucket/lake``.
-        sql: one SELECT in Spark's SQL, or in PostgreSQL's with a first line ``-- dialect: postgres``. Names mean what
-            they mean in a view: ``orders``, ``history.orders``, ``archive.orders``, a view.
+        path: location of the lake: a folder, or a URL such as ``s3://bucket/lake``.
+        sql: one SELECT in Spark's SQL, or in PostgreSQL's with a first line ``-- dialect: postgres``. Names have the
+            same meaning as in a view: ``orders``, ``history.orders``, ``archive.orders``, a view.
         at: the number of a cut, an `Lsn` or ``X/Y``; the newest cut by default.
         storage: as for `read_cut`.
 
     Raises:
         SinkBehind: the lake does not reach that LSN.
-        UsageError: no such cut is kept; says which are.
-        ViewRefused: the SQL is none, or names what there is not at that cut.
+        UsageError: the cut is not kept; the message lists which are.
+        ViewRefused: the SQL is not valid, or names what does not exist at that cut.
     """
     from pyspark.errors import PySparkException
 
@@ -221,9 +222,9 @@ def read_sql(
         fault = failure(bound, error)
         if not isinstance(fault, ViewRefused):
             raise fault from error
-        raise ViewRefused(fault.message.replace(mark, ""), hint="names mean what they mean in a view") from None
+        raise ViewRefused(fault.message.replace(mark, ""), hint="names have the same meaning as in a view") from None
     finally:
-        # A frame holds what its names meant.
+        # A frame keeps the meaning of its names.
         for name in (*bound.tables, *bound.views):
             spark.catalog.dropTempView(name + mark)
 
@@ -232,7 +233,7 @@ def _check_reached(manifest: Manifest, lsn: Lsn | None) -> None:
     if lsn is not None and lsn > manifest.end_lsn:
         raise SinkBehind(
             f"the lake does not reach {lsn}: its newest cut {manifest.cut} ends at {Lsn(manifest.end_lsn)}",
-            hint="it comes with the next cuts, if sink and capture run",
+            hint="later cuts will, if sink and capture run",
             lsn=lsn,
             newest_lsn=Lsn(manifest.end_lsn),
         )

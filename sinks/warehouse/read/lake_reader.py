@@ -1,7 +1,7 @@
-"""Looking into a lake without Spark: which cut, which version of which table, and its rows as Arrow.
+"""Reads a lake without Spark: cuts, versions of tables, and rows as Arrow.
 
-`Lake` resolves what people name (a cut, an LSN, a table, a view) against the manifests; everything that reads a lake
-begins there. Rows are read by deltalake, so a look takes a fraction of a second.
+`Lake` resolves what people name (a cut, an LSN, a table, a view) by the manifests; every reader of a lake starts there.
+deltalake reads the rows, so a look takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ORDER_COLUMNS_MAX: Final = 4
 
 
 def parse_at(text: str) -> int | Lsn:
-    """``0/1B014F8`` is an LSN, ``17`` a cut. Raises UsageError."""
+    """Parse ``0/1B014F8`` as an LSN, ``17`` as a cut. Raises UsageError."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
         return Lsn.parse(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is neither an LSN nor a cut", hint="an LSN is 0/1B014F8, a cut 17") from error
+        raise UsageError(f"invalid LSN or cut {text!r}", hint="expected e.g. LSN 0/1B014F8, or cut 17") from error
 
 
 class Lake:
-    """A lake, for reading. Keeps nothing; every call looks at what is there now.
+    """A lake, for reading. Keeps no state; every call reads the current files.
 
     Args:
         where: a folder, or a URL as the deltalake package takes it.
-        storage: options of the object store, as that package names them; without, the environment counts.
+        storage: options of the object store, named as in that package; without them the environment is used.
     """
 
     def __init__(self, where: Where, *, storage: Mapping[str, str] | None = None) -> None:
@@ -52,15 +52,15 @@ class Lake:
         self.store = ManifestStore(self.location)
 
     def manifest(self, at: At = None) -> Manifest:
-        """The cut meant: by number, the newest that ends at an LSN or before it, or the newest.
+        """Return a cut: by number, the newest one that ends at an LSN or before it, or the newest.
 
-        Raises SinkBehind when the lake does not reach that LSN, UsageError when there is no such cut.
+        Raises SinkBehind if the lake does not reach that LSN, UsageError if the cut does not exist.
         """
         newest = self.store.current()
         if newest is None:
             folder = self.location.folder
             if folder is not None and not folder.is_dir():
-                raise UsageError(f"there is no lake at {folder}", hint="the sink makes it with its first cut")
+                raise UsageError(f"there is no lake at {folder}", hint="the sink creates it with its first cut")
             raise SinkBehind(f"the lake at {self.location} has no cut yet", hint="run the sink", command="cdc sink run")
         if at is None:
             return newest
@@ -69,7 +69,7 @@ class Lake:
         if at > newest.end_lsn:
             raise SinkBehind(
                 f"the lake does not reach {at}: its newest cut {newest.cut} ends at {Lsn(newest.end_lsn)}",
-                hint="it comes with the next cuts, if sink and capture run",
+                hint="later cuts will, if sink and capture run",
                 command="cdc status",
                 lsn=at,
                 newest_lsn=Lsn(newest.end_lsn),
@@ -79,26 +79,26 @@ class Lake:
             first = self.store.at(self.store.cuts()[0])
             raise UsageError(
                 f"the lake keeps no cut from {at} or before",
-                hint=f"cut {first.cut} at {Lsn(first.end_lsn)} is the first",
+                hint=f"the oldest is cut {first.cut} at {Lsn(first.end_lsn)}",
             )
         return found
 
     def tables(self, at: At = None) -> dict[str, int]:
-        """Each table of the lake, views included -> its version at that cut."""
+        """Return each table of the lake, including views -> its version at that cut."""
         manifest = self.manifest(at)
         found = {name: state.version for name, state in manifest.tables.items()}
         views = {layout.view(name, state.generation): state.version for name, state in manifest.views.items()}
         return found | views
 
     def table(self, name: str, manifest: Manifest, kinds: Collection[str] = ("mirror",)) -> str:
-        """The lake table a name means: ``orders``, ``public.orders``, ``history.orders``, ``mirror/public.orders``.
+        """Return the lake table that a name means: ``orders``, ``history.orders``, ``mirror/public.orders`` ...
 
         Args:
             name: as a person writes it.
             manifest: of the cut.
-            kinds: which kinds are meant when the name does not say; without ``mirror`` the first of them.
+            kinds: kinds to search if the name gives none; without ``mirror`` they come first.
 
-        Raises UsageError with what there is.
+        Raises UsageError with the known names.
         """
         if name in manifest.tables:
             return name
@@ -109,27 +109,27 @@ class Lake:
         if len(found) == 1:
             return found[0]
         if found:
-            raise UsageError(f"{name} can be {', '.join(map(spelled, found))}", hint="name the schema too")
+            raise UsageError(f"{name} is ambiguous: {', '.join(map(spelled, found))}", hint="name the schema, too")
         shown = [spelled(one) for one in manifest.tables if not kinds or one.partition("/")[0] in kinds]
-        raise _unknown(f"there is no table {name} in the lake at {Lsn(manifest.end_lsn)}", name, shown)
+        raise _unknown(f"table {name} does not exist in the lake at {Lsn(manifest.end_lsn)}", name, shown)
 
     def view(self, name: str, manifest: Manifest) -> tuple[str, ViewState]:
-        """A view's lake table and its state at a cut. Raises UsageError with what there is."""
+        """Return a view's lake table and its state at a cut. Raises UsageError with the known names."""
         state = manifest.views.get(name)
         unbuilt = manifest.unbuilt.get(name)
         if state is None and unbuilt is not None:
             raise UsageError(
                 f"the view {name} has no rows yet: {unbuilt.reason}",
-                hint="the sink computes it again with each cut",
+                hint="the sink tries to compute it in each cut",
                 command="cdc views list",
             )
         if state is None:
             where = f"cut {manifest.cut} at {Lsn(manifest.end_lsn)}"
-            raise _unknown(f"there is no view {name} at {where}", name, list(manifest.views))
+            raise _unknown(f"view {name} does not exist at {where}", name, list(manifest.views))
         return layout.view(name, state.generation), state
 
     def lsn_of(self, cut: int, manifest: Manifest) -> tuple[Lsn | None, int | None]:
-        """Where a cut ends and when it was published (microseconds); None for both when it is not kept."""
+        """Return where a cut ends and when it was published (microseconds); None for both if it is not kept."""
         if cut == manifest.cut:
             return Lsn(manifest.end_lsn), manifest.committed_at_us
         if cut not in self.store.cuts():
@@ -140,14 +140,14 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class ViewSummary:
-    """What `cdc views list` says of a view.
+    """A view's entry in `cdc views list`.
 
     Attributes:
-        cut: as of which its rows are.
-        lsn: where that cut ends; None when its manifest is not kept.
-        committed_at_us: when that cut was published; None as well then.
-        rows: how many.
-        reason: why it is not as of the newest cut; "" when it is.
+        cut: the cut that its rows are as of.
+        lsn: where that cut ends; None if its manifest is not kept.
+        committed_at_us: when that cut was published; None as `lsn`.
+        rows: number of rows.
+        reason: why it is not as of the newest cut; "" if it is.
     """
 
     name: str
@@ -159,14 +159,14 @@ class ViewSummary:
 
 
 def views(lake: Lake, manifest: Manifest) -> list[ViewSummary]:
-    """Every view of a cut, by name."""
+    """Return every view of a cut, by name."""
     return [view_summary(lake, manifest, name) for name in sorted(manifest.views)]
 
 
 def view_summary(lake: Lake, manifest: Manifest, name: str) -> ViewSummary:
-    """What a cut says of a view. Raises UsageError with what there is."""
+    """Return what a cut says about a view. Raises UsageError with the known names."""
     table, state = lake.view(name, manifest)
-    # A view that stayed because nothing it reads changed is as of this cut all the same.
+    # A view that stayed because its inputs did not change is as of this cut as well.
     cut = state.cut if state.reason else manifest.cut
     lsn, at_us = lake.lsn_of(cut, manifest)
     return ViewSummary(name, cut, lsn, at_us, row_count(pinned(lake.location, table, state.version)), state.reason)
@@ -181,15 +181,15 @@ def read(
     limit: int | None = None,
     order: Sequence[str] = (),
 ) -> pa.Table:
-    """Rows of a version.
+    """Return rows of a version.
 
     Args:
-        lake: whose table it is.
+        lake: the lake of the table.
         table: path below the lake.
         version: of the Delta table.
-        where: an SQL condition over its columns, as in PostgreSQL; names are taken without regard to case.
-        limit: at most so many rows.
-        order: columns to sort by; the first few by default, so that two looks show the same.
+        where: an SQL condition over its columns, as in PostgreSQL; column names are case-insensitive.
+        limit: the maximum number of rows.
+        order: columns to sort by; the first few by default, so that the result is repeatable.
 
     Raises UsageError for a condition that cannot be run.
     """
@@ -205,13 +205,13 @@ def read(
         sql += f" limit {limit:d}"
     rows = run_query(found, sql)
     if rows is None:
-        # What the engine says can hold a value of a row.
-        raise UsageError(f"the condition {where!r} cannot be run", hint=_typed(columns))
+        # The engine's message may contain a value of a row.
+        raise UsageError(f"cannot run the condition {where!r}", hint=_typed(columns))
     return rows
 
 
 def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
-    """The rows of an SQL query over `t`, this version; None when a value in it does not fit its column."""
+    """Return the rows of an SQL query over `t`, this version; None if a value in it does not fit its column."""
     import pyarrow as pa
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
@@ -233,13 +233,13 @@ def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
 
 
 def columns_of(table: DeltaTable) -> dict[str, str]:
-    """Column -> type, as Delta says it; a nested type by its kind alone."""
+    """Return column -> type, as Delta names it; for a nested type only its kind."""
     fields = [(field.name, getattr(field.type, "type", "")) for field in table.schema().fields]
     return {name: kind if isinstance(kind, str) else "array" for name, kind in fields}
 
 
 def condition(text: str, columns: Mapping[str, str]) -> str:
-    """A condition as the engine reads it: one expression, columns in quotes. Raises UsageError."""
+    """Return a condition for the engine: one expression with quoted columns. Raises UsageError."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -248,16 +248,16 @@ def condition(text: str, columns: Mapping[str, str]) -> str:
         found: exp.Expr = sqlglot.parse_one(f"select 1 where ({text}\n)", read="postgres")
     except SqlglotError as error:
         raise UsageError(
-            f"{text!r} is no condition: {str(error).splitlines()[0]}", hint="as in: status = 'new' and total > 10"
+            f"invalid condition {text!r}: {str(error).splitlines()[0]}", hint="as in: status = 'new' and total > 10"
         ) from error
     where = found.args.get("where")
     if not isinstance(found, exp.Select) or where is None or found.find(exp.Table, exp.Subquery) or _more(found):
-        raise UsageError(f"{text!r} is no condition", hint="one expression, as in: status = 'new' and total > 10")
+        raise UsageError(f"invalid condition {text!r}", hint="use one expression: status = 'new' and total > 10")
     by_case = {name.lower(): name for name in columns}
     for column in where.find_all(exp.Column):
         name = column.name if column.name in columns else by_case.get(column.name.lower(), "")
         if not name or column.table:
-            raise _unknown(f"there is no column {column.sql('postgres')}", column.name, list(columns))
+            raise _unknown(f"column {column.sql('postgres')} does not exist", column.name, list(columns))
         column.set("this", exp.to_identifier(name, quoted=True))
     return str(where.this.unnest().sql("postgres", comments=False))
 
@@ -279,4 +279,4 @@ def _quoted(name: str) -> str:
 
 
 def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:
-    return UsageError(message, hint=there_is(name, names) or "there is none")
+    return UsageError(message, hint=there_is(name, names) or "there are none")

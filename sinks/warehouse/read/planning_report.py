@@ -1,4 +1,4 @@
-"""How the views of a lake can be kept, and how they were: what `cdc views plan` and `explain` show. Needs no Spark."""
+"""Reports how the views of a lake can be kept and were kept, for `cdc views plan` and `explain`. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """A view and its plan over a lake as it is.
+    """A view and its plan over the current lake.
 
     Attributes:
-        inputs: name in the plan -> as a person writes it.
+        inputs: name in the plan -> name for people.
     """
 
     view: BoundView
@@ -32,7 +32,7 @@ class PlannedView:
     inputs: dict[str, str]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the JSON document."""
         plan = self.plan
         shown = self.inputs
         return {
@@ -52,10 +52,10 @@ class PlannedView:
 
 
 def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) -> PlannedView:
-    """The plan of one of these views over a cut's tables. Raises UsageError when there is no such view."""
+    """Return the plan of one of these views over a cut's tables. Raises UsageError if the view does not exist."""
     if not any(view.name == name for view in views):
-        there = ", ".join(sorted(view.name for view in views)) or "none"
-        raise UsageError(f"there is no view {name} in the folder of views", hint=f"there is {there}")
+        known = ", ".join(sorted(view.name for view in views)) or "none"
+        raise UsageError(f"view {name} does not exist in the folder of views", hint=f"known views: {known}")
     plans: dict[str, ViewPlan] = {}
     for view in bind(views, list(manifest.tables)):
         relations = {one: _table(lake, manifest, one, table) for one, table in view.tables.items()}
@@ -69,7 +69,7 @@ def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) ->
 
 
 def plan_record(lake: Lake, manifest: Manifest, name: str) -> PlanRecord | None:
-    """How a view was kept in the cut it is as of; None where an older release wrote it. Raises UsageError."""
+    """Return how a view was kept in its cut; None if an older release wrote it. Raises UsageError."""
     return lake.view(name, manifest)[1].plan
 
 
@@ -88,7 +88,7 @@ def _view(lake: Lake, manifest: Manifest, name: str, view: str, plan: ViewPlan) 
 
 
 def _columns(lake: Lake, table: str, version: int) -> dict[str, str]:
-    """Column, in lower case -> Spark's type; "" for a nested one, of which nothing is asked."""
+    """Return column, in lower case -> Spark's type; "" for a nested type, which is not needed."""
     fields = schema_json(pinned(lake.location, table, version))["fields"]
     return {field["name"].lower(): _kind(field["type"]) for field in fields}
 

@@ -1,7 +1,7 @@
-"""Everything that ever happened to one row, from the archive of its table. Without Spark.
+"""Reads the whole history of one row from the archive of its table, without Spark.
 
-An event in the archive has the row after it. What it was before is what the event before left, so old values are
-known although the source does not send them; only the first event of an archive that began later has none.
+An event in the archive has the row after it. The previous event gives the row before it. So old values are known
+although the source does not send them. Only the first event of an archive that began late has none.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Change:
     Attributes:
         op: c, u, d, r.
         committed_at: when, in UTC.
-        before: the row before it; None when there was none, or nobody knows.
-        after: the row after it; None for a delete. Without columns whose value nobody knows.
+        before: the row before it; None if there was none, or it is unknown.
+        after: the row after it; None for a delete. Columns with unknown values are left out.
         unknown: those columns.
     """
 
@@ -50,7 +50,7 @@ class Change:
 
     @property
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """Column -> (old, new) where they differ; every column of a row that came or went."""
+        """Column -> (old, new) where they differ; every column for a row that came or went."""
         old, new = self.before or {}, self.after or {}
         names = dict.fromkeys([*new, *old]) if self.op != "u" or self.before is not None else dict.fromkeys(new)
         return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
@@ -58,12 +58,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class RowHistory:
-    """The events of a row in their order.
+    """The events of a row, in order.
 
     Attributes:
         table: ``schema.table``.
-        key: column -> value, as asked for.
-        guessed: nobody named the key columns, and the lake does not know them, so the first ones were taken.
+        key: column -> value, as requested.
+        guessed: whether the first columns were used, because neither the caller nor the lake named the key.
     """
 
     table: str
@@ -73,29 +73,29 @@ class RowHistory:
 
 
 def history_of(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any] | Sequence[str]) -> RowHistory:
-    """The history of a row as of a cut.
+    """Return the history of a row as of a cut.
 
     Args:
-        lake: where.
+        lake: the lake.
         manifest: of the cut.
         table: ``orders``, ``public.orders`` or a topic.
-        key: column -> value, or the values of the key columns in the table's order; of a lake that does not know
-            its keys, those of the first columns.
+        key: column -> value, or the values of the key columns in key order. If the lake does not know the key, these
+            are values of the first columns.
 
-    Raises UsageError: no such table or column, a key with a part missing, or a value that its column cannot hold.
+    Raises UsageError: the table or column does not exist, a part of the key is missing, or a value does not fit.
     """
     name = lake.table(table, manifest, kinds=("archive",))
     state = manifest.tables[name]
     found = pinned(lake.location, name, state.version)
     if not {"_op", *_POSITION} <= columns_of(found).keys():
-        raise UsageError(f"{name} has events of an outbox, not rows", hint="read_cut reads it")
+        raise UsageError(f"{name} has outbox events, not rows", hint="read_cut reads it")
     columns = row_columns(found)
-    # A column that was renamed is in the archive from its first row on.
+    # A renamed column is in the archive only from its first row on.
     known = state.key if state.key and set(state.key) <= set(columns) else None
     named = _by_name(key, columns) if isinstance(key, Mapping) else _by_place(key, columns, known)
     changes = _changes(found, columns, named)
     topic = name.partition("/")[2]
-    shown = captured(name, manifest.complete) or unescaped(topic.partition(".")[2])
+    shown = captured(name, manifest.position.complete) or unescaped(topic.partition(".")[2])
     guessed = not isinstance(key, Mapping) and known is None
     if guessed:
         _check_guess(lake, manifest, shown, layout.mirror(*layout.split_table(shown, topic)), named)
@@ -103,7 +103,7 @@ def history_of(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any
 
 
 def row_columns(table: DeltaTable) -> list[str]:
-    """The captured columns of an archive: fields of `row`, or all but ours where they stand side by side."""
+    """Return the captured columns of an archive: fields of `row`, or all but ours if they are top-level columns."""
     fields = {field.name: field.type for field in table.schema().fields}
     nested = getattr(fields.get(_ROW), "fields", None)
     return [field.name for field in nested] if nested else [name for name in fields if name not in _OWN]
@@ -112,11 +112,11 @@ def row_columns(table: DeltaTable) -> list[str]:
 def _by_place(values: Sequence[str], columns: Sequence[str], key: Sequence[str] | None) -> dict[str, Any]:
     if key is None:
         if len(values) > len(columns):
-            raise UsageError(f"a key of {len(values)} values, but the table has {len(columns)} columns")
+            raise UsageError(f"the key has {len(values)} values, but the table has {len(columns)} columns")
         return dict(zip(columns, values, strict=False))
     if len(values) != len(key):
         raise UsageError(
-            f"a key of {len(values)} values, but that of the table has {len(key)}", hint=f"it is {', '.join(key)}"
+            f"the key has {len(values)} values, but it needs {len(key)}", hint=f"its columns are {', '.join(key)}"
         )
     return dict(zip(key, values, strict=True))
 
@@ -127,7 +127,7 @@ def _by_name(key: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     for name, value in key.items():
         column = name if name in columns else by_case.get(name.lower())
         if column is None or value is None or isinstance(value, dict | list):
-            what = "cannot be in a key" if column else "is no column of the table"
+            what = "cannot be in a key" if column else "is not a column of the table"
             raise UsageError(f"{name!r} {what}", hint=f"columns are {', '.join(columns)}")
         found[column] = value
     return found
@@ -140,7 +140,7 @@ def _changes(table: DeltaTable, columns: Sequence[str], key: Mapping[str, Any]) 
     order = ", ".join(f'"{name}"' for name in _POSITION)
     rows = run_query(table, f"select * from t where {where} order by {order}")  # noqa: S608 - everything is quoted
     if rows is None:
-        raise UsageError(f"{', '.join(key)} cannot have such a value", hint="look at the table's column types")
+        raise UsageError(f"{', '.join(key)} cannot have such a value", hint="check the table's column types")
     state: dict[str, Any] | None = None
     changes = []
     for event in rows.to_pylist():
@@ -160,7 +160,7 @@ def _change(event: Mapping[str, Any], row: Mapping[str, Any], before: Mapping[st
             if before is not None and name in before:
                 after[name] = before[name]
             else:
-                after.pop(name, None)  # a value that was read later is not the one it had then
+                after.pop(name, None)  # a value that was read later is not the value at that time
                 unknown.append(name)
     return Change(
         op=event["_op"],
@@ -175,7 +175,7 @@ def _change(event: Mapping[str, Any], row: Mapping[str, Any], before: Mapping[st
 
 
 def _check_guess(lake: Lake, manifest: Manifest, table: str, mirror: str, key: Mapping[str, Any]) -> None:
-    """Values without names were taken for the first columns; that must at least name one row."""
+    """Check that values without names, used for the first columns, identify a single row."""
     if mirror not in manifest.tables:
         return
     where = " and ".join(f"{_place(name, nested=False)} = {_literal(value)}" for name, value in key.items())
@@ -183,7 +183,7 @@ def _check_guess(lake: Lake, manifest: Manifest, table: str, mirror: str, key: M
     rows = run_query(found, f"select 1 as one from t where {where} limit 2")  # noqa: S608 - everything is quoted
     if rows is not None and rows.num_rows > 1:
         raise UsageError(
-            f"{', '.join(key)} does not name one row of {table}",
+            f"{', '.join(key)} does not identify one row of {table}",
             hint="""name the key: cdc history TABLE '{"column": value}'""",
         )
 
@@ -195,6 +195,6 @@ def _place(column: str, *, nested: bool) -> str:
 
 
 def _literal(value: object) -> str:
-    """As text: the engine reads it by the type of the column."""
+    """Return a value as text: the engine parses it by the column's type."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Compares views with what their queries give over the same cut: `cdc views check`. Needs Spark."""
+"""Compares views with their queries over the same cut, for `cdc views check`. Needs Spark."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.manifest import Manifest, ViewState
     from sinks.warehouse.read.lake_reader import Lake
 
-_RELATIVE: Final = 1e-9  # between floats that were added up in another order
+_RELATIVE: Final = 1e-9  # between floats that were added in different orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewReport:
-    """A view against its query.
+    """The comparison of a view with its query.
 
     Attributes:
-        cut: at which both were taken.
+        cut: the cut of both.
         rows: of the view.
-        missing: rows that the query gives and the view has not.
-        extra: rows that the view has and the query does not give.
-        near: rows that are others only in what two computations of one query may differ in: estimates of sketches, and
-            floats by a billionth, since the order of addition shows in their last digits.
-        problem: why it was not compared; "" when it was.
+        missing: rows that the query gives but the view lacks.
+        extra: rows that the view has but the query does not give.
+        near: rows that differ only where two runs of one query may differ: in estimates of sketches, and in floats by
+            up to a billionth, because the order of addition affects their last digits.
+        problem: why it was not compared; "" if it was.
     """
 
     name: str
@@ -48,18 +48,18 @@ class ViewReport:
 
     @property
     def ok(self) -> bool:
-        """Whether both are the same, row for row, but for what is near."""
+        """Whether both are equal, row by row, except for what is near."""
         return not (self.problem or self.missing or self.extra)
 
 
 def check_views(
     spark: SparkSession, lake: Lake, manifest: Manifest, views: Sequence[View], names: Sequence[str]
 ) -> list[ViewReport]:
-    """Each of the views named, all for none. Raises UsageError for a name there is not."""
+    """Compare the named views, or all if `names` is empty. Raises UsageError for an unknown name."""
     unknown = sorted(set(names) - manifest.views.keys())
     if unknown:
-        there = ", ".join(sorted(manifest.views)) or "none"
-        raise UsageError(f"there is no view {unknown[0]} at cut {manifest.cut}", hint=f"there is {there}")
+        known = ", ".join(sorted(manifest.views)) or "none"
+        raise UsageError(f"view {unknown[0]} does not exist at cut {manifest.cut}", hint=f"known views: {known}")
     bound = {view.name: view for view in bind(views, list(manifest.tables))}
     estimates: dict[str, frozenset[str]] = {}
     for name, view in bound.items():
@@ -97,8 +97,8 @@ def _checked(
 
 def _problem(bound: BoundView | None, state: ViewState) -> str:
     if bound is None:
-        return "its file is gone"
-    return "its SQL is another one since" if bound.sha != state.sql_sha else ""
+        return "its file is missing"
+    return "its SQL has changed since" if bound.sha != state.sql_sha else ""
 
 
 def _compared(
@@ -115,7 +115,7 @@ def _compared(
         for name, place in places.items():
             read(*place).createOrReplaceTempView(name)
         have = _comparable(read(layout.view(bound.name, state.generation), state.version))
-        # Once: estimates come out differently each time.
+        # Computed once: estimates differ each time.
         want = _comparable(guarded(spark, bound.sql)).cache()
         try:
             missing, extra = want.exceptAll(have), have.exceptAll(want)
@@ -142,9 +142,9 @@ def _place(at: Manifest, view: str) -> tuple[str, int]:
 
 
 def _near(missing: DataFrame, extra: DataFrame, estimates: frozenset[str]) -> int:
-    """How many of the rows have a partner that differs from them in estimates and last digits only.
+    """Return how many rows have a counterpart that differs only in estimates and last digits.
 
-    Rows whose other columns are the same are put side by side, in the order of their floats.
+    Rows whose other columns are equal are paired in the order of their floats.
     """
     from pyspark.sql import functions as f
 
@@ -176,7 +176,7 @@ def _near(missing: DataFrame, extra: DataFrame, estimates: frozenset[str]) -> in
 
 
 def _comparable(frame: DataFrame) -> DataFrame:
-    """Maps cannot be compared: their entries in order can."""
+    """Replace maps, which cannot be compared, by their sorted entries."""
     from pyspark.sql import functions
     from pyspark.sql.types import MapType
 

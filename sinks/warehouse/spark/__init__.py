@@ -1,1 +1,1 @@
-"""The Spark session and its JVM, and what Spark may read."""
+"""The Spark session and its JVM, and the limits of what Spark may read."""

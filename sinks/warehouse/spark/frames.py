@@ -1,4 +1,4 @@
-"""Rows that the driver holds, as a frame of Spark."""
+"""Converts Arrow rows of the driver to Spark data frames. No other module does."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def frame_of_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """All of them.
+    """Return all of the rows.
 
-    ``createDataFrame`` of Spark 4.2.1 leaves out, without a word, what stands behind an empty chunk of an Arrow table.
-    Filters and concatenations make such chunks, so they are put together first.
+    ``createDataFrame`` of Spark 4.2.1 silently drops the rows after an empty chunk of an Arrow table. Filters and
+    concatenations make such chunks, so chunks are combined first.
     """
     return spark.createDataFrame(rows.combine_chunks())

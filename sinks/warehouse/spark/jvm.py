@@ -1,9 +1,9 @@
-"""The JVM Spark runs in: its command line, its start, and its end, which leaves neither process nor files behind.
+"""Starts and ends the JVM that Spark runs in, and leaves neither process nor files behind.
 
-We start it ourselves instead of through pyspark's scripts: those cost a shell and a second JVM, put every setting on
-a command line that all users of the machine can read, share our terminal, and ask for a module (jdk.incubator.vector)
-that cut-down JVMs lack. It knows nothing of pyspark, only the handshake of Spark's PythonGatewayServer: the JVM writes
-port and secret to a file it is told of, and ends when its standard input does, so also when we are killed.
+We start it ourselves instead of through pyspark's scripts. Those cost a shell and a second JVM, put every setting on a
+command line that all users of the machine can read, share our terminal, and need a module (jdk.incubator.vector) that
+reduced JVMs lack. This module does not know pyspark, only the handshake of Spark's PythonGatewayServer. The JVM writes
+port and secret to a given file, and ends when its standard input ends, so also if we are killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MEMORY: Final = "spark.driver.memory"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
-# What Spark 4.2's JavaModuleOptions opens, without its --add-modules; tests/spark compares them with the jar's.
+# What Spark 4.2's JavaModuleOptions opens, without its --add-modules; a test in tests/spark compares both.
 _OPENED: Final = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
@@ -49,19 +49,19 @@ MODULE_OPTIONS: Final = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
-# A cut is work in bulk: nobody waits for a pause, and on two cores G1's threads take a tenth of the time.
+# A cut is bulk work, in which no pause matters. On two cores, G1's threads take a tenth of the time.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC$")  # a JVM refuses two
-# C2 compiles what is really hot, and little else: all the code that plans a job is called often, and to compile it well
-# took the time of the cuts of the first minutes. 2 cores, 2026-11-24; in brackets the JVM's own 5000, 600 and 15000
-# and with ten times these: 500 changes a second are seen through a view after 3.7 and 4.4 s at p95 (6.1; 3.9 and 4.5);
-# rounds of 300,000 rows into a mirror, 71,755 to 95,552 changes a second (68,280 to 102,670; 45,495 to 96,829).
+# C2 compiles only what is really hot. All code that plans a job is called often, and compiling it well took the time of
+# the cuts of the first minutes. 2 cores, 2026-11-24; in brackets the JVM's own 5000, 600 and 15000, and ten times
+# these: 500 changes a second appear in a view after 3.7 and 4.4 s at p95 (6.1; 3.9 and 4.5); rounds of 300,000 rows
+# into a mirror, 71,755 to 95,552 changes a second (68,280 to 102,670; 45,495 to 96,829).
 COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=100000",
     "-XX:Tier4MinInvocationThreshold=20000",
     "-XX:Tier4CompileThreshold=200000",
 )
-# Errors only, to a file of bounded size: what Spark prints belongs neither on stdout nor between our own log lines.
+# Errors only, to a file of bounded size: Spark's output belongs neither on stdout nor between our own log lines.
 LOG4J: Final = """\
 status = off
 rootLogger.level = error
@@ -80,52 +80,52 @@ appender.file.strategy.max = 1
 """
 _RUN: Final = "run-"
 _OPTIONS_FILE: Final = "java.options"
-# Ours, and libpq's: PGPASSWORD and its like.
+# Our own variables, and libpq's, such as PGPASSWORD.
 _WITHHELD: Final = ("TAILRACE_", "PG")
-# A start takes 3 s on two idle cores (2026-11-21); a busy machine takes its time.
+# A start takes 3 s on two idle cores (2026-11-21), and longer on a busy machine.
 _START_S: Final = 120.0
-# The packages a user names are fetched first, and an object store's connector has hundreds of megabytes.
+# Packages that a user names are downloaded first; the connector of an object store has hundreds of megabytes.
 _FETCHING_S: Final = 1800.0
 _PACKAGES: Final = "spark.jars.packages"
 _POLL_S: Final = 0.02
-# After the end of its input Spark's shutdown hooks delete its folders.
+# Time for Spark's shutdown hooks to delete its folders after the end of its input.
 _END_S: Final = 10.0
-# Its sockets are closed a moment before its process is gone.
+# Its sockets close a moment before its process ends.
 _DYING_S: Final = 2.0
 _TAIL_BYTES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the JVM answers, and the secret it wants to hear."""
+    """The JVM's port, and the secret that it requires."""
 
     port: int
     secret: str = field(repr=False)
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
-    """A Java properties file, as Spark reads one.
+    """Return a Java properties file in Spark's format.
 
     Raises:
-        SinkUnfit: a key is none of Spark's, which Spark would leave out without a word.
+        SinkUnfit: a key is not a Spark setting; Spark would ignore it silently.
     """
     for key in properties:
         if not re.fullmatch(r"spark\.\S+", key):
             raise SinkUnfit(
-                f"{key!r} is not the name of a Spark setting", hint="their names begin with `spark.`", key=key
+                f"{key!r} is not the name of a Spark setting", hint="setting names begin with `spark.`", key=key
             )
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
 
 
 def render_command(java: Java, spark_home: Path, folder: Path, properties: Mapping[str, str], log: Path) -> list[str]:
-    """The command line of the JVM whose settings lie in `folder`; secrets are in files only.
+    """Return the command line of the JVM whose settings are in `folder`; secrets are only in files.
 
     Raises:
-        SinkUnfit: the memory is not a size a JVM takes.
+        SinkUnfit: the memory is not a size that a JVM accepts.
     """
     memory = properties[MEMORY]
     if not re.fullmatch(r"[1-9][0-9]*[kmgtKMGT]", memory):
-        raise SinkUnfit(f"{memory!r} is not an amount of memory for Spark", hint="write it as 2g or 1500m")
+        raise SinkUnfit(f"invalid amount of memory for Spark: {memory!r}", hint="expected e.g. 2g or 1500m")
     own = shlex.split(properties.get(_JAVA_OPTIONS, ""))
     class_path = [str(spark_home / "conf"), str(spark_home / "jars" / "*")]
     if properties.get(_CLASS_PATH):
@@ -135,7 +135,7 @@ def render_command(java: Java, spark_home: Path, folder: Path, properties: Mappi
         "-cp",
         os.pathsep.join(class_path),
         f"-Xmx{memory}",
-        # After that no state in it can be relied on; a dead JVM is started anew.
+        # After that its state is unreliable. A dead JVM is replaced by a new one.
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         *(() if any(_COLLECTOR.match(option) for option in own) else (COLLECTOR,)),
@@ -155,46 +155,46 @@ def render_command(java: Java, spark_home: Path, folder: Path, properties: Mappi
 
 
 def render_java_options(properties: Mapping[str, str]) -> str:
-    """The user's own options of the JVM, as a file that `java` reads: they may hold the password of a trust store."""
+    """Return the user's own JVM options as a file that `java` reads: they may contain the password of a trust store."""
     own = shlex.split(properties.get(_JAVA_OPTIONS, ""))
     return "".join('"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for option in own)
 
 
 def render_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the JVM, which its Python workers inherit: without secrets that it has no use for.
+    """Return the environment of the JVM, which its Python workers inherit: without secrets that it does not need.
 
-    What it needs of the configuration is in its properties file. Variables of Java, Hadoop and object stores stay.
+    It gets its configuration from its properties file. Variables of Java, Hadoop and object stores stay.
 
     Args:
         environ: of this process.
-        own: that the handshake needs.
+        own: variables for the handshake.
     """
     kept = {name: value for name, value in environ.items() if not name.upper().startswith(_WITHHELD)}
     return {**kept, **own}
 
 
 def render_end(code: int, words: str) -> str:
-    """How a JVM ended, from its exit code and the last line it printed, which is about its end only if it says so."""
+    """Describe the end of a JVM, by its exit code and its last output line if that line says why it ended."""
     if "OutOfMemoryError" in words:
         return words
     if code == -signal.SIGKILL:
-        return "it was killed by SIGKILL, as the kernel does when the machine has no memory left"
+        return "it was killed by SIGKILL, possibly because the machine ran out of memory"
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
 
 
 @dataclass(slots=True)
 class RunFolder:
-    """A private folder of one JVM. Its lock is held by us and by the JVM, so the last of both that dies frees it."""
+    """A private folder of one JVM. We and the JVM hold its lock, so it is free once both have ended."""
 
     path: Path
     lock: IO[str]
 
     @classmethod
     def make(cls, scratch: Path) -> RunFolder:
-        """A new one below `scratch`; those of dead JVMs are removed.
+        """Create a folder below `scratch`, and remove the folders of dead JVMs.
 
         Raises:
-            LakeUnready: the disk does not take it.
+            LakeUnready: the folder cannot be created.
         """
         try:
             scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -208,20 +208,20 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
             raise LakeUnready(
-                f"cannot make a folder for Spark below {scratch}: {error.strerror}",
-                hint="it needs a local disk with room for what Spark spills",
+                f"cannot create a folder for Spark below {scratch}: {error.strerror}",
+                hint="Spark needs a local disk with space for its temporary data",
                 path=str(scratch),
             ) from error
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove it with everything in it."""
+        """Remove the folder with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.lock.close()
 
 
 class Jvm:
-    """One running JVM, owned by this process."""
+    """A running JVM, owned by this process."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: RunFolder, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -230,10 +230,10 @@ class Jvm:
 
     @classmethod
     def start(cls, java: Java, spark_home: Path, folder: RunFolder, properties: Mapping[str, str]) -> Jvm:
-        """Start one and wait until it answers. `folder` is its own from here on, also when this fails.
+        """Start a JVM and wait until it answers. It owns `folder` from here on, even if this fails.
 
         Raises:
-            LakeUnready: it ended, or said nothing in time; the message has its last words.
+            LakeUnready: it ended, or did not answer in time; the message has its last output.
         """
         output = folder.path.parent / "spark.out"
         log = folder.path.parent / "spark.log"
@@ -265,11 +265,11 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether it is still running."""
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """How it ended; empty while it runs. Waits a moment for one that is about to end."""
+        """Describe how it ended; empty while it runs. Waits a moment for one that is about to end."""
         try:
             code = self._process.wait(_DYING_S)
         except subprocess.TimeoutExpired:
@@ -277,7 +277,7 @@ class Jvm:
         return render_end(code, _last_words(self.folder.path.parent / "spark.out"))
 
     def end(self) -> None:
-        """Ask it to end, kill it when it does not, and remove its folder. It is gone on return; may be repeated."""
+        """Close its input, kill it if it does not end, and remove its folder. It has ended on return. Repeatable."""
         _end(self._process, deadline_s=_END_S)
         self.folder.remove()
 
@@ -297,7 +297,7 @@ def _launch(command: list[str], folder: RunFolder, spark_home: Path, output: Pat
             stderr=out,
             env=environ,
             pass_fds=[folder.lock.fileno()],
-            start_new_session=True,  # Ctrl-C is ours to answer
+            start_new_session=True,  # Ctrl-C is for this process to handle
         )
 
 
@@ -311,7 +311,7 @@ def _await_endpoint(
             what = f"ended with {ended}" if ended is not None else f"did not answer within {within_s:.0f} s"
             raise LakeUnready(
                 f"Spark's JVM (Java {java.version}) {what}: {_last_words(output)}",
-                hint="its whole output is in the file named below",
+                hint="the file below has its whole output",
                 command=f"cat {shlex.quote(str(output))}",
                 path=str(output),
             )
@@ -334,10 +334,10 @@ def _end(process: subprocess.Popen[bytes], *, deadline_s: float) -> None:
 
 
 def _last_words(output: Path) -> str:
-    """The last line that says something; those of a stack trace do not."""
+    """Return the last informative line; lines of a stack trace are skipped."""
     text = output.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "    at "))]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 def _remove_unless_held(folder: Path) -> None:
@@ -355,6 +355,6 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _escaped(text: str) -> str:
-    """As java.util.Properties wants it: every special character behind a backslash."""
+    """Escape special characters for java.util.Properties."""
     special = re.sub(r"([\\=:#! ])", r"\\\1", text)
     return special.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

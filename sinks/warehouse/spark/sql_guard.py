@@ -1,9 +1,9 @@
-"""Makes sure that SQL of a user only reads tables of the lake, before Spark runs any of it.
+"""Verifies that a user's SQL only reads tables of the lake, before Spark runs any of it.
 
-A text means what Spark reads in it, and sqlglot may read something else: to Spark a comment that ends in a backslash
-goes on in the next line. So Spark's own parser and analyser are asked. The parsed plan shows whether the text
-is a command, which `SparkSession.sql` would run at once. The analysed plan names every step, every function and every
-source. Steps are allowed by name; so are functions, by being Spark's own and not in `viewsafety.REFUSED`.
+What Spark reads in a text decides, and sqlglot may read something else: for Spark, a comment that ends in a backslash
+continues in the next line. So this module asks Spark's own parser and analyser. The parsed plan shows whether the text
+is a command, which `SparkSession.sql` would run at once. The analysed plan names every step, function and source.
+Steps are allowed by name. Functions are allowed if they are Spark's own and not listed here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_ON_FILES: Final = "spark.sql.runSQLOnFiles"
-"""Spark's setting for ``select * from csv.`/a/file` ``. In another spelling it is ignored."""
-_HINT: Final = "a query reads tables and views of the lake by their names, and nothing else"
-_KNOWN_MAX: Final = 10_000  # texts of one session that were found harmless
+"""Spark's setting for ``select * from csv.`/a/file` ``. Spark ignores it in another spelling."""
+_HINT: Final = "a query may only read tables and views of the lake, by their names"
+_KNOWN_MAX: Final = 10_000  # texts of one session that passed the checks
 _STEPS: Final = frozenset(
     {
         *("Project", "Filter", "Aggregate", "Join", "LateralJoin", "Sort", "Distinct", "Deduplicate", "Expand"),
@@ -38,7 +38,7 @@ _BEGINNINGS: Final = _STEPS | {
     *("WithWindowDefinition", "UnresolvedPivot", "UnresolvedInlineTable", "UnresolvedTVFAliases", "UnresolvedRelation"),
     *("UnresolvedTableValuedFunction",),
 }
-"""What the plan of a query may begin with before it is analysed; of a command it begins with something else."""
+"""The possible first nodes of a query's plan before it is analysed; a command's plan begins with another one."""
 _LOGICAL: Final = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 _FUNCTIONS: Final = frozenset(
@@ -50,16 +50,16 @@ _FUNCTIONS: Final = frozenset(
 )
 """Functions that run other code or reach files."""
 _OF_XML: Final = frozenset({"XmlToStructs", "SchemaOfXml"})
-"""Functions one of whose options names a file; options are a call of ``map``, of which the plan shows nothing."""
+"""Functions with an option that names a file. Options are a call of ``map``, which the plan does not show."""
 _MAP: Final = re.compile(r"\bmap\b", re.IGNORECASE)
 _known: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 
 
 def guarded(spark: SparkSession, sql: str) -> DataFrame:
-    """The frame of a query of a user, over temporary views that stand for tables of the lake.
+    """Return the frame of a user's query, over temporary views for tables of the lake.
 
     Raises:
-        ViewRefused: Spark would do something else than to read them.
+        ViewRefused: Spark would do more than read them.
         PySparkException: Spark does not understand the query.
     """
     known = _known.setdefault(spark, set())
@@ -95,29 +95,29 @@ def _check_parsed(spark: SparkSession, sql: str) -> None:
         plan = plan.child()
         kind = _kind(plan)
     kinds = [kind]
-    if kind == "Union":  # so is `from t insert into a select ... insert into b select ...`
+    if kind == "Union":  # also for `from t insert into a select ... insert into b select ...`
         children = plan.children()
         kinds += [_kind(children.apply(index)) for index in range(children.size())]
     for found in kinds:
         if found not in _BEGINNINGS:
-            raise ViewRefused(f"the query is not a SELECT: Spark reads it as {found}", hint="write one SELECT")
+            raise ViewRefused(f"the query is not a SELECT: Spark reads it as {found}", hint="write a single SELECT")
 
 
 def check_analysed(plan: str, sql: str) -> None:
-    """Look at every node of the analysed plan of `sql`, which Spark wrote as JSON. Raises ViewRefused."""
+    """Check every node of the analysed plan of `sql`, which Spark wrote as JSON. Raises ViewRefused."""
     for name in _classes(json.loads(plan)):
         short = name.rpartition(".")[2].removesuffix("$")
         if name.startswith(_EXPRESSIONS):
             if short in _FUNCTIONS:
                 raise ViewRefused(f"the query calls a function that is not plain SQL: Spark reads {short}", hint=_HINT)
             if short in _OF_XML and _MAP.search(sql):
-                raise ViewRefused("the query gives options to a function that reads XML", hint="leave the options out")
+                raise ViewRefused("the query passes options to a function that reads XML", hint="remove the options")
         elif not name.startswith(_LOGICAL) or short not in _STEPS:
             raise ViewRefused(f"the query does more than read tables of the lake: Spark reads {short}", hint=_HINT)
 
 
 def _classes(value: Any) -> Iterator[str]:
-    """The classes of all nodes in a plan, those of subqueries included, but not what temporary views consist of.
+    """Yield the classes of all nodes of a plan, including subqueries but not the content of temporary views.
 
     Spark writes a tree as the list of its nodes, each before its children.
     """

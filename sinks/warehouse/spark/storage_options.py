@@ -1,7 +1,7 @@
-"""How Spark reaches an object store: the connector it needs, and Hadoop's names for deltalake's options.
+"""Configures how Spark reaches an object store: the connector, and Hadoop's names for deltalake's options.
 
-Options go with each read, not into the session. So one set of them is enough also in a session somebody else has
-opened, and neither a file nor a command line has them. Of two sets for one bucket, Hadoop keeps the first it saw.
+Options are passed with each read, not in the session. So they also work in a foreign session, and neither a file nor a
+command line contains them. If two reads of one bucket have different options, Hadoop keeps the first it saw.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _KEYS: Final = {
     "region": "fs.s3a.endpoint.region",
     "default_region": "fs.s3a.endpoint.region",
 }
-# Where Hadoop has the class of a scheme. Each is of the version of the Hadoop it is used with.
+# The module of Hadoop with the class of a scheme; its version must be that of Hadoop.
 _CONNECTORS: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure", "gs": "hadoop-gcp"}
 
 
 def hadoop_options(location: Location) -> dict[str, str]:
-    """The options of an S3 store as Hadoop's connector takes them; empty for anything else. Holds secrets. Pure."""
+    """Return the options of an S3 store for Hadoop's connector; empty for other stores. Holds secrets. Pure."""
     if location.scheme != "s3a":
         return {}
     given = {key.lower().removeprefix("aws_"): value for key, value in location.options.items()}
@@ -43,24 +43,24 @@ def hadoop_options(location: Location) -> dict[str, str]:
         found["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}.{provider}"
     endpoint = found.get("fs.s3a.endpoint")
     if endpoint is not None:
-        # A server of one's own has no domain a bucket; deltalake takes the path, too, unless told otherwise.
+        # A private server has no domain per bucket. deltalake also uses the path by default.
         found["fs.s3a.path.style.access"] = "false" if _is_true(given, "virtual_hosted_style_request") else "true"
         found["fs.s3a.connection.ssl.enabled"] = "false" if endpoint.lower().startswith("http://") else "true"
     return found
 
 
 def read_options(spark: SparkSession, location: Location) -> dict[str, str]:
-    """What a read of the lake needs on top of the session, whose own settings win."""
+    """Return the options for a read of the lake. Settings of the session take precedence."""
     options = hadoop_options(location)
     return {key: value for key, value in options.items() if spark.conf.get(f"spark.hadoop.{key}", None) is None}
 
 
 def check_connector(spark: SparkSession, location: Location) -> None:
-    """Raises SinkUnfit when Spark cannot read where the lake lies, and says which jar is missing."""
+    """Raises SinkUnfit with the missing jar if Spark cannot read from the lake's location."""
     from py4j.protocol import Py4JJavaError
     from pyspark.sql import SparkSession as Classic
 
-    # A server of Spark Connect has its own jars, which nobody can ask for from here.
+    # A server of Spark Connect has its own jars, which cannot be checked from here.
     if location.folder is not None or not isinstance(spark, Classic):
         return
     context: Any = spark.sparkContext
@@ -71,7 +71,7 @@ def check_connector(spark: SparkSession, location: Location) -> None:
         artifact = _CONNECTORS[location.scheme]
         wanted = f"org.apache.hadoop:{artifact}:{hadoop.util.VersionInfo.getVersion()}"
         raise SinkUnfit(
-            f"Spark has no connector for {location.scheme}://, where the lake lies",
+            f"Spark has no connector for {location.scheme}://, the location of the lake",
             hint=f'set "spark.jars.packages" = "{wanted}" in the sink\'s `spark`, or "spark.jars" to its jars',
             command=f"spark-submit --packages {wanted} ...",
             connector=wanted,
@@ -79,7 +79,7 @@ def check_connector(spark: SparkSession, location: Location) -> None:
 
 
 def _provider(given: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Who has the credentials; empty: Hadoop's own order, which begins with the environment."""
+    """Return the provider of credentials; empty for Hadoop's own order, which begins with the environment."""
     if _is_true(given, "skip_signature"):
         return "AnonymousAWSCredentialsProvider"
     if "fs.s3a.session.token" in found:

@@ -1,8 +1,9 @@
-"""How far the views of a lake are in their topics: the records of ``<name>.__cuts.<lake>``. Pure.
+"""Defines the records of ``<name>.__cuts.<lake>``: the positions of a lake's views in their topics. Pure.
 
-Each is the cut of one Kafka transaction, in the form of the index that capture writes, so that whoever waits for a sink
-reads both alike; and it has of each published view which version of its table the topic is as of. So what is in a topic
-and what is said of it are committed together, and a driver that comes after a crash knows what is left to send.
+Each record is the cut of one Kafka transaction, in the form of capture's index, so that waiting clients read both in
+the same way. It also has, for each published view, the table version in its topic. The events of a topic and its
+position are committed together, so after a crash the next driver knows what is left to send. Views need an index of
+their own, because capture treats every foreign record in its own topics as a fault.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from cdc.model.progress_record import CUT_VERSION, Cut
 from cdc.model.topic_names import VIEWS
 
 BEHIND: Final = "behind"
-"""State of a view whose topic is not as of the cut: who waits for it goes on waiting."""
+"""State of a view whose topic is not as of the cut: a client that waits for it must continue to wait."""
 COMPLETE: Final = "complete"
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A view's topic.
+    """The position of a view's topic.
 
     Attributes:
-        table, version: what it is as of; "" and 0 before the first version is in it as a whole.
-        to_table, to_version: what it is on the way to, when that takes several transactions; "" and 0 otherwise.
-        sent: of the differences on that way, how many are in the topic.
-        key: columns of the key, which a topic keeps for ever.
-        topic_id, partition_count: of the topic, by which one that was made again is noticed.
+        table, version: what it is as of; "" and 0 until the first version is completely in it.
+        to_table, to_version: the version in progress, if it takes several transactions; "" and 0 otherwise.
+        sent: how many differences of the version in progress are in the topic.
+        key: columns of the key, which is permanent for a topic.
+        topic_id, partition_count: of the topic; they reveal a recreated topic.
         schema_id: of the newest row.
     """
 
@@ -46,12 +47,12 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ViewCut(Cut, frozen=True, kw_only=True):
-    """See the top of the file.
+    """A record of the index.
 
     Attributes:
-        ordinal: of the first event that a later transaction at the same `end_lsn` would have.
-        published: view -> its topic.
-        cut: of the lake.
+        ordinal: of the first event in a later transaction at the same `end_lsn`.
+        published: view -> position of its topic.
+        cut: cut of the lake.
     """
 
     ordinal: int = 0
@@ -60,26 +61,26 @@ class ViewCut(Cut, frozen=True, kw_only=True):
 
 
 def decoded(value: bytes, topic: str) -> ViewCut:
-    """A record of the index. Raises ProgressDamaged."""
+    """Decode a record of the index. Raises ProgressDamaged."""
     try:
         found = msgspec.json.decode(value, type=ViewCut)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise ProgressDamaged(f"a record in {topic} is not readable", topic=topic) from None
     if found.version != CUT_VERSION:
         raise ProgressDamaged(
-            f"a record in {topic} has version {found.version}, this release reads {CUT_VERSION}", topic=topic
+            f"a record in {topic} has version {found.version}, but this release reads {CUT_VERSION}", topic=topic
         )
     return found
 
 
 def states(published: Mapping[str, Published], behind: Mapping[str, str]) -> dict[str, str]:
-    """``views.<view>`` -> whether its topic is as of the cut."""
+    """Return ``views.<view>`` -> whether its topic is as of the cut."""
     names = sorted({*published, *behind})
     return {f"{VIEWS}.{name}": BEHIND if name in behind else COMPLETE for name in names}
 
 
 def pins(published: Mapping[str, Published]) -> Iterator[tuple[str, int]]:
-    """Table and version of everything that differences are still to be taken from."""
+    """Yield table and version of everything that differences will still be computed from."""
     for mark in published.values():
         if mark.table:
             yield mark.table, mark.version
@@ -88,5 +89,5 @@ def pins(published: Mapping[str, Published]) -> Iterator[tuple[str, int]]:
 
 
 def arrived(mark: Published) -> Published:
-    """The same when everything on the way is sent."""
+    """Return the position once the version in progress is sent completely."""
     return structs.replace(mark, table=mark.to_table, version=mark.to_version, to_table="", to_version=0, sent=0)

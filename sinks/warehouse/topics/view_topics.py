@@ -1,15 +1,17 @@
-"""Publishes views as compacted topics: what changed from the version in the topic to the one in the manifest.
+"""Publishes views as compacted topics: the changes from the version in the topic to the version in the manifest.
 
-In this order, which a crash cannot break:
+The order, which no crash can break:
 
-1. the lake's tables and its manifest are published, as without topics;
-2. of each view that is to be a topic, the differences by key between the version that the topic is as of and the
-   manifest's are sent, in one Kafka transaction of the lake's own transactional id, or some when they are many;
-3. with them goes a record of `<name>.__cuts.<lake>` that says which version the topic is as of now.
+1. The lake's tables and its manifest are published, as without topics. Otherwise a crash could leave events of a cut
+   that no reader sees.
+2. For each published view, the differences by key between the version in the topic and the manifest's are sent. They go
+   into one Kafka transaction of the lake's own transactional id, or into several if they are many.
+3. The same transaction contains a record of `<name>.__cuts.<lake>` with the version that the topic now has.
 
-A driver begins by reading the last such record and does 2 and 3 for the newest manifest. So a version between is
-passed over, no difference is lost or sent twice, and one that another driver has replaced is refused by the broker.
-Versions that a topic is as of are never vacuumed (`needed`).
+A driver begins by reading the last such record, and does 2 and 3 for the newest manifest. So versions in between may be
+skipped, and no difference is lost or sent twice: both versions are pinned, so a repeated comparison gives the same
+differences in the same order. The broker refuses a driver that was replaced. Vacuum keeps the versions that topics
+are as of (`needed`).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.views.view_records import Difference, RowForm
 
 RECORDS_MAX: Final = 20_000
-"""Of one Kafka transaction; as many as capture writes in one. More differences are sent in some, as one spread cut."""
+"""Of one Kafka transaction; capture's limit, too. More differences take several transactions, as one spread cut."""
 BYTES_MAX: Final = 32 << 20
 
 Partition: TypeAlias = tuple[str, int]
@@ -56,36 +58,36 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Sender(Protocol):
-    """A Kafka transaction of the lake; `sinks.warehouse.lake.fence.Fence` is one."""
+    """A Kafka transaction of the lake; `sinks.warehouse.lake.fence.Fence` implements it."""
 
     def send(
         self,
         records: Mapping[Partition, Sequence[Record]],
         closing: Callable[[Mapping[Partition, int]], tuple[str, Record]],
     ) -> None:
-        """Commit these, with the record that `closing` makes when it is told the last offset of each partition."""
+        """Commit these records, and the one that `closing` makes from the last offset of each partition."""
 
 
 class MarkReader(Protocol):
-    """What is needed of `cdc.kafka.log_reader.LogReader`."""
+    """What this module needs of `cdc.kafka.log_reader.LogReader`."""
 
     def last_records(self, topic: str) -> dict[bytes, tuple[int, bytes]]:
-        """Key -> offset and value of the last record of each key of partition 0."""
+        """Return key -> offset and value of the last record of each key in partition 0."""
 
 
 class ViewTopics:
-    """The topics of one lake's views. `open` once, then `publish` each manifest. One thread.
+    """The topics of one lake's views. Call `publish` for each manifest. Single-threaded.
 
     Args:
         name: of the pipeline.
         lake: of the sink.
         kafka: the section of the configuration.
         row_bytes_max: of a record of data, as capture has it.
-        reader: reads what the last driver said.
+        reader: reads the last record of a previous driver.
         sender: holds the lake's transactional id.
         location: of the lake.
-        directory: describes and makes topics; Kafka's unless a test says otherwise.
-        records_max: of one Kafka transaction.
+        directory: describes and creates topics; Kafka's by default.
+        records_max: limit of one Kafka transaction.
     """
 
     def __init__(
@@ -121,11 +123,11 @@ class ViewTopics:
     def publish(
         self, manifest: Manifest, views: Sequence[View], moved: Mapping[str, ReplacedRows] | None = None
     ) -> dict[str, str]:
-        """Bring the topics to a manifest. Returns view -> why its topic is left behind, of those that are.
+        """Bring the topics up to a manifest. Returns view -> reason, for the topics that are left behind.
 
-        `moved` is what the newest cut did to views that it kept by keys, where that is still known: it saves reading.
+        `moved` has what the newest cut replaced in views that it kept by keys, if still known; it saves reading.
 
-        Raises what Kafka raises; TopicMismatch when a topic was made again; LakeDamaged when a version is gone.
+        Raises what Kafka raises; TopicMismatch if a topic was recreated; LakeDamaged if a version is gone.
         """
         wanted = {view.name: view for view in views if view.header.publish and not layout.is_beside(view.name)}
         if not self._opened:
@@ -133,7 +135,7 @@ class ViewTopics:
                 return {}
             self._open()
         _refuse_schema(manifest, wanted)
-        # Two manifests may end at one LSN: events of the second are behind those of the first.
+        # Two manifests may end at one LSN: events of the second follow those of the first.
         same = self._last is not None and self._last.commit_lsn == manifest.end_lsn
         self._batch.ordinal = self._last.ordinal if self._last is not None and same else 0
         behind: dict[str, str] = {}
@@ -151,14 +153,14 @@ class ViewTopics:
         return behind
 
     def needed(self) -> dict[str, set[int]]:
-        """Versions that differences are still to be taken from: vacuum must leave them."""
+        """Return the versions that differences will still be computed from: vacuum must keep them."""
         found: dict[str, set[int]] = {}
         for table, version in pins({} if self._last is None else self._last.published):
             found.setdefault(table, set()).add(version)
         return found
 
     def _were_published(self) -> bool:
-        """Whether a driver before this one had views to publish: their versions are kept, their topics stay."""
+        """Whether a previous driver published views: their versions and topics must be kept."""
         return self._directory.describe([self._cuts])[self._cuts] is not None
 
     def _open(self) -> None:
@@ -177,7 +179,7 @@ class ViewTopics:
         mark = self._mark(view)
         newest = Pin(layout.view(view.name, state.generation), state.version)
         if mark.to_table:
-            # What was begun is ended first, exactly as it was begun: its versions are pinned.
+            # A version in progress is finished first, exactly as it began: both versions are pinned.
             mark = self._send(manifest, view.name, mark, Pin(mark.to_table, mark.to_version))
         if Pin(mark.table, mark.version) != newest:
             if not mark.table:
@@ -185,7 +187,7 @@ class ViewTopics:
             self._send(manifest, view.name, mark, newest, moved)
 
     def _mark(self, view: View) -> Published:
-        """What the topic is as of; a topic is made with its first view."""
+        """Return the position of a view's topic; the topic is created with its first view."""
         topic, mark = view_topic(self._name, view.name), self._batch.published.get(view.name)
         if mark is not None and mark.key != view.header.key:
             raise ViewRefused(
@@ -203,7 +205,7 @@ class ViewTopics:
         return mark or Published(key=view.header.key, topic_id=facts.topic_id, partition_count=facts.partition_count)
 
     def _check_first(self, view: View, pin: Pin) -> None:
-        """A view that was no topic before was not asked for its key when it was computed."""
+        """Check the key of a view that was not a topic before, because it was not checked when it was computed."""
         data = pinned(self._location, pin.table, pin.version).to_pyarrow_dataset()
         wanted = {name.lower() for name in view.header.key}
         names = [name for name in data.schema.names if name.lower() in wanted]
@@ -212,7 +214,7 @@ class ViewTopics:
     def _send(
         self, manifest: Manifest, view: str, mark: Published, new: Pin, moved: ReplacedRows | None = None
     ) -> Published:
-        """Take in what leads from the mark to a version. Raises ViewRefused with nothing of the view taken in."""
+        """Stage the differences from a position to a version. Raises ViewRefused, with nothing staged."""
         old = Pin(mark.table, mark.version) if mark.table else None
         versions = Versions(self._location, self._name, view, mark.key, old, new)
         form, batch = versions.form, self._batch
@@ -221,7 +223,7 @@ class ViewTopics:
         envelope, topic = Envelope(form, manifest), view_topic(self._name, view)
         staged = _Staged(topic, mark.partition_count, limits, batch.ordinal)
         sent = mark.sent
-        # Parts are counted along the order of the files, so that another driver can go on: few need no parts.
+        # Parts are counted in file order, so that another driver can continue. A small change needs no parts.
         few = versions.among(moved) if moved is not None and not sent else None
         if few is None or not staged.take_all(few, envelope):
             staged = _Staged(topic, mark.partition_count, limits, batch.ordinal)
@@ -230,7 +232,7 @@ class ViewTopics:
                 sent += 1
                 if staged.full:
                     if not mark.sent:
-                        # Before a part of it is in the topic, all of it must be known to be writable.
+                        # Before the first part is sent, all of the version must be known to be writable.
                         for one in versions.differences():
                             _Staged(topic, 1, limits, 0).take(one, envelope)
                     mark = structs.replace(mark, sent=sent)
@@ -248,17 +250,19 @@ class ViewTopics:
         return mark
 
     def _schema(self, manifest: Manifest, form: RowForm) -> tuple[str, Record]:
-        """Written with the first row of it that this driver sends; a second time does no harm."""
-        schema = structs.replace(form.record, epoch=manifest.epoch, lsn=manifest.end_lsn)
+        """Return the schema record, sent with the first row of it that this driver sends; repeating it is harmless."""
+        schema = structs.replace(form.record, epoch=manifest.position.epoch, lsn=manifest.end_lsn)
         return self._schemas, (_encode(SchemaKey(schema.table, schema.schema_id)), _encode(schema), None)
 
     def _commit(self, manifest: Manifest, behind: Mapping[str, str] | None) -> None:
-        """Send what is taken in, with the cut that says so; `behind` when the lake's cut ends with it."""
+        """Send the staged records with their cut; `behind` is given if the lake's cut ends with it."""
         batch, last = self._batch, self._last
         tables = dict(states(batch.published, behind or {}))
-        told = None if last is None else (last.epoch, last.end_lsn, last.next_ordinal, last.tables, last.published)
-        now = (manifest.epoch, manifest.end_lsn, 0, tables, batch.published)
-        if told == now or not (batch.published or behind):
+        recorded_cut = (
+            None if last is None else (last.epoch, last.end_lsn, last.next_ordinal, last.tables, last.published)
+        )
+        now = (manifest.position.epoch, manifest.end_lsn, 0, tables, batch.published)
+        if recorded_cut == now or not (batch.published or behind):
             return
         made: list[ViewCut] = []
 
@@ -266,14 +270,14 @@ class ViewTopics:
             before = 0 if last is None else last.end_lsn
             made.append(
                 ViewCut(
-                    epoch=manifest.epoch,
+                    epoch=manifest.position.epoch,
                     end_lsn=before if behind is None else manifest.end_lsn,
                     commit_lsn=manifest.end_lsn,
                     next_ordinal=1 if behind is None else 0,
                     full=True,
-                    since_lsn=manifest.since_lsn,
+                    since_lsn=manifest.position.since_lsn,
                     tables=tables,
-                    changed=self._accounted(ends),
+                    changed=self._counts(ends),
                     ordinal=batch.ordinal,
                     published=dict(sorted(batch.published.items())),
                     cut=manifest.cut,
@@ -286,8 +290,8 @@ class ViewTopics:
         self._accounts = dict(made[-1].changed)
         batch.clear()
 
-    def _accounted(self, ends: Mapping[Partition, int]) -> dict[str, Account]:
-        """The accounts of all partitions with the transaction that is open."""
+    def _counts(self, ends: Mapping[Partition, int]) -> dict[str, Account]:
+        """Return the counts of all partitions, including the open transaction."""
         accounts = dict(self._accounts)
         for (topic, partition), records in self._batch.records.items():
             place = f"{topic}-{partition}"
@@ -308,18 +312,18 @@ class ViewTopics:
 
 
 def _refuse_schema(manifest: Manifest, wanted: Collection[str]) -> None:
-    """Raises SinkUnfit when captured tables have the topics that views are to have."""
-    taken = sorted(table for table in manifest.complete if table.startswith(f"{VIEWS}."))
+    """Raises SinkUnfit if captured tables have the topics that views need."""
+    taken = sorted(table for table in manifest.position.complete if table.startswith(f"{VIEWS}."))
     if taken and wanted:
         raise SinkUnfit(
-            f"the schema {VIEWS} is captured ({', '.join(taken[:3])}): its topics have the names of views",
-            hint=f"leave it out of source.tables, or take `-- publish: topic` out of {', '.join(sorted(wanted))}",
+            f"the schema {VIEWS} is captured ({', '.join(taken[:3])}), but its topics have the names of view topics",
+            hint=f"exclude it from source.tables, or remove `-- publish: topic` from {', '.join(sorted(wanted))}",
             table=taken[0],
         )
 
 
 class _Staged:
-    """Records of one view that are not taken in yet."""
+    """Staged records of one view."""
 
     def __init__(self, topic: str, partition_count: int, limits: tuple[int, int], ordinal: int) -> None:
         self.topic = topic
@@ -335,7 +339,7 @@ class _Staged:
         return self._count >= self._records_max or self._bytes >= BYTES_MAX
 
     def take_all(self, differences: Iterable[Difference], envelope: Envelope) -> bool:
-        """Whether one transaction has room for them: False when it is full before the last. Raises ViewRefused."""
+        """Whether one transaction has room for all of them. Raises ViewRefused."""
         for difference in differences:
             if self.full:
                 return False
@@ -343,13 +347,13 @@ class _Staged:
         return True
 
     def take(self, difference: Difference, envelope: Envelope) -> None:
-        """Raises ViewRefused for a document that is too large."""
+        """Add a difference. Raises ViewRefused for a document that is too large."""
         value = envelope.of(difference, self.ordinal)
         size = len(difference.key) + len(value)
         if size > self._row_bytes_max:
             raise ViewRefused(
-                f"{self.topic} would have a record of {size:,} bytes, and {self._row_bytes_max:,} are allowed",
-                hint="leave a column out of the view, or raise capture.row_bytes_max",
+                f"{self.topic} would need a record of {size:,} bytes, but the limit is {self._row_bytes_max:,}",
+                hint="drop a column from the view, or raise capture.row_bytes_max",
             )
         place = (self.topic, partition_of(difference.key, self._partition_count))
         records = self.records.setdefault(place, [])
@@ -362,7 +366,7 @@ class _Staged:
 
 
 class _Batch:
-    """What the next Kafka transaction will have: records of all views, and their marks as they are after it."""
+    """The next Kafka transaction: records of all views, and their positions after it."""
 
     def __init__(self) -> None:
         self.records: dict[Partition, list[Record]] = {}
@@ -381,7 +385,7 @@ class _Batch:
             self._schemas[schema[1][0] or b""] = schema
 
     def taken(self, known: set[bytes]) -> dict[Partition, Sequence[Record]]:
-        """All records, schemas that are not `known` first, so that none is behind its first row."""
+        """Return all records; schemas that are not `known` come first, so that each precedes its first row."""
         found: dict[Partition, Sequence[Record]] = {}
         fresh = {key: schema for key, schema in self._schemas.items() if key not in known}
         for topic, _ in fresh.values():

@@ -1,8 +1,8 @@
-"""Expected rows of a mirror for `cdc verify`: applies `mirror_rule` to the records of a topic, in Spark.
+"""Computes the expected rows of a mirror for `cdc verify`, by applying `mirror_rule` to a topic's records in Spark.
 
-It must not import how the driver folds (`sinks.warehouse.log.changes`, `fold`, `sides`). Spark sorts the records by key
-and offset, on disk where they are many; Python gets positions and no values, and holds one row. The driver of this
-process holds the positions of rows whose key changed without their large values.
+It must not import the driver's own code (`sinks.warehouse.log.changes`, `table_outputs`). Spark sorts the records by
+key and offset, on disk if they are many. Python gets positions and no values, and holds one row at a time. The driver
+holds the positions of rows whose key changed without their large values.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _OUTCOME: Final = (
 _ORIGIN: Final = f"at {_POSITION}, found array<struct<partition: int, offset: bigint, unsure: boolean>>"
 _ID: Final = ("_partition", "_offset")
 
-# Python workers on other machines have pyspark and not this package.
+# Python workers on other machines have pyspark but not this package.
 cloudpickle.register_pickle_by_value(mirror_rule)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def expected_rows(changes: DataFrame, table: LakeTable, kept: Collection[str]) -> Iterator[DataFrame]:
-    """The rows that the mirror must have: ``row``, the position's columns, and ``unsure``. Lazy, while it is open.
+    """Yield the rows that the mirror must have: ``row``, the position's columns, ``unsure``. Lazy, while it is open.
 
-    ``unsure`` has the names of columns that cannot be compared, because compaction has removed the value.
+    ``unsure`` names columns that cannot be compared, because compaction has removed the value.
 
     Args:
-        changes: every record that the topic has up to the cut, parsed and persisted (`span_batch.parse`).
+        changes: every record of the topic up to the cut, parsed and persisted (`span_batch.parse`).
         table: the newest form; it has a key.
         kept: columns that some record did not send, or that were read later than their row.
     """
@@ -66,7 +66,7 @@ def expected_rows(changes: DataFrame, table: LakeTable, kept: Collection[str]) -
 
 
 def _outcomes(changes: DataFrame, table: LakeTable, names: list[str]) -> DataFrame:
-    """What the rule says of each key, and of the rows that deletes found."""
+    """Return the rule's result for each key, and for the rows that deletes found."""
     key = fn.array(*[_text(changes, name) for name in table.key])
     kept = [fn.when(fn.array_contains("_unchanged", name), fn.lit(index)) for index, name in enumerate(names)]
     empty = [fn.when(fn.col("row")[name].isNull(), kept[index]) for index, name in enumerate(names)]
@@ -83,7 +83,7 @@ def _outcomes(changes: DataFrame, table: LakeTable, names: list[str]) -> DataFra
         .repartition("key")
         .sortWithinPartitions("key", "_offset")
     )
-    # As text: for other rows pyspark parses the schema once a row. `toJSON` of Python warns of its next release.
+    # As text: for other rows, pyspark parses the schema once per row. Python's `toJSON` causes a deprecation warning.
     lines = records._jdf.toJSON().toJavaRDD()  # noqa: SLF001
     text = UTF8Deserializer(use_unicode=True)  # type: ignore[no-untyped-call]
     documents: RDD[str] = RDD(lines, changes.sparkSession.sparkContext, text)
@@ -93,14 +93,14 @@ def _outcomes(changes: DataFrame, table: LakeTable, names: list[str]) -> DataFra
 
 
 def _text(changes: DataFrame, name: str) -> Column:
-    """A key's value as text that tells values apart: Python's own dates end in the year 9999."""
+    """Return a key's value as text that distinguishes values: Python's own dates end in the year 9999."""
     value = fn.col("row")[name]
     binary = isinstance(changes.schema["row"].dataType[name].dataType, BinaryType)  # type: ignore[index]
     return fn.hex(value) if binary else value.cast("string")
 
 
 def _applied(width: int) -> Callable[[Iterable[str]], Iterator[tuple[str]]]:
-    """Apply the rule to the records of one partition of Spark."""
+    """Return a function that applies the rule to the records of one Spark partition."""
     rule = mirror_rule
 
     def apply(lines: Iterable[str]) -> Iterator[tuple[str]]:
@@ -135,7 +135,7 @@ def _applied(width: int) -> Callable[[Iterable[str]], Iterator[tuple[str]]]:
 
 
 def _followed(outcome: DataFrame, changes: DataFrame, names: list[str]) -> DataFrame:
-    """`outcome`, in which rows that came from another key have the values that they had there."""
+    """Give rows that came from another key the values that they had there."""
     moved = changes.where((fn.col("_op") == "c") & (fn.size("_unchanged") > 0)).select(
         fn.struct("_epoch", "_commit_lsn", "_ordinal").cast(_POSITION).alias("position")
     )
@@ -173,7 +173,7 @@ def _without_move(cell: Column) -> Column:
 
 
 def _borrowed(last: DataFrame, changes: DataFrame, names: list[str]) -> DataFrame:
-    """Rows with values of other records: for each name a struct ``v<index>``, null where the value is the row's own."""
+    """Return rows with values of other records: for each name a struct ``v<index>``, null if the value is its own."""
     wanted = last.select(*_ID, fn.posexplode("cells").alias("index", "cell")).where(
         (fn.col("cell")["partition"] != fn.col("_partition")) | (fn.col("cell")["offset"] != fn.col("_offset"))
     )

@@ -1,8 +1,8 @@
-"""Compares each mirror of a lake with its topic, at the newest cut of the lake: `cdc verify` (DESIGN section 8).
+"""Compares each mirror of a lake with its topic, at the newest cut of the lake, for `cdc verify`.
 
 Reads the topic from its beginning to the offsets of the manifest, computes the expected rows by a rule of its own
-(`sinks.warehouse.verify.mirror_rule`), and joins them with the mirror's pinned version. It shares the parser of records
-with the driver (`sinks.warehouse.log.span_batch`), and must not share how the driver folds, merges, writes or cuts.
+(`sinks.warehouse.verify.mirror_rule`), and joins them with the mirror's pinned version. It uses the driver's parser of
+records (`sinks.warehouse.log.span_batch`), but must not share the driver's folding, merging, writing or cutting.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _KINDS: Final = ("missing", "extra", "stale", "different")
 
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
-    """What was found of one mirror.
+    """The result for one mirror.
 
     Attributes:
-        compared: keys that topic or mirror has.
-        missing: keys that only the topic has.
-        extra: keys that only the mirror has.
+        compared: keys in the topic or the mirror.
+        missing: keys only in the topic.
+        extra: keys only in the mirror.
         stale: keys whose row is of another event than the topic's last one.
-        different: keys of the same event with another content.
+        different: keys of the same event with different content.
         examples: kind -> some keys.
     """
 
@@ -65,7 +65,7 @@ class MirrorReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What is verified and by what means."""
+    """What to verify, and the means."""
 
     spark: SparkSession
     location: Location
@@ -136,15 +136,14 @@ class _Comparing:
 
 
 def _ranges(topic: str, manifest: Manifest, reader: LogReader) -> dict[int, tuple[int, int]]:
-    """Partition -> from the first offset that the topic still has to that of the manifest; none without records."""
-    accounts = {name.rpartition("-"): end for name, (end, _) in manifest.accounts.items()}
-    ends = {int(index): end for (name, _, index), end in accounts.items() if name == topic}
+    """Return partition -> (first available offset, offset of the manifest); empty partitions are left out."""
+    ends = {index: end for (name, index), (end, _) in manifest.position.accounts.items() if name == topic}
     begins = {at: low for (_, at), (low, _) in reader.end_offsets([topic]).items()}
     return {at: (begins.get(at, 0), end) for at, end in ends.items() if begins.get(at, 0) < end}
 
 
 def _joined(table: LakeTable, want: DataFrame, have: DataFrame) -> DataFrame:
-    """One row a key: its columns, and which of `_KINDS` it is; null when both agree."""
+    """Return one row per key: its columns, and its kind of `_KINDS`; null if both agree."""
     names = [column.name for column in table.columns]
     left = want.select(
         "unsure",

@@ -1,8 +1,8 @@
-"""The rule that gives the expected row of a lake's mirror: one record at a time, in offset order. Pure.
+"""The rule for the expected row of a lake's mirror: one record at a time, in offset order. Pure.
 
-`cdc verify` compares mirrors with it, so it must not share code with what it checks: nothing of the product is imported
-here. docs/howto/large-values.md states the rule in words. The rule moves no values: for each column that some update
-did not send, it finds the record whose value the column has.
+`cdc verify` compares mirrors with it, so it must not share code with the driver: it imports nothing of the product.
+docs/howto/large-values.md states the rule in words. The rule moves no values: for each column that some update did not
+send, it finds the record that has the column's value.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Position = tuple[int, int, int]
 
 
 class Record(NamedTuple):
-    """What one record of a key says.
+    """The content of one record of a key.
 
     Attributes:
         op: ``c``, ``r``, ``u``, ``d``.
-        kept: indices of the columns in `unchanged` or `reselected`: the record does not have the value of the event.
+        kept: indices of the columns in `unchanged` or `reselected`: the record lacks the value of the event.
         empty: those of `kept` that are null or absent in the row.
     """
 
@@ -33,13 +33,13 @@ class Record(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Where the value of a column is.
+    """The location of a column's value.
 
     Attributes:
         partition, offset: of the record whose row has the value.
-        moved_at: the row had another key before, whose last value counts: that key was deleted at this position. When
+        moved_at: the row had another key before, and that key's last value counts: it was deleted at this position. If
             the topic no longer has its records, the value of the record at `offset` counts.
-        unsure: the topic does not have the value, so a mirror that read removed records may have any.
+        unsure: the topic does not have the value, so a mirror that read removed records may have any value.
     """
 
     partition: int
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         partition, offset, position: of that record.
-        row: None: the key is gone.
+        row: None if the key is gone.
     """
 
     partition: int
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 def after(record: Record, before: Row | None, width: int) -> Row | None:
-    """Apply one record to what was known of its key; None: the key is gone, or the topic has no earlier record of it.
+    """Apply one record to the previous row of its key. None if the key is gone, or earlier records are missing.
 
     1. A delete: the key is gone.
     2. A snapshot row (`r`): the row is what the record has.
@@ -76,9 +76,9 @@ def after(record: Record, before: Row | None, width: int) -> Row | None:
     4. An update (`u`): the row is what the record has, but each column in `kept` has the value of the row before.
 
     Args:
-        record: the next one of the key.
-        before: the result for the record before it.
-        width: how many columns the rule is asked about.
+        record: the next record of the key.
+        before: the result for the previous record.
+        width: the number of columns that the rule covers.
     """
     if record.op == "d":
         return None
@@ -97,7 +97,7 @@ def after(record: Record, before: Row | None, width: int) -> Row | None:
 
 
 def outcomes(records: Iterable[Record], width: int) -> Iterator[Outcome]:
-    """Apply the rule to records in the order of key and offset: the last row of each key, and the rows deleted."""
+    """Apply the rule to records in order of key and offset. Yields the last row of each key, and deleted rows."""
     last: Record | None = None
     row: Row | None = None
     for record in records:
@@ -113,7 +113,7 @@ def outcomes(records: Iterable[Record], width: int) -> Iterator[Outcome]:
 
 
 def origin(cell: Cell, column: int, left: Mapping[Position, Row]) -> Cell:
-    """Follow a row back through the keys it had; `left` has the rows that were deleted at each position."""
+    """Follow a row back through its earlier keys; `left` has the rows deleted at each position."""
     while cell.moved_at is not None and cell.moved_at in left:
         cell = left[cell.moved_at][column]
     return cell

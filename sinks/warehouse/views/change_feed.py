@@ -1,7 +1,6 @@
-"""What changed in a view from one version of its table to the next: each row that came or went, as often as it did.
+"""Finds what changed in a view between two versions of its table: rows that came or went, as often as they did.
 
-Publishing a view as a topic and views over views both need it. Rows that are the same before and after are not in it,
-also where a plan has written them anew.
+Views over views need it. Rows that are equal before and after are left out, even if a plan rewrote them.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
 def view_feed(
     spark: SparkSession, lake: Where, table: str, before: int | None, version: int, keys: pa.Table | None = None
 ) -> DataFrame:
-    """The rows of a view's table that went (`planner.relations.WEIGHT` -1) and came (1); lazy, in no order.
+    """Return the rows of a view's table that went (`planner.relations.WEIGHT` -1) and came (1); lazy, in no order.
 
     Args:
         spark: the session.
-        lake: where it is.
+        lake: location of the lake.
         table: of the view, as `layout.view` names it.
-        before: its version at the cut before; None: it had none, and every row came.
+        before: its version at the previous cut; None if it had none, so that every row came.
         version: its version now, with the same columns.
-        keys: columns and values that every change lies in, as `Replaced.change` has them; None: look everywhere.
+        keys: columns and values that contain every change, as in `Replaced.change`; None for unknown.
 
-    A column of a map's type cannot be compared: Spark raises AnalysisException.
+    A column of a map type cannot be compared: Spark raises AnalysisException.
     """
     from pyspark.sql import functions
 
@@ -49,7 +48,7 @@ def _among(spark: SparkSession, frame: DataFrame, keys: pa.Table | None) -> Data
 
 
 def _of_keys(frame: DataFrame, keys: DataFrame) -> DataFrame:
-    """The rows of `frame` with one of these keys, whose columns have its names; a null is equal to a null."""
+    """Return the rows of `frame` with one of these keys, whose columns have its names; a null equals a null."""
     from pyspark.sql import functions
 
     def column(side: str, name: str) -> str:

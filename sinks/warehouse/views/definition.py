@@ -1,10 +1,9 @@
-"""Views as files of SQL: read, refused or put into order, and bound to the tables of the lake. Pure but for reading.
+"""Reads views from SQL files, validates and orders them, and binds their names to lake tables. Pure except for reading.
 
 A view is one SELECT in ``<name>.sql``, in Spark's SQL or, with the first line ``-- dialect: postgres``, in
-PostgreSQL's. It names tables as a person does (`orders`, `public.orders`, `history.orders`, `archive.orders`, another
-view); `bind` turns those names into names of one cut's tables. In Spark's SQL nothing else of the text is touched:
-what runs is what was written. `sinks.warehouse.views.determinism` says what is refused because it would not be the same
-twice.
+PostgreSQL's. It names tables as people do (`orders`, `public.orders`, `history.orders`, `archive.orders`, another
+view); `bind` turns those names into names of one cut's tables. The rest of a text in Spark's SQL runs unchanged.
+`sinks.warehouse.views.determinism` refuses queries whose result would differ from run to run.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_BYTES_MAX: Final = 1 << 20  # a query of a megabyte was not meant as one
+_BYTES_MAX: Final = 1 << 20  # a larger file is most likely not a query
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ class Reference:
     Attributes:
         parts: as written, from the outermost: ("history", "public", "orders").
         line: in the file.
-        start: of the name in `View.spark_sql`, in characters.
-        end: behind it.
-        alias: what the query calls the table when it does not say: the last part; empty when it says.
+        start: start of the name in `View.spark_sql`, in characters.
+        end: end of the name, exclusive.
+        alias: name of the table in the query if the query gives no alias, which is the last part; empty otherwise.
     """
 
     parts: tuple[str, ...]
@@ -63,14 +62,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view as its file has it.
+    """A view as defined by its file.
 
     Attributes:
         name: the file's name without ``.sql``.
         sql: the file's text.
-        file: where it stands.
-        header: what the comments above the query say.
-        spark_sql: `sql` for Spark, tables still named as written.
+        file: path of the file.
+        header: settings in the comments above the query.
+        spark_sql: `sql` in Spark's dialect, with tables still named as written.
         references: the tables it reads, in the order of `spark_sql`.
     """
 
@@ -83,7 +82,7 @@ class View:
 
     @property
     def plan(self) -> str:
-        """By which it is to be kept; ``auto`` leaves it to what its plans take."""
+        """The plan that the file requests; ``auto`` chooses by measured costs."""
         return self.header.plan
 
     @property
@@ -93,12 +92,12 @@ class View:
 
     @property
     def late(self) -> str:
-        """What happens with a row of a window that was published before: ``correct`` computes it again."""
+        """How late rows are handled; ``correct`` recomputes a window that was already published."""
         return self.header.late
 
     @property
     def text_sha(self) -> str:
-        """Of the query as it was written: another one is another generation of the view. Its header is no part."""
+        """Hash of the query without its header. Another query makes another generation of the view."""
         lines = self.sql.splitlines()
         first = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("--")), 0)
         return hashlib.sha256("\n".join([self.dialect, *lines[first:]]).strip().encode()).hexdigest()
@@ -106,14 +105,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class BoundView:
-    """A view whose names are resolved.
+    """A view with resolved names.
 
     Attributes:
         view: the view.
-        sql: what Spark runs; it reads temporary views.
+        sql: the text that Spark runs; it reads temporary views.
         tables: name of a temporary view -> lake table, as ``mirror/public.orders``.
         views: name of a temporary view -> another view's name.
-        sha: of `sql`; another one means that the view must be computed again.
+        sha: hash of `sql`; if it changes, the view must be recomputed.
     """
 
     view: View
@@ -129,12 +128,12 @@ class BoundView:
 
 
 def load_views(folder: Path) -> tuple[View, ...]:
-    """Every ``*.sql`` of the folder, each behind the views it reads. Raises ViewRefused."""
+    """Read every ``*.sql`` of the folder; each view follows the views it reads. Raises ViewRefused."""
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".sql")
     except OSError as error:
         raise ViewRefused(
-            f"the views' folder {folder} cannot be read: {error.strerror}", hint="views = in cdc.toml names it"
+            f"cannot read the views' folder {folder}: {error.strerror}", hint="check `views` of the sink in cdc.toml"
         ) from error
     views: dict[str, View] = {}
     for file in files:
@@ -142,36 +141,36 @@ def load_views(folder: Path) -> tuple[View, ...]:
         same = views.get(view.name.lower())
         if same is not None:
             raise ViewRefused(
-                f"{same.file} and {file.name} are the same view: names of views do not differ by case",
-                hint="rename one",
+                f"{same.file} and {file.name} define the same view: view names are case-insensitive",
+                hint="rename one of them",
             )
         views[view.name.lower()] = view
     return in_order(views.values())
 
 
 def views_of(settings: Warehouse) -> tuple[View, ...]:
-    """The views of a sink, as their files have them. Raises ViewRefused."""
+    """Read the views of a sink from their files. Raises ViewRefused."""
     return load_views(Path(settings.views)) if settings.views else ()
 
 
 def read_view(file: Path) -> View:
-    """One file. Raises ViewRefused."""
+    """Read one file. Raises ViewRefused."""
     name = file.stem
     if not _NAME.fullmatch(name):
         raise ViewRefused(
-            f"{file}: {name!r} cannot be the name of a view", hint="letters, digits and _, no digit first, at most 100"
+            f"{file}: invalid view name {name!r}", hint="use letters, digits and _, no digit first, at most 100"
         )
     try:
         sql = file.read_bytes()[: _BYTES_MAX + 1].decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ViewRefused(f"{file} cannot be read: {error}", hint="a view is a text in UTF-8", view=name) from error
+        raise ViewRefused(f"cannot read {file}: {error}", hint="a view is a text file in UTF-8", view=name) from error
     if len(sql) > _BYTES_MAX:
         raise ViewRefused(f"{file} is larger than {_BYTES_MAX >> 20} MiB", view=name)
     return parse_view(file, sql)
 
 
 def parse_view(file: Path, sql: str) -> View:
-    """The view of a file's text. Raises ViewRefused."""
+    """Parse the view in a file's text. Raises ViewRefused."""
     header = read_header(sql)
     if isinstance(header, Finding):
         raise _refused(file, header)
@@ -194,17 +193,19 @@ def parse_view(file: Path, sql: str) -> View:
     )
     for found in references:
         if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
-            raise _refused(file, Finding(f"{found} was not found again", "write the query in another way", found.line))
+            raise _refused(
+                file, Finding(f"cannot locate {found} in the query", "write the query differently", found.line)
+            )
     return View(file.stem, sql, file, header, spark_sql, references)
 
 
 def bind_query(query: View, views: Collection[str], tables: Collection[str]) -> BoundView:
-    """A query that is no view of the lake, over these views and lake tables. Raises ViewRefused."""
+    """Bind a query that is not a view of the lake to these views and lake tables. Raises ViewRefused."""
     return _bind(query, {view.lower(): view for view in views}, tables)
 
 
 def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView | tuple[View, ViewRefused]]:
-    """As `bind`, one at a time, with what is refused."""
+    """As `bind`, one view at a time; a refused view is returned with its error."""
     names = {view.name.lower(): view.name for view in views}
     for view in views:
         try:
@@ -214,32 +215,32 @@ def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundV
 
 
 def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
-    """The views over these lake tables (``mirror/public.orders`` ...), in the order given. Raises ViewRefused.
+    """Bind views to lake tables (``mirror/public.orders`` ...), in the given order. Raises ViewRefused.
 
-    A name means a view, or a mirror, by table or schema and table; ``mirror.``, ``history.`` and ``archive.`` in front
-    say which kind. A name that could be two things is refused.
+    A name means a view, or a mirror by table or by schema and table. The prefixes ``mirror.``, ``history.`` and
+    ``archive.`` give the kind. An ambiguous name is refused.
     """
     names = {view.name.lower(): view.name for view in views}
     return tuple(_bind(view, names, tables) for view in views)
 
 
 def inputs(view: BoundView) -> frozenset[str]:
-    """The lake tables a view reads itself; those of the views it reads are theirs."""
+    """Return the lake tables that a view reads directly, not through other views."""
     return frozenset(view.tables.values())
 
 
 def temporary(table: str) -> str:
-    """The temporary view that stands for a lake table or ``views/<name>`` in what Spark runs: a plain identifier."""
+    """Return the temporary view for a lake table or ``views/<name>`` in the SQL that runs: a plain identifier."""
     digest = hashlib.sha256(table.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
 
 
 def _expanded(file: Path, sql: str, dialect: str) -> str:
-    """The text with SQL in the place of the words for joins in time. Raises ViewRefused."""
+    """Replace the macros for joins in time by SQL. Raises ViewRefused."""
     try:
         tokens = list(sqlglot.tokenize(sql, read=dialect))
     except SqlglotError:
-        return sql  # `_parse` says what is wrong with it
+        return sql  # `_parse` reports the error
     found = expand(sql, tokens)
     if isinstance(found, Expanded) and found.as_of:
         kinds = kinds_of(table_names(_parse(file, found.sql, dialect)[1]))
@@ -262,22 +263,24 @@ def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
         what = str(first.get("description") or "cannot be parsed").rstrip(".")
         raise _refused(
-            file, Finding(f"is not SQL: {what}{near}", _dialect_hint(dialect), int(first.get("line") or 0))
+            file, Finding(f"is not valid SQL: {what}{near}", _dialect_hint(dialect), int(first.get("line") or 0))
         ) from error
     except SqlglotError as error:
-        raise _refused(file, Finding(f"is not SQL: {str(error).splitlines()[0]}", _dialect_hint(dialect))) from error
+        raise _refused(
+            file, Finding(f"is not valid SQL: {str(error).splitlines()[0]}", _dialect_hint(dialect))
+        ) from error
     statements = [one for one in found if one is not None and not isinstance(one, exp.Semicolon)]
     if len(statements) != 1:
         raise _refused(
-            file, Finding(f"holds {len(statements)} statements", "a view is one SELECT", line_of(statements[1]))
+            file, Finding(f"contains {len(statements)} statements", "a view is one SELECT", line_of(statements[1]))
         )
     if not isinstance(statements[0], exp.Query) or isinstance(statements[0], exp.Table):
-        raise _refused(file, Finding("is no SELECT", "a view is one SELECT", line_of(statements[0])))
+        raise _refused(file, Finding("is not a SELECT", "a view is one SELECT", line_of(statements[0])))
     return tokens, statements[0]
 
 
 def _masked(sql: str, tokens: Sequence[Token]) -> str:
-    """The same text, as long, without what sqlglot 30 misreads: ``group by window(...)`` as the WINDOW clause."""
+    """Mask what sqlglot 30 misreads, without changing positions: ``group by window(...)`` as the WINDOW clause."""
     text = list(sql)
     for before, token in pairwise(tokens):
         if before.token_type == TokenType.GROUP_BY and token.token_type == TokenType.WINDOW:
@@ -287,8 +290,8 @@ def _masked(sql: str, tokens: Sequence[Token]) -> str:
 
 def _dialect_hint(dialect: str) -> str:
     if dialect == "spark":
-        return "it is read as Spark SQL; a first line `-- dialect: postgres` has it read as PostgreSQL's"
-    return "it is read as PostgreSQL's SQL, because a comment above it says so"
+        return "it is read as Spark SQL; add the first line `-- dialect: postgres` for PostgreSQL's SQL"
+    return "it is read as PostgreSQL's SQL, because a comment above the query says so"
 
 
 def _translate(file: Path, query: exp.Query) -> str:
@@ -298,12 +301,12 @@ def _translate(file: Path, query: exp.Query) -> str:
     except UnsupportedError as error:
         why = str(error).splitlines()[0].rstrip(".")
         raise _refused(
-            file, Finding(f"has something Spark SQL has not: {why}", "write this view in Spark SQL")
+            file, Finding(f"uses a feature that Spark SQL lacks: {why}", "write this view in Spark SQL")
         ) from error
 
 
 def table_names(query: exp.Query) -> list[exp.Table]:
-    """The tables a query reads: not the names of its own WITH, nor functions in FROM, nor names in hints."""
+    """Return the tables a query reads: without names of its own WITH, functions in FROM, and names in hints."""
     return [
         table
         for table in query.find_all(exp.Table)
@@ -312,7 +315,7 @@ def table_names(query: exp.Query) -> list[exp.Table]:
 
 
 def _is_own(table: exp.Table) -> bool:
-    """Whether the name is one of a WITH around it; a name is known behind its definition, or inside if recursive."""
+    """Whether a WITH around it defines the name. A name is known after its definition; if recursive, also inside."""
     if table.args.get("db"):
         return False
     below: exp.Expr = table
@@ -327,7 +330,7 @@ def _is_own(table: exp.Table) -> bool:
                 if definition is below:
                     break
         if isinstance(above, exp.With):
-            # The query that owns this WITH sees all of it, its definitions only what stands before them.
+            # The query that owns this WITH sees all of it; its definitions see only what precedes them.
             below = above.parent or above
             continue
         below = above
@@ -350,7 +353,7 @@ def _reference(table: exp.Table, lines: dict[tuple[str, ...], int]) -> Reference
 
 
 def in_order(found: Iterable[View]) -> tuple[View, ...]:
-    """Each view behind those it reads. Raises ViewRefused for a circle."""
+    """Sort views so that each follows the views it reads. Raises ViewRefused for a cycle."""
     views = {view.name.lower(): view for view in found}
     graph: dict[str, list[str]] = {name: [] for name in views}
     for name, view in views.items():
@@ -362,8 +365,8 @@ def in_order(found: Iterable[View]) -> tuple[View, ...]:
     except CycleError as error:
         names = [views[name].name for name in error.args[1]]
         raise ViewRefused(
-            f"views read each other in a circle: {' -> '.join(reversed(names))}",
-            hint="a view reads only views that do not need it; public.orders is the table beside a view orders",
+            f"views read each other in a cycle: {' -> '.join(reversed(names))}",
+            hint="remove the cycle; to read a table with the name of a view, qualify it: public.orders",
             view=names[0],
         ) from error
     return tuple(views[name] for name in order)
@@ -389,7 +392,7 @@ def _bind(view: View, names: dict[str, str], tables: Collection[str]) -> BoundVi
 
 
 def _resolve(view: View, found: Reference, names: dict[str, str], tables: Collection[str]) -> str:
-    """The lake table or ``views/<name>`` that a name means."""
+    """Return the lake table or ``views/<name>`` that a name means."""
     meant = candidates(found.parts, tables)
     own = names.get(found.parts[0].lower()) if len(found.parts) == 1 else None
     if own is not None:
@@ -399,10 +402,10 @@ def _resolve(view: View, found: Reference, names: dict[str, str], tables: Collec
     if meant:
         can_be = ", ".join(f"the view {one[6:]}" if one.startswith("views/") else spelled(one) for one in meant)
         write = " or ".join(_explicit(one) for one in meant if not one.startswith("views/"))
-        raise _refused(view.file, Finding(f"{found} can be {can_be}", f"write {write}", found.line))
+        raise _refused(view.file, Finding(f"{found} is ambiguous: {can_be}", f"write {write}", found.line))
     shown = [spelled(table) for table in tables] + [name for name in names.values() if name != view.name]
     hint = there_is(str(found), shown) or "the lake has no tables yet"
-    raise _refused(view.file, Finding(f"there is no table {found}", hint, found.line))
+    raise _refused(view.file, Finding(f"table {found} does not exist", hint, found.line))
 
 
 def _explicit(table: str) -> str:

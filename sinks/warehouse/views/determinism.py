@@ -1,7 +1,7 @@
-"""What a view's query may not hold: whatever gives other rows when the same cut is computed again. Pure.
+"""Refuses queries whose result would differ if the same cut is computed again. Pure.
 
-Words are looked for in the text as it stands (its tokens), so that a person gets the line and the name they wrote;
-what depends on the shape of the query is looked for in its tree.
+Functions and keywords are checked in the text (its tokens), so that messages have the line and the name as written.
+What depends on the structure of the query is checked in its tree.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FOREIGN: Final = {
     **dict.fromkeys(("from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"), "can read a file"),
     "identifier": "makes a name of a text, which can name a file",
 }
-"""Functions of Spark that reach beyond the rows they are given -> what they do."""
+"""Spark functions that do more than use their arguments -> what they do."""
 _CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestamp"})
 _CLOCK_WORDS: Final = frozenset({"now", "today", "tomorrow", "yesterday"})
 _CLOCK_KEYWORDS: Final = frozenset({"current_date", "current_timestamp", "current_time", "localtimestamp", "localtime"})
@@ -84,7 +84,7 @@ _COLLECTING: Final = {
     exp.GroupConcat: "listagg",
 }
 _PICKING: Final = (exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue)
-_USE_DATA_TIME: Final = "take a time from the rows: a view says the same for a cut whenever it is computed"
+_USE_DATA_TIME: Final = "use a time from the rows: a view must give the same result whenever it is computed"
 _USE_KEY: Final = "build it from the key columns of the rows"
 
 
@@ -93,9 +93,9 @@ class Finding:
     """Why a query is refused.
 
     Attributes:
-        message: what, as the end of a sentence that begins with the file.
+        message: what is wrong, as the end of a sentence that begins with the file.
         hint: what to do about it.
-        line: in the text that was checked; 0 when it concerns the whole.
+        line: in the checked text; 0 if the whole text is concerned.
     """
 
     message: str
@@ -104,16 +104,16 @@ class Finding:
 
 
 def check_beginning(tokens: Sequence[Token]) -> Finding | None:
-    """A text that does not begin as a SELECT does; the parser would take ``selct a`` for a name."""
+    """Check that a text begins like a SELECT; the parser would take ``selct a`` for a name."""
     if not tokens:
-        return Finding("holds no query", "write one SELECT into it")
+        return Finding("contains no query", "write one SELECT into it")
     if tokens[0].token_type in _BEGINNINGS:
         return None
-    return Finding(f"begins with {tokens[0].text!r}, which is no SELECT", "a view is one SELECT", tokens[0].line)
+    return Finding(f"begins with {tokens[0].text!r}, not like a SELECT", "a view is one SELECT", tokens[0].line)
 
 
 def check_words(tokens: Sequence[Token]) -> Finding | None:
-    """Functions and keywords that give something else each time."""
+    """Check for functions and keywords that are not deterministic."""
     for index, token in enumerate(tokens):
         word = token.text.lower()
         after = [found.token_type for found in tokens[index + 1 : index + 3]]
@@ -132,27 +132,25 @@ def check_words(tokens: Sequence[Token]) -> Finding | None:
 
 
 def check_foreign(tokens: Sequence[Token]) -> Finding | None:
-    """Functions that do more than compute."""
+    """Check for functions that do more than compute."""
     for token, behind in pairwise(tokens):
         word = token.text.lower()
         if behind.token_type == TokenType.L_PAREN and token.token_type != TokenType.STRING and word in _FOREIGN:
-            return Finding(f"{word}() {_FOREIGN[word]}", "leave it out", token.line)
+            return Finding(f"{word}() {_FOREIGN[word]}", "remove it", token.line)
     return None
 
 
 def check_tree(query: exp.Query, dialect: str) -> Finding | None:
-    """What the shape of the query shows."""
+    """Check the structure of the query."""
     misread = query.find(exp.Lambda) if dialect == "postgres" else None
     if misread is not None:
-        # sqlglot 30 takes f(a -> 'b') for a lambda function, which PostgreSQL does not have.
-        return Finding(
-            "-> as an argument is not understood", "put it into parentheses: f((a -> 'b'))", line_of(misread)
-        )
+        # sqlglot 30 reads f(a -> 'b') as a lambda function, which PostgreSQL does not have.
+        return Finding("-> as an argument is not supported", "put it into parentheses: f((a -> 'b'))", line_of(misread))
     return next(_findings(query, dialect), None)
 
 
 def line_of(node: exp.Expr) -> int:
-    """The first line of a part of the tree; 0 when the parser did not keep it."""
+    """Return the first line of a part of the tree; 0 if the parser did not keep it."""
     lines = [found.meta["line"] for found in node.walk() if "line" in found.meta]
     return min(lines, default=0)
 
@@ -161,26 +159,26 @@ def _called(word: str, *, empty: bool) -> tuple[str, str] | None:
     if word in _CLOCK or word in _CLOCK_KEYWORDS or (empty and word in _CLOCK_WITHOUT_ARGUMENTS):
         return f"{word}() is the time of the computation", _USE_DATA_TIME
     if word in _RANDOM:
-        return f"{word}() gives something else each time", _USE_KEY
+        return f"{word}() gives a different result each time", _USE_KEY
     if word in _SESSION or word.startswith("current_"):
-        return f"{word}() depends on who computes the view", "leave it out"
+        return f"{word}() depends on the session that computes the view", "remove it"
     if word in _FOREIGN:
-        return f"{word}() {_FOREIGN[word]}", "leave it out"
+        return f"{word}() {_FOREIGN[word]}", "remove it"
     return None
 
 
 def _findings(query: exp.Query, dialect: str) -> Iterator[Finding]:
     for node in query.walk():
         if isinstance(node, exp.QueryTransform):
-            yield Finding("TRANSFORM runs a program", "leave it out", line_of(node))
+            yield Finding("TRANSFORM runs a program", "remove it", line_of(node))
         elif isinstance(node, exp.TableSample):
-            yield Finding("TABLESAMPLE takes other rows each time", "choose rows by a condition", line_of(node))
+            yield Finding("TABLESAMPLE takes different rows each time", "select rows by a condition", line_of(node))
         elif isinstance(node, exp.Into):
-            yield Finding("SELECT INTO makes a table", "leave INTO out: the view is the table", line_of(node))
+            yield Finding("SELECT INTO creates a table", "remove INTO: the view is the table", line_of(node))
         elif isinstance(node, exp.Table) and (node.args.get("version") or node.args.get("when")):
             yield Finding("names a version of a table", "a view reads every table as of its cut", line_of(node))
         elif isinstance(node, exp.Query) and node.args.get("limit") and not node.args.get("order"):
-            yield Finding("LIMIT without ORDER BY takes any rows", "say which by ORDER BY on a key", line_of(node))
+            yield Finding("LIMIT without ORDER BY takes arbitrary rows", "add ORDER BY on a key", line_of(node))
         elif isinstance(node, exp.Cast) and _is_clock_word(node):
             yield Finding(f"{node.this.this!r} as a time is the time of the computation", _USE_DATA_TIME, line_of(node))
         elif not (dialect == "postgres" and isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)):
@@ -202,7 +200,7 @@ def _unordered(node: exp.Expr) -> Iterator[Finding]:
     if isinstance(node, _PICKING):
         name = node.sql_name().lower()
         yield Finding(
-            f"{name}() takes the value of any row",
+            f"{name}() takes the value of an arbitrary row",
             "use min_by(value, key), max_by(value, key), min or max",
             line_of(node),
         )
@@ -212,11 +210,11 @@ def _unordered(node: exp.Expr) -> Iterator[Finding]:
         return
     if name and not _is_sorted(node):
         fix = "listagg(...) within group (order by ...)" if name == "listagg" else f"sort_array({name}(...))"
-        yield Finding(f"{name}() without an order gives its values in any order", f"write {fix}", line_of(node))
+        yield Finding(f"{name}() without an order has no defined order of values", f"write {fix}", line_of(node))
 
 
 def _is_sorted(node: exp.Expr) -> bool:
-    """Whether the collected array goes straight into a sort."""
+    """Whether the collected array is sorted directly."""
     above = node.parent
     while isinstance(above, exp.Paren | exp.Filter):
         above = above.parent
@@ -233,14 +231,14 @@ def _columns(query: exp.Query) -> Iterator[Finding]:
             if name == "*" or column.is_star:
                 continue
             if not name:
-                yield Finding(f"column {number} has no name", "give it one: ... as name", line_of(column))
+                yield Finding(f"column {number} has no name", "name it: ... as name", line_of(column))
             elif name.lower() in seen:
                 yield Finding(f"two columns are named {name!r}", "rename one: ... as name", line_of(column))
             seen.add(name.lower())
 
 
 def _selected(query: exp.Query) -> list[exp.Expr]:
-    """The columns that come out: those of the first SELECT of a UNION."""
+    """Return the result columns: those of the first SELECT of a UNION."""
     found: exp.Expr = query
     while not isinstance(found, exp.Select):
         if not isinstance(found, exp.Query):

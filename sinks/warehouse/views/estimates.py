@@ -1,9 +1,9 @@
-"""Which columns of a view are estimates: their value depends on how the rows were split and put together. Pure.
+"""Finds columns of a view that are estimates: their value depends on how rows were divided and merged. Pure.
 
-KLL throws a coin when it is full, `approx_top_k` keeps what came first of items that are as frequent, HLL estimates
-otherwise when it was never merged, and the summaries of `approx_percentile` and `histogram_numeric` go by the order of
-rows. So the same query over the same cut can give another estimate each time, all within the sketch's error. Theta
-sketches do not (`tests/spark/test_kept_views.py`).
+KLL flips a coin when it is full. `approx_top_k` keeps the first of equally frequent items. HLL estimates differently if
+it was never merged. The summaries of `approx_percentile` and `histogram_numeric` depend on the order of rows. So the
+same query over the same cut can give different estimates, all within the error of the sketch. Theta sketches do not
+(`tests/spark/test_kept_views.py`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _KNOWN_SKETCHES: Final = (exp.ApproxQuantile, exp.ApproxTopK)
 
 
 def estimated_columns(sql: str, of_inputs: Collection[str] = ()) -> frozenset[str]:
-    """Names, in lower case, of columns anywhere in the query (Spark's SQL) that come from a sketch.
+    """Return the names, in lower case, of columns anywhere in the query (Spark's SQL) that come from a sketch.
 
-    `of_inputs` are those of the views it reads. Columns go by their name alone, so one that has the name of an estimate
-    is taken for one, and one that is renamed by ``as x (a, b)`` is not. A query that only Spark understands has none.
+    `of_inputs` are those of the views it reads. Columns are identified by name alone. So a column with the name of an
+    estimate counts as one, and a column renamed by ``as x (a, b)`` does not. A query that only Spark can parse has
+    none.
     """
     found = {name.lower() for name in of_inputs}
     try:

@@ -1,16 +1,17 @@
-"""Changed SQL of a view without a gap: another generation is built beside the one that serves, and takes its place.
+"""Replaces a view's SQL without a gap: a new generation is built beside the active one, and then takes its place.
 
-A generation is a table of its own, ``views/<view>/g<N>``, made by one text. The one that serves stands in the manifest
-under the view's name, any other one as ``<view>~<N>``, which readers may look at as well. In this order:
+A generation is a table of its own, ``views/<view>/g<N>``, made by one text. The manifest has the active generation
+under the view's name, and any other as ``<view>~<N>``, which readers may read as well. The steps:
 
-1. The file has another text than the generation that serves. That one goes on with its own text, which is kept in the
-   lake, and the file's is computed beside it, as of the same cuts: the candidate.
-2. When the candidate is as of the newest cut, it is swapped in at the next: by itself, or with `-- swap: manual` in the
-   file when somebody wishes so (`cdc views swap`). Views that read it are computed anew with that cut.
-3. The generation before stays as it was, for one rollback. That is a swap too: brought up to the newest cut first.
+1. The file has another text than the active generation. That generation continues with its own text, which is kept in
+   the lake. The file's text is computed beside it, as of the same cuts: the candidate.
+2. Once the candidate is as of the newest cut, it becomes active at the next one: automatically, or on request
+   (`cdc views swap`) with `-- swap: manual` in the file. Views that read it are recomputed in that cut.
+3. The previous generation is kept for one rollback. A rollback is a swap, too: that generation first catches up.
 
-What a cut does is decided before it begins and is in its `pending`, so that an attempt after a crash does the same
-whatever was wished or edited meanwhile. Texts are kept by their sums before that. Pure but for `TextStore`.
+Decisions are made before a cut begins and are stored in its `pending`, together with the hashes of the texts. So an
+attempt after a crash does the same, even if requests or files have changed meanwhile and a table holds the cut already.
+The texts themselves are stored before that. Pure except for `TextStore`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _RESTING: Final = frozenset({REPLACED, ROLLED_BACK})
 
 
 class SwapRequest(msgspec.Struct, frozen=True):
-    """What somebody asks for: that this generation serves."""
+    """A request to activate this generation."""
 
     view: str
     serve: int
@@ -47,11 +48,11 @@ class SwapRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a cut does with generations; as `Pending` has it.
+    """What a cut does with generations, as in `Pending`.
 
     Attributes:
-        serve: view -> the generation that serves from this cut on, of those that are swapped.
-        texts: name of what is computed, ``<view>`` or ``<view>~<N>`` -> sum of its text.
+        serve: view -> the generation that becomes active in this cut, for swapped views only.
+        texts: name of what is computed, ``<view>`` or ``<view>~<N>`` -> hash of its text.
     """
 
     serve: Mapping[str, int] = field(default_factory=dict)
@@ -59,14 +60,14 @@ class Decided:
 
 
 class TextStore:
-    """Texts of views and wishes about them, in the lake's folder of cuts."""
+    """Texts of views and swap requests, in the lake's folder of cuts."""
 
     def __init__(self, location: Location, disk: Disk | None = None) -> None:
         self._disk = disk or disk_of(location)
         self._kept: set[tuple[str, str]] = set()
 
     def keep(self, views: Sequence[View]) -> None:
-        """Make the texts durable."""
+        """Store the texts durably."""
         for view in views:
             if (view.text_sha, view.sql) in self._kept:
                 continue
@@ -76,39 +77,39 @@ class TextStore:
             self._kept.add((view.text_sha, view.sql))
 
     def text(self, sha: str) -> str | None:
-        """A text by its sum."""
+        """Return a text by its hash."""
         data = self._disk.read(layout.sql_file(sha))
         return None if data is None else data.decode()
 
-    def wish(self, wish: SwapRequest) -> None:
-        """Ask for something; a later wish about the same view replaces it."""
-        self._disk.replace(layout.swap_request_file(wish.view), msgspec.json.encode(wish))
+    def request_swap(self, request: SwapRequest) -> None:
+        """Store a request; it replaces an earlier one about the same view."""
+        self._disk.replace(layout.swap_request_file(request.view), msgspec.json.encode(request))
 
-    def wishes(self) -> dict[str, int]:
-        """View -> generation that is to serve. What is not readable is no wish."""
+    def requests(self) -> dict[str, int]:
+        """Return view -> requested generation. Unreadable requests are ignored."""
         found: dict[str, int] = {}
         for name in self._disk.names():
             if not layout.is_swap_request(name):
                 continue
             try:
-                wish = msgspec.json.decode(self._disk.read(name) or b"", type=SwapRequest)
+                request = msgspec.json.decode(self._disk.read(name) or b"", type=SwapRequest)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
-            found[wish.view] = wish.serve
+            found[request.view] = request.serve
         return found
 
-    def granted(self, view: str) -> None:
-        """Forget a wish."""
+    def remove_request(self, view: str) -> None:
+        """Remove a request."""
         self._disk.remove(layout.swap_request_file(view))
 
 
-def decide(files: Sequence[View], previous: Mapping[str, ViewState], wishes: Mapping[str, int]) -> Decided:
-    """What the next cut does.
+def decide(files: Sequence[View], previous: Mapping[str, ViewState], requests: Mapping[str, int]) -> Decided:
+    """Decide what the next cut does.
 
     Args:
-        files: the views as their files have them.
-        previous: of the newest cut, generations that do not serve among them.
-        wishes: view -> generation that is to serve.
+        files: the views as defined by their files.
+        previous: states of the newest cut, including generations that are not active.
+        requests: view -> requested generation.
     """
     serve: dict[str, int] = {}
     texts: dict[str, str] = {}
@@ -117,7 +118,7 @@ def decide(files: Sequence[View], previous: Mapping[str, ViewState], wishes: Map
         if state is None or not state.text:
             texts[view.name] = view.text_sha
             continue
-        target, candidate = _target(view, state, previous, wishes.get(view.name))
+        target, candidate = _target(view, state, previous, requests.get(view.name))
         if target is not None and candidate is not None and candidate.reason == "":
             serve[view.name] = target
             texts[view.name] = candidate.text
@@ -131,12 +132,12 @@ def decide(files: Sequence[View], previous: Mapping[str, ViewState], wishes: Map
 
 
 def _target(
-    view: View, state: ViewState, previous: Mapping[str, ViewState], wish: int | None
+    view: View, state: ViewState, previous: Mapping[str, ViewState], request: int | None
 ) -> tuple[int | None, ViewState | None]:
-    """The generation that is to serve, and its state as far as there is one; None and a candidate that only waits."""
+    """Return the generation to activate and its state, if it has one; None and a candidate if that one only waits."""
     others = _others(view.name, previous)
-    if wish is not None and wish != state.generation and wish in others:
-        return wish, others[wish]
+    if request is not None and request != state.generation and request in others:
+        return request, others[request]
     if state.text == view.text_sha:
         return None, None
     same = [other for other in others.values() if other.text == view.text_sha]
@@ -151,19 +152,19 @@ def _target(
 
 
 def swapped(previous: Mapping[str, ViewState], decided: Decided, files: Sequence[View]) -> dict[str, ViewState]:
-    """The states that a cut begins with, as if the generations that are to serve had been there before."""
+    """Return the states that a cut begins with, as if the swaps of `decided` had already happened."""
     found = dict(previous)
     for name, number in decided.serve.items():
         old, new = found[name], found.pop(layout.beside(name, number))
         back = number < old.generation
         for other in _others(name, found).values():
-            # One to roll back to is kept; older ones are forgotten.
+            # One generation is kept for a rollback; older ones are dropped.
             found.pop(layout.beside(name, other.generation))
         found[name] = new
         found[layout.beside(name, old.generation)] = structs.replace(old, reason=ROLLED_BACK if back else REPLACED)
     for name, state in previous.items():
         if layout.is_beside(name) and name in found and name not in decided.texts and not is_resting(state):
-            found.pop(name)  # the file was edited again, and nobody will want what was between
+            found.pop(name)  # the file was edited again, so the text in between is obsolete
     for view in files:
         read = {part.parts[0].lower() for part in view.references if len(part.parts) == 1}
         own = found.get(view.name)
@@ -173,9 +174,10 @@ def swapped(previous: Mapping[str, ViewState], decided: Decided, files: Sequence
 
 
 def runs(files: Sequence[View], decided: Decided, texts: TextStore) -> tuple[View, ...]:
-    """What a cut computes, behind what it reads; the file's own view where its text is the one that serves.
+    """Return the views that a cut computes, each after the views it reads.
 
-    Raises LakeDamaged when a text is gone that a generation was made by.
+    The file's own view is used if its text is the one to compute. Raises LakeDamaged if another generation's text is
+    gone.
     """
     by_name = {view.name: view for view in files}
     found = []
@@ -188,12 +190,12 @@ def runs(files: Sequence[View], decided: Decided, texts: TextStore) -> tuple[Vie
 
 
 def is_resting(state: ViewState) -> bool:
-    """Whether it is kept for a rollback, and not up to date."""
+    """Whether it is kept only for a rollback, and not up to date."""
     return state.reason in _RESTING
 
 
 def candidates(name: str, views: Mapping[str, ViewState]) -> dict[int, ViewState]:
-    """Generations of a view beside the one that serves: number -> state."""
+    """Return the generations of a view that are not active: number -> state."""
     return _others(name, views)
 
 
@@ -201,8 +203,8 @@ def _kept(file: View, sha: str, texts: TextStore) -> View:
     text = texts.text(sha)
     if text is None:
         raise LakeDamaged(
-            f"the text that a generation of view {file.name} was made by is gone from the lake",
-            hint=f"bring {layout.CUTS_FOLDER}/{layout.sql_file(sha)} back from a copy",
+            f"the SQL text of a generation of view {file.name} is missing in the lake",
+            hint=f"restore {layout.CUTS_FOLDER}/{layout.sql_file(sha)} from a copy",
             view=file.name,
         )
     return parse_view(file.file, text)

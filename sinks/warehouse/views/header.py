@@ -1,13 +1,13 @@
-"""What the comments above a view's query say: dialect, late policy, key, publishing, how it is swapped. Pure.
+"""Parses the comments above a view's query: dialect, late policy, plan, key, publishing, swap. Pure.
 
-    -- dialect: postgres        the query is PostgreSQL's SQL; spark without it
-    -- late: correct            a row of a window that was published before is computed again
-    -- plan: affected           the view is kept by this plan: recompute, affected or delta; auto: what takes least
-    -- key: order_id, line      columns that tell rows apart: unique and never null, or the view is left behind
-    -- publish: topic           the view is a compacted topic too, ``<name>.views.<view>``; needs a key
-    -- swap: manual             changed SQL is built beside the old, which serves until `cdc views swap`
+    -- dialect: postgres        the query is PostgreSQL's SQL; default: spark
+    -- late: correct            a late row of a published window recomputes the window
+    -- plan: affected           how the view is kept: recompute, affected or delta; default: auto, the cheapest
+    -- key: order_id, line      columns that identify rows; unique and never null, or the view is left behind
+    -- publish: topic           the view is also a compacted topic, ``<name>.views.<view>``; needs a key
+    -- swap: manual             changed SQL is built beside the active one and waits for `cdc views swap`
 
-Other comments mean nothing. They end where the query begins.
+Other comments have no meaning. The header ends where the query begins.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _KEY_COLUMNS_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a view's file says above its query.
+    """Settings in a view's file above its query.
 
     Attributes:
-        key: columns that tell rows apart, in the order of the key of a topic; empty when none is named.
+        key: columns that identify rows, in the order of the topic's key; empty if none are named.
         publish: whether the view is a topic as well.
-        swap: what becomes of changed SQL when it is built: it serves at once, or when somebody says so.
+        swap: when changed SQL becomes active: once it is built, or on request.
     """
 
     dialect: str = "spark"
@@ -50,7 +50,7 @@ class Header:
 
 
 def read_header(sql: str) -> Header | Finding:
-    """The header of a file's text, or what is wrong with it."""
+    """Return the header of a file's text, or what is wrong with it."""
     found = Header()
     publish_line = 0
     for number, line in enumerate(sql.splitlines(), 1):
@@ -59,16 +59,16 @@ def read_header(sql: str) -> Header | Finding:
         match = _LINE.fullmatch(line.strip())
         if match is None:
             continue
-        name, said = match[1].lower(), match[2]
+        name, value = match[1].lower(), match[2]
         if name == "key":
-            key = _columns(said)
+            key = _columns(value)
             if not key:
-                return Finding(f"key: {said} is no list of columns", "as in: -- key: order_id, line", number)
+                return Finding(f"invalid key: {value}", "expected e.g. -- key: order_id, line", number)
             found = replace(found, key=key)
             continue
-        word = said.lower()
+        word = value.lower()
         if word not in _WORDS[name]:
-            return Finding(f"{name}: {said} is not known", f"there is {' and '.join(_WORDS[name])}", number)
+            return Finding(f"unknown {name}: {value}", f"expected {' or '.join(_WORDS[name])}", number)
         if name == "publish":
             found, publish_line = replace(found, publish=True), number
         elif name == "swap":
@@ -80,12 +80,12 @@ def read_header(sql: str) -> Header | Finding:
         else:
             found = replace(found, dialect=word)
     if found.publish and not found.key:
-        return Finding("publish: topic needs a key", "name the columns that tell rows apart: -- key: id", publish_line)
+        return Finding("publish: topic needs a key", "name the columns that identify rows: -- key: id", publish_line)
     return found
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """The names in a list; none when it is no such list."""
+    """Return the names in a list; empty if it is not a valid list."""
     names = [part.strip() for part in text.split(",")]
     if len(names) > _KEY_COLUMNS_MAX or any(not _COLUMN.fullmatch(name) for name in names):
         return ()

@@ -1,7 +1,7 @@
-"""Runs the plans of views on Spark: which keys a cut affects, and the rows of these keys (`sinks.warehouse.planner`).
+"""Runs the plans of views on Spark: finds the keys that a cut affects, and the rows of these keys.
 
-Whatever is not sure ends in Unplannable with its reason, and the view is recomputed: a query that Spark reads in
-another way than the planner, a key of a type that is not exactly comparable, too many keys, a value that does not fit.
+Every doubt ends in Unplannable with its reason, and the view is recomputed: a query that Spark reads differently from
+`sinks.warehouse.planner`, a key type that is not exactly comparable, too many keys, a value that does not fit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was cheaper in every case (VIEWS, 2026-11-21)
-_KEYS_FEW: Final = 1_000  # of a small view any share will do
-KEYS_MAX: Final = 200_000  # they are held by the driver
+KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was always cheaper (2026-11-21)
+_KEYS_FEW: Final = 1_000  # in a small view any share is acceptable
+KEYS_MAX: Final = 200_000  # the driver holds them
 _KEY_TYPES: Final = frozenset(
     {"tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
 )
@@ -39,10 +39,10 @@ _FRESH: Final = "__fresh"
 
 @dataclass(slots=True)
 class PlanBook:
-    """Plans of views, kept from cut to cut. A plan is made again when the SQL or columns it reads are others.
+    """Plans of views, kept from cut to cut. A plan is made again if the SQL or its input columns change.
 
     Attributes:
-        unique: view -> columns that no two of its rows share, as its plan says.
+        unique: view -> columns that no two of its rows share, according to its plan.
     """
 
     unique: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class PlanBook:
     _same: dict[str, bool] = field(default_factory=dict)
 
     def plan(self, view: BoundView, relations: Mapping[str, Relation]) -> ViewPlan:
-        """The view's plan over these relations."""
+        """Return the view's plan over these relations."""
         form = f"{view.sha} {sorted((one.name, list(one.columns.items()), one.key) for one in relations.values())}"
         known = self._plans.get(view.name)
         if known is None or known[0] != form:
@@ -61,11 +61,11 @@ class PlanBook:
         return known[1]
 
     def can_sum(self, name: str) -> bool:
-        """Whether the view, as it was planned last, can be kept by its sums."""
+        """Whether the view, as planned last, can be kept by its sums."""
         return name in self._plans and self._plans[name][1].delta is not None
 
     def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, frame: DataFrame) -> bool:
-        """Whether Spark reads the planner's form of the query as it reads the view's own text, which `frame` is of."""
+        """Whether Spark reads the planner's form of the query like the view's own text, from which `frame` is made."""
         if view.name not in self._same:
             self._same[view.name] = same_query(frame, spark.sql(plan.whole_sql()))
         return self._same[view.name]
@@ -74,15 +74,15 @@ class PlanBook:
 def replacement(
     spark: SparkSession, inputs: ViewInputs, plan: ViewPlan, *, changed: frozenset[str], schema: StructType, rows: int
 ) -> Replacement:
-    """The keys that changes of these inputs affect, and the view's rows of them. Raises Unplannable, PySparkException.
+    """Return the keys that changes of these inputs affect, and their rows. Raises Unplannable, PySparkException.
 
     Args:
-        spark: the session that `inputs` are in.
-        inputs: the inputs, added.
+        spark: the session of `inputs`.
+        inputs: the inputs, already added.
         plan: of the view.
-        changed: names of inputs.
+        changed: names of changed inputs.
         schema: of the view.
-        rows: it has, as of the cut before.
+        rows: number of rows at the previous cut.
     """
     obstacle = plan.obstacle(changed)
     if obstacle:
@@ -116,16 +116,16 @@ def summed(
     schema: StructType,
     state: tuple[str, int] | None,
 ) -> Sums:
-    """A view by its sums. Raises Unplannable, PySparkException.
+    """Compute a view by its sums. Raises Unplannable, PySparkException.
 
     Args:
-        spark: the session that `inputs` are in.
-        inputs: the inputs, added.
-        view: whose.
+        spark: the session of `inputs`.
+        inputs: the inputs, already added.
+        view: the view.
         plan: of the view.
-        changed: names of inputs.
+        changed: names of changed inputs.
         schema: of the view.
-        state: table and version of its sums as of the cut before; None: there are none, and all is counted.
+        state: table and version of its sums at the previous cut; None if there are none, so that all is counted.
     """
     delta = plan.delta
     if delta is None:
@@ -144,7 +144,7 @@ def summed(
     inputs.add(sums, *state)
     inputs.add_rows(_MOVED, moved)
     merged = spark.sql(delta.merged_sql(sums, _MOVED))
-    # Sums of decimals grow wider by being added; the table's own type is as wide as they can be.
+    # Sums of decimals get wider with each addition; the table's own type is as wide as they can be.
     columns = [merged[quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
     fresh = merged.select(*columns).toArrow()
     inputs.add_rows(_FRESH, fresh)
@@ -154,7 +154,7 @@ def summed(
 
 
 def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Table:
-    """The view's rows of the groups in `_FRESH`, in the view's types."""
+    """Return the view's rows of the groups in `_FRESH`, in the view's types."""
     frame = spark.sql(delta.result_sql(_FRESH))
     by_name = {name.lower(): frame[quoted(name)] for name in frame.columns}
     columns = [by_name[column.name.lower()].cast(column.dataType).alias(column.name) for column in schema.fields]
@@ -162,17 +162,17 @@ def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Tab
 
 
 def _comparable(schema: StructType, key: Sequence[str]) -> dict[str, StructField]:
-    """The view's columns by lower-case name. Raises Unplannable when values of the key are not exactly comparable."""
+    """Return the view's columns by lower-case name. Raises Unplannable if the key is not exactly comparable."""
     by_name = {column.name.lower(): column for column in schema.fields}
     for name in key:
         kind = by_name[name].dataType.simpleString()
         if kind not in _KEY_TYPES and not kind.startswith("decimal"):
-            raise Unplannable(f"its key {name} is of type {kind}, whose values are not exactly comparable")
+            raise Unplannable(f"its key {name} has the type {kind}, whose values are not exactly comparable")
     return by_name
 
 
 def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:
-    """Make the sides readable that a query names."""
+    """Add the old sides and images that a query names."""
     for name in plan.inputs:
         if name in changed and images(name) in text:
             inputs.add_images(name, text)
@@ -181,9 +181,9 @@ def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: 
 
 
 def _hold(inputs: ViewInputs, query: RowsQuery, keys: pa.Table) -> set[str]:
-    """Have the narrowed relations of a query ready whose rows are few; returns their names.
+    """Load the narrowed relations of a query that have few rows, and return their names.
 
-    Spark has some jobs of fixed cost for each of them, and reads the columns of a table no faster than the driver.
+    For each relation Spark has some jobs of fixed cost, and it reads a table's columns no faster than the driver.
     """
     text = query.sql()
     rows = {quoted(_KEYS): keys}
@@ -202,5 +202,5 @@ def _hold(inputs: ViewInputs, query: RowsQuery, keys: pa.Table) -> set[str]:
 
 
 def _named(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The same rows under the names that the view's own text gives its columns."""
+    """Return the same rows under the column names of the view's own text."""
     return frame.toDF(*(column.name for column in schema.fields))

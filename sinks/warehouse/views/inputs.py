@@ -1,7 +1,7 @@
-"""What the views of a cut read, as Spark knows it: each input as of this cut, as of the one before, and what changed.
+"""Provides the inputs of a cut's views to Spark: each input at this cut, at the previous cut, and its changes.
 
-Old images come from the pinned version before the cut, by key, and never from what an event says of the row before:
-that is not always whole. So they are the same after a restart, and when several source transactions are one cut.
+Old images come from the pinned version of the previous cut, by key. They never come from the old row in an event, which
+is not always complete. So they are the same after a restart, and if one cut contains several source transactions.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.manifest import ViewState
 
 _WORDS: Final = re.compile(r"\w+")
-IMAGE_ROWS_MAX: Final = 200_000  # they are held by the driver; a cut with more has changed much of most tables
+IMAGE_ROWS_MAX: Final = 200_000  # the driver holds them; a cut with more has changed much of most tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTables:
-    """What the views of a cut are computed from.
+    """The tables that the views of a cut are computed from.
 
     Attributes:
         versions: lake table -> Delta version at this cut.
         complete: ``schema.table`` -> complete or snapshotting.
-        previous: the views of the cut before.
-        changed: lake tables whose rows or columns are others than at the cut before.
-        before: lake table -> Delta version at the cut before.
-        written: lake table -> what it took in this cut; one that changed and is not in it was written anew.
+        previous: the views of the previous cut.
+        changed: lake tables whose rows or columns differ from the previous cut.
+        before: lake table -> Delta version at the previous cut.
+        written: lake table -> what it took in this cut; a changed table that is missing here was rewritten.
         keys: mirror -> its key columns.
-        rows: lake table -> how many rows it has.
+        rows: lake table -> number of its rows.
     """
 
     versions: Mapping[str, int]
@@ -63,14 +63,14 @@ class CutTables:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Keys of a view and its rows of them, as of this cut."""
+    """Keys of a view and their rows as of this cut."""
 
     keys: pa.Table
     rows: pa.Table
 
 
 class ViewInputs:
-    """Temporary views of one cut. `close` takes them away again. Not safe for several threads."""
+    """The temporary views of one cut. `close` drops them. Not thread-safe."""
 
     def __init__(self, spark: SparkSession, lake: Where, cut: CutTables) -> None:
         self._spark = spark
@@ -82,58 +82,58 @@ class ViewInputs:
         self._image_columns: dict[str, frozenset[str]] = {}
 
     def add(self, name: str, table: str, version: int) -> None:
-        """Make a lake table readable under a name, at this version."""
+        """Make a lake table at this version readable under a name."""
         if name not in self._frames:
             self._places[name] = (table, version)
             self._register(name, frame_of(self._spark, self._lake, table, version))
 
     def relation(self, name: str, key: tuple[str, ...] = ()) -> Relation:
-        """What a planner must know of an input that was added."""
+        """Return what the planner needs to know of an added input."""
         columns = {column.lower(): kind for column, kind in self._frames[name].dtypes}
         table = self._places[name][0]
         return Relation(name, columns, tuple(map(str.lower, self._cut.keys.get(table, key))))
 
     def replaced(self, table: str, replacement: Replacement) -> None:
-        """Say by what a view's table came from its version before to this cut's."""
+        """Record the replacement that leads from the previous version of a view's table to this cut's version."""
         self._replaced[table] = replacement
 
     def rows(self, name: str) -> int:
-        """How many rows an input has."""
+        """Return the number of rows of an input."""
         table, version = self._places[name]
         counted = self._cut.rows.get(table)
         return row_count(pinned(self._lake, table, version)) if counted is None else counted
 
     def rows_at(self, table: str, version: int) -> int:
-        """How many rows a version of a lake table has."""
+        """Return the number of rows of a version of a lake table."""
         return row_count(pinned(self._lake, table, version))
 
     def columns_at(self, table: str, version: int) -> list[tuple[str, str]]:
-        """Name and type of the columns of a version of a lake table, as Spark has them."""
+        """Return name and Spark type of the columns of a version of a lake table."""
         from pyspark.sql.types import StructType
 
         stored = StructType.fromJson(schema_json(pinned(self._lake, table, version)))
         return [(field.name, field.dataType.simpleString()) for field in stored.fields]
 
     def before(self, table: str) -> int | None:
-        """The version of a lake table, or of a view's, at the cut before."""
+        """Return the version of a lake table, or of a view's table, at the previous cut."""
         if not layout.is_view(table):
             return self._cut.before.get(table)
         states = self._cut.previous.items()
         return next((one.version for name, one in states if layout.view(name, one.generation) == table), None)
 
     def add_old(self, name: str) -> None:
-        """Make an input readable as of the cut before, under the name `planner.relations.old` gives it."""
+        """Make an input at the previous cut readable, under the name from `planner.relations.old`."""
         if old(name) not in self._frames:
             version = self._version_before(name)
             self._register(old(name), frame_of(self._spark, self._lake, self._places[name][0], version))
 
     def add_images(self, name: str, text: str) -> None:
-        """Make the images of what changed in an input readable, as far as `text`, a query, can name their columns.
+        """Make the images of an input's changes readable, with all columns that the query `text` can name.
 
-        Raises Unplannable when there are none to be had.
+        Raises Unplannable if there are none.
         """
         there = self._frames[name].columns
-        # A query that only counts rows names no column, and rows without one are none.
+        # A query that only counts rows names no column, but a relation needs at least one.
         columns = self._image_columns.get(name, frozenset()) | (named_in(text, there) or {there[0]})
         if columns == self._image_columns.get(name):
             return
@@ -144,17 +144,17 @@ class ViewInputs:
         self._image_columns[name] = columns
 
     def add_rows(self, name: str, rows: pa.Table) -> None:
-        """Make rows of the driver readable under a name, instead of those that had it before."""
+        """Make rows of the driver readable under a name; they replace earlier rows of that name."""
         self._register(name, frame_of_rows(self._spark, rows))
 
     def hold(self, held: str, name: str, keys: pa.Table, text: str) -> pa.Table | None:
-        """Make rows of an input readable under a name where they are few, and return them; None where they are not.
+        """Make selected rows of an input readable under a name if they are few, and return them; else return None.
 
         Args:
             held: the name.
-            name: of the input, as of this cut.
-            keys: columns of the input, in any case; its rows with one of these. A null is equal to a null.
-            text: the query that will read them: only columns that it can mean are there.
+            name: of the input at this cut.
+            keys: columns of the input, in any case; selects its rows with one of these. A null equals a null.
+            text: the query that will read them; only columns that it can name are included.
         """
         table, version = self._places[name]
         kinds = self._frames[name].dtypes
@@ -172,7 +172,7 @@ class ViewInputs:
         return found
 
     def close(self) -> None:
-        """Take the temporary views away again."""
+        """Drop the temporary views."""
         for name in self._frames:
             self._spark.catalog.dropTempView(name)
 
@@ -195,7 +195,7 @@ class ViewInputs:
         return pa.concat_tables([parts[-1], *(part.cast(parts[-1].schema) for part in parts[:-1])])
 
     def _compared(self, name: str, table: str, version: int) -> pa.Table:
-        """Images of a view that was recomputed: both of its versions are compared, where they are small."""
+        """Return the images of a recomputed view, by comparing both of its versions if they are small."""
         before = self._version_before(name)
         count = self.rows_at(table, before) + self.rows_at(table, version)
         if count > IMAGE_ROWS_MAX:
@@ -204,10 +204,10 @@ class ViewInputs:
         return found
 
     def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[pa.Table, pa.Table | None]:
-        """The rows that a table took, and those of the cut before that they replace; None where rows only come."""
+        """Return the rows that a table took, and the previous rows that they replace; None if rows were only added."""
         written = self._cut.written.get(table)
         if written is None:
-            raise Unplannable(f"{_shown(table)} was written anew")
+            raise Unplannable(f"{_shown(table)} was rewritten")
         if not written.key:
             return written.rows, None
         if written.rows.num_rows > IMAGE_ROWS_MAX:
@@ -216,7 +216,7 @@ class ViewInputs:
         return live, self._rows_before(name, written.rows.select(list(written.key)), columns)
 
     def _rows_before(self, name: str, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Rows of the cut before with one of these keys."""
+        """Return rows of the previous cut with one of these keys."""
         table, before = self._places[name][0], self._version_before(name)
         found = stored_rows(self._lake, table, before, keys, columns)
         if found is not None:
@@ -225,7 +225,7 @@ class ViewInputs:
         return rows.select(*map(quoted, columns)).toArrow()
 
     def _version_before(self, name: str) -> int:
-        """Of an input the version of the cut before, which has the columns of this one. Raises Unplannable."""
+        """Return an input's version at the previous cut, with the same columns as now. Raises Unplannable."""
         table, _ = self._places[name]
         version = self.before(table)
         if version is None:
@@ -240,12 +240,12 @@ class ViewInputs:
 
 
 def named_in(text: str, columns: Iterable[str]) -> frozenset[str]:
-    """Those of `columns` that a query can mean: their names are in it, whatever they name there."""
+    """Return the columns that a query can mean: their names appear in it, whatever they name there."""
     lower = text.lower()
     words = frozenset(_WORDS.findall(lower))
     return frozenset(column for column in columns if column.lower() in words or quoted(column.lower()) in lower)
 
 
 def _shown(table: str) -> str:
-    """A table as people write it."""
+    """Return a table's name for people."""
     return f"the view {unescaped(table.split('/')[1])}" if layout.is_view(table) else spelled(table)

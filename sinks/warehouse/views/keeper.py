@@ -1,8 +1,8 @@
-"""Keeps the views of a lake from cut to cut: chooses their plans, has them run, commits them, and remembers the costs.
+"""Keeps the views of a lake from cut to cut: chooses their plans, runs and commits them, and records the costs.
 
-The choice is made when a cut begins and stands in `pending`, so that a second attempt after a crash makes the same one.
-It may still end in recompute: then the plan could not be used for what the cut turned out to change. All plans give
-equal rows, so a view that an attempt has committed is right whatever the next one would have done.
+The choice is made before a cut and stored in `pending`, so that a second attempt after a crash uses the same plan. The
+view may still be recomputed if the plan cannot handle what the cut changed. All plans give equal rows, so a view that
+an attempt has committed is right whichever plan the next attempt would use.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cdc.telemetry import log
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.lake.plan_run import Run
-from sinks.warehouse.log.span import PartitionCount
 from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
@@ -32,11 +32,11 @@ from sinks.warehouse.views.view_run import Computed, CutTables, Kept, PlanBook, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FORCED: Final = "its file says so"
+_FORCED: Final = "its file requests it"
 
 
 class _Read(NamedTuple):
-    """What a view reads: rows of its tables before the cut, and records that the cut brings to them."""
+    """The inputs of a view: rows of its tables before the cut, and records that the cut brings to them."""
 
     rows: int
     changes: int
@@ -45,8 +45,8 @@ class _Read(NamedTuple):
 _NOTHING: Final = _Read(0, 0)
 
 
-class _Wish(NamedTuple):
-    """By which plan a view is to be kept, why, and after how many changes."""
+class _Requested(NamedTuple):
+    """The plan requested for a view, the reason, and the number of changes."""
 
     plan: str
     why: str
@@ -54,13 +54,13 @@ class _Wish(NamedTuple):
 
 
 class ViewKeeper:
-    """The views of one lake. Not safe for several threads.
+    """The views of one lake. Not thread-safe.
 
     Args:
         spark: the session.
         location: of the lake.
-        views: in an order where each stands behind those it reads.
-        clock: tells what a plan takes.
+        views: ordered so that each follows the views it reads.
+        clock: measures the duration of plans.
     """
 
     def __init__(self, spark: SparkSession, location: Where, views: Sequence[View], clock: Clock) -> None:
@@ -70,20 +70,18 @@ class ViewKeeper:
         self._clock = clock
         self._book = PlanBook()
         self.behind: dict[str, str] = {}
-        """View -> why it is as of an older cut; "" when it is not."""
+        """View -> why it is as of an older cut; empty if it is current."""
         self.computing = ""
-        """The view that is being computed; empty when none is."""
+        """The view that is being computed; empty if none is."""
         self.moved: dict[str, ReplacedRows] = {}
-        """Published view -> what the newest cut replaced of it, of those that it kept by keys."""
+        """Published view -> what the newest cut replaced in it, for views that it kept by keys."""
 
-    def plans(
-        self, manifest: Manifest | None, accounts: Mapping[str, PartitionCount], views: Sequence[View] | None = None
-    ) -> dict[str, str]:
-        """View -> the plan of the cut that ends at `accounts`; of the files' views unless others are computed."""
+    def plans(self, manifest: Manifest | None, end: CutPosition, views: Sequence[View] | None = None) -> dict[str, str]:
+        """Return view -> plan for the cut that ends at `end`; by default for the views of the files."""
         views = self._views if views is None else views
         if manifest is None or not views:
             return {}
-        read = _read(bind_known(views, manifest), manifest, accounts)
+        read = _read(bind_known(views, manifest), manifest, end)
         return {view.name: self._choice(view, read.get(view.name, _NOTHING), manifest)[0] for view in views}
 
     def keep(
@@ -95,14 +93,14 @@ class ViewKeeper:
         plans: Mapping[str, str],
         views: Sequence[BoundView] | None = None,
     ) -> None:
-        """Bring every view to the cut that `commit` makes, as far as it can be.
+        """Bring every view to the cut of `commit`, as far as possible.
 
         Args:
             commit: has all tables of the cut.
-            manifest: of the cut before.
+            manifest: of the previous cut.
             complete: ``schema.table`` -> complete or snapshotting.
-            plans: as `plans` gave them when the cut was begun.
-            views: what is computed, over the states that `commit` has of views; the files' views by default.
+            plans: returned by `plans` before the cut began.
+            views: the views to compute, over the view states of `commit`; the views of the files by default.
         """
         self.moved = {}
         if not self._views:
@@ -116,7 +114,7 @@ class ViewKeeper:
             plans=plans,
             book=self._book,
         )
-        read = {} if manifest is None else _read(views, manifest, commit.pending.accounts)
+        read = {} if manifest is None else _read(views, manifest, commit.pending.position)
         began_s = self._clock.monotonic_s()
         for step in steps:
             name = step.view.name
@@ -124,12 +122,12 @@ class ViewKeeper:
                 self._keep(commit, name, step.reason)
             else:
                 chosen = ("", "it is new") if manifest is None else self._choice(step.view.view, read[name], manifest)
-                wish = _Wish(plans.get(name, "recompute"), chosen[1], read.get(name, _NOTHING).changes)
-                self._commit(commit, step, wish, began_s)
+                requested = _Requested(plans.get(name, "recompute"), chosen[1], read.get(name, _NOTHING).changes)
+                self._commit(commit, step, requested, began_s)
             began_s = self._clock.monotonic_s()
 
     def _each(self, views: Sequence[BoundView]) -> Iterator[BoundView]:
-        """The views, each noted while it is computed and committed."""
+        """Yield the views, and record which one is being computed and committed."""
         for view in views:
             self.computing = view.name
             yield view
@@ -139,7 +137,7 @@ class ViewKeeper:
         self,
         commit: CutCommit,
         step: Computed | Replaced | Summed,
-        wish: _Wish,
+        requested: _Requested,
         began_s: float,
     ) -> None:
         name, sha = step.view.name, step.view.sha
@@ -173,15 +171,15 @@ class ViewKeeper:
         self.behind[name] = ""
         self._note_moved(step, state, commit.views[name])
         took_s = self._clock.monotonic_s() - began_s
-        reason = step.reason or wish.why
+        reason = step.reason or requested.why
         record = PlanRecord(plan=plan, reason=reason, keys=keys, rows=rows)
-        commit.planned(name, _recorded(state.plan if state else None, wish, took_s, record))
+        commit.planned(name, _recorded(state.plan if state else None, requested, took_s, record))
         log.get().info(
             "view_planned", view=name, plan=plan, reason=reason, keys=keys, rows=rows, seconds=round(took_s, 3)
         )
 
     def _note_moved(self, step: Computed | Replaced | Summed, before: ViewState | None, now: ViewState) -> None:
-        """Remember for its topic what was replaced, if that is little and all that differs from the version before."""
+        """Keep what was replaced, for the view's topic, if it is little and the only difference between versions."""
         change = None if isinstance(step, Computed) else step.change
         if change is None or before is None or before.generation != now.generation:
             return
@@ -192,7 +190,7 @@ class ViewKeeper:
         self.moved[step.view.name] = ReplacedRows(old, new, change.keys, change.rows)
 
     def _check_key(self, step: Computed | Replaced | Summed, state: ViewState | None) -> None:
-        """Is the key of a view one still? What is computed whole is asked when it is. Raises ViewRefused."""
+        """Check that a view's key is still unique; a view computed whole is checked later. Raises ViewRefused."""
         key, name = step.view.view.header.key, step.view.name
         if not key or isinstance(step, Computed):
             return
@@ -209,18 +207,18 @@ class ViewKeeper:
         check_changed_key(name, change.keys, change.rows, key, before)
 
     def left(self, commit: CutCommit, name: str, reason: str) -> None:
-        """Leave a view behind that cannot even be run."""
+        """Leave a view behind that cannot run."""
         self._keep(commit, name, reason)
 
     def _keep(self, commit: CutCommit, name: str, reason: str) -> None:
-        """Leave a view as it is. One that cannot be computed holds nobody up, but is spoken of."""
+        """Leave a view unchanged. A view that cannot be computed delays nothing else; it is logged once."""
         commit.keep_view(name, reason)
         if reason and self.behind.get(name) != reason:
             log.get().warning("view_left_behind", view=name, reason=reason)
         self.behind[name] = reason
 
     def _choice(self, view: View, read: _Read, manifest: Manifest) -> tuple[str, str]:
-        """The plan of a view, which reads so much, and why."""
+        """Return the plan of a view with these inputs, and the reason."""
         if view.plan != "auto":
             return view.plan, _FORCED
         state = manifest.views.get(view.name)
@@ -232,17 +230,17 @@ class ViewKeeper:
 
 
 def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:
-    """The views over the tables of a cut, without those that name a table which is not there yet."""
+    """Bind the views to the tables of a cut, without those that name a table which does not exist yet."""
     found = bind_each(views, list(manifest.tables))
     return tuple(one for one in found if isinstance(one, BoundView))
 
 
-def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str, PartitionCount]) -> dict[str, _Read]:
-    """View -> what it, and the views it reads, are computed from in the cut behind `manifest`; of a new table nothing.
+def _read(views: Sequence[BoundView], manifest: Manifest, end: CutPosition) -> dict[str, _Read]:
+    """Return view -> its inputs, including those of the views it reads, in the cut after `manifest`.
 
-    `accounts` are those of the cut's end.
+    A new table counts as empty. The cut ends at `end`.
     """
-    records = records_of(manifest.accounts, accounts)
+    records = records_of(manifest.position, end)
     found: dict[str, _Read] = {}
     for view in views:
         rows = changes = 0
@@ -257,14 +255,13 @@ def _read(views: Sequence[BoundView], manifest: Manifest, accounts: Mapping[str,
     return found
 
 
-def records_of(before: Mapping[str, PartitionCount], now: Mapping[str, PartitionCount]) -> dict[str, int]:
-    """Lake table -> records that its topic got between two marks; the kinds of table of one topic have the same."""
+def records_of(before: CutPosition, now: CutPosition) -> dict[str, int]:
+    """Return lake table -> records that its topic got between two positions; the same for all tables of one topic."""
     topics: dict[str, int] = {}
-    for partition, (_, count) in now.items():
-        new = count - before.get(partition, (0, 0))[1]
+    for partition, (_, count) in now.accounts.items():
+        new = count - before.accounts.get(partition, (0, 0))[1]
         if new:
-            topic = partition.rpartition("-")[0]
-            topics[topic] = topics.get(topic, 0) + new
+            topics[partition[0]] = topics.get(partition[0], 0) + new
     kinds = (
         layout.archive,
         lambda topic: layout.mirror(*table_of(topic)),
@@ -274,7 +271,7 @@ def records_of(before: Mapping[str, PartitionCount], now: Mapping[str, Partition
 
 
 def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> CutTables:
-    """What the views of the cut that `commit` makes are computed from."""
+    """Return what the views of the cut of `commit` are computed from."""
     before = {table: state.version for table, state in manifest.tables.items()} if manifest else {}
     tables = commit.tables
     versions = {table: state.version for table, state in tables.items()}
@@ -290,10 +287,10 @@ def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[s
     )
 
 
-def _recorded(before: PlanRecord | None, wish: _Wish, took_s: float, record: PlanRecord) -> PlanRecord:
-    """`record` with what is remembered: the run is one of the plan wished for, also when it could not be used."""
+def _recorded(before: PlanRecord | None, requested: _Requested, took_s: float, record: PlanRecord) -> PlanRecord:
+    """Add the history of runs to `record`. The run counts for the requested plan, even if that could not be used."""
     runs = before.runs if before is not None else {}
-    is_usual = usual(runs, wish.changes) in {None, wish.plan}
+    is_usual = usual(runs, requested.changes) in {None, requested.plan}
     since = (before.since if before is not None else 0) + 1 if is_usual else 0
-    more = measured(runs, wish.plan, Run(took_s, wish.changes))
+    more = measured(runs, requested.plan, Run(took_s, requested.changes))
     return structs.replace(record, seconds=round(took_s, 4), runs=more, since=since)

@@ -1,12 +1,12 @@
-"""Words of a view's SQL for joins in time, each of which stands for plain SQL over what the lake keeps anyway. Pure.
+"""Expands macros for joins in time in a view's SQL into plain SQL over what the lake stores. Pure.
 
     valid_at(r, o)                              r, a history, as of the commit of o, a row of an archive or a mirror,
                                                 or a version of a history
-    watermark(archive.clicks, at, <interval>)   the greatest event time in the log, less what may come late
+    watermark(archive.clicks, at, <interval>)   the greatest event time in the log, minus the allowed lateness
     in_log_order(archive.clicks, at)            the rows with `_seen_until`, the greatest event time up to each of them
 
-All three say something about the log, never about the moment of the computation: the same log gives the same rows, in
-however many cuts it was read. A transaction is one moment: what it changed itself is valid at its commit.
+All three depend on the log, never on the time of the computation: the same log gives the same rows, however many cuts
+it was read in. A transaction is one moment: its own changes are valid at its commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KINDS: Final = frozenset({"archive", "mirror", "history"})
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """A `valid_at` that was written: two aliases, and the line."""
+    """A `valid_at` in the text: two aliases, and the line."""
 
     versions: str
     event: str
@@ -45,10 +45,10 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A text without such words, on as many lines.
+    """A text with all macros expanded; its lines keep their numbers.
 
     Attributes:
-        as_of: each `valid_at` that was in it; `check_as_of` looks whether its aliases are what they must be.
+        as_of: every `valid_at` that the text had; `check_as_of` checks their aliases.
     """
 
     sql: str
@@ -56,12 +56,12 @@ class Expanded:
 
 
 def expand(sql: str, tokens: Sequence[Token], aliases: Sequence[tuple[str, str]] = ()) -> Expanded | Finding:
-    """Put SQL in the place of the words, or say what is wrong with one.
+    """Expand the macros, or return what is wrong with one.
 
     Args:
         sql: the text.
-        tokens: of it.
-        aliases: alias -> kind (archive, mirror, history) as `kinds_of` has it; without, `valid_at` takes an archive.
+        tokens: its tokens.
+        aliases: alias -> kind (archive, mirror, history) from `kinds_of`; without it, `valid_at` assumes an archive.
     """
     kinds = dict(aliases)
     pieces: list[str] = []
@@ -74,9 +74,9 @@ def expand(sql: str, tokens: Sequence[Token], aliases: Sequence[tuple[str, str]]
             continue
         token, (arguments, end) = tokens[index], _arguments(sql, tokens, index + 2)
         if end is None or len(arguments) != _ARGUMENTS[name] or not all(arguments):
-            return Finding(f"{name} has other arguments", f"as in {_FORMS[name]}", token.line)
+            return Finding(f"{name} has wrong arguments", f"expected e.g. {_FORMS[name]}", token.line)
         if name != VALID_AT and not arguments[0].lower().startswith("archive."):
-            return Finding(f"{name} reads an archive, not {arguments[0]}", f"as in {_FORMS[name]}", token.line)
+            return Finding(f"{name} reads an archive, not {arguments[0]}", f"expected e.g. {_FORMS[name]}", token.line)
         if name == VALID_AT:
             found.append(AsOf(arguments[0], arguments[1], token.line))
         pieces += [sql[at : token.start], _written(name, arguments, kinds)]
@@ -85,7 +85,7 @@ def expand(sql: str, tokens: Sequence[Token], aliases: Sequence[tuple[str, str]]
 
 
 def kinds_of(tables: Sequence[exp.Table]) -> tuple[tuple[str, str], ...]:
-    """Alias -> kind of each table of a query."""
+    """Return alias -> kind of each table of a query."""
     found = []
     for table in tables:
         first = table.parts[0].name.lower()
@@ -95,19 +95,21 @@ def kinds_of(tables: Sequence[exp.Table]) -> tuple[tuple[str, str], ...]:
 
 
 def check_as_of(as_of: Sequence[AsOf], kinds: Sequence[tuple[str, str]]) -> Finding | None:
-    """Whether the first of the two is a history, and the second a table of the lake."""
+    """Check that the first of the two is a history, and the second a table of the lake."""
     known = dict(kinds)
     for one in as_of:
         kind = known.get(_plain(one.versions))
         if kind != "history":
-            what = "no table of the query" if kind is None else f"of {kind}"
+            what = "not a table of the query" if kind is None else f"of {kind}"
             return Finding(
                 f"valid_at needs a history, and {one.versions} is {what}",
-                f"as in: join history.rates {one.versions} on ... and {VALID_AT}({one.versions}, {one.event})",
+                f"expected e.g. join history.rates {one.versions} on ... and {VALID_AT}({one.versions}, {one.event})",
                 one.line,
             )
         if _plain(one.event) not in known:
-            return Finding(f"valid_at names {one.event}, which is no table of the query", "give it an alias", one.line)
+            return Finding(
+                f"valid_at names {one.event}, which is not a table of the query", "give it an alias", one.line
+            )
     return None
 
 
@@ -124,7 +126,7 @@ def _written(name: str, arguments: Sequence[str], kinds: dict[str, str]) -> str:
         table, column, lateness = arguments
         return f"(select max(w.{column}) - ({lateness}) from {table} w)"  # noqa: S608 - of the view's own text
     table, column = arguments
-    # With peers, so that rows of one position do not depend on who comes first. A row itself cannot make itself late.
+    # With peers, so that the order of rows with one position does not matter. A row cannot make itself late.
     seen = f"max(l.{column}) over (order by l._epoch, l._commit_lsn, l._ordinal)"
     return f"(select l.*, {seen} as _seen_until from {table} l)"  # noqa: S608 - of the view's own text
 
@@ -139,7 +141,7 @@ def _is_call(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _arguments(sql: str, tokens: Sequence[Token], first: int) -> tuple[list[str], int | None]:
-    """The texts between commas from a token on, and where the parenthesis is closed; None when it is not."""
+    """Return the texts between commas from a token on, and the closing parenthesis; None if there is none."""
     found: list[str] = []
     depth, begin = 0, tokens[first].start if first < len(tokens) else 0
     for index in range(first, len(tokens)):

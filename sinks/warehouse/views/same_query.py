@@ -1,8 +1,8 @@
-"""Whether Spark reads two texts of a query as the same one: the text of a view's file, and the form its plans are of.
+"""Checks that Spark reads two texts as the same query: a view's own text, and the planner's form of it.
 
-The planner's parser is not Spark's. Where it took an operator, a function or a literal for another one, the optimised
-plans of the two differ, and the view is recomputed. Compared are Spark's canonical plans; where these number their
-columns in another way, which windows and unions do, the plans without numbers, and without lists of bare columns.
+The planner's parser is not Spark's. If it read an operator, function or literal differently, the optimised plans of the
+two differ, and the view is recomputed. Spark's canonical plans are compared. Windows and unions number columns
+differently in these; then the plans are compared without numbers, and without lists of bare columns.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _columns(frame: DataFrame) -> list[tuple[str, str]]:
 
 
 def _optimised(frame: DataFrame) -> Any:
-    """The JVM's plan: its API has no name in Python."""
+    """Return the JVM's plan; Python has no API for it."""
     return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - nothing public has it
 
 
 def _shape(plan: Any) -> list[str]:
-    """What is done, step by step, whatever the columns are numbered. A table has no order, so none of it counts."""
+    """Return the steps of a plan without column numbers. A table has no order, so sorts are left out."""
     lines = []
     for line in str(plan.canonicalized().toString()).splitlines():
         text = _NUMBER.sub("", _TREE.sub("", line)).replace("Join Cross", "Join Inner")
@@ -53,5 +53,5 @@ def _shape(plan: Any) -> list[str]:
 
 
 def _without_bare(text: str) -> str:
-    """A list without columns that are taken as they are."""
+    """Remove columns from a list that are taken unchanged."""
     return _BARE.sub("", text).replace(", ]", "]")

@@ -1,8 +1,8 @@
-"""What PostgreSQL's SQL says and sqlglot's translation loses: an aggregate's order, percentiles, time zones. Pure.
+"""Corrects what sqlglot's translation from PostgreSQL loses: the order in aggregates, percentiles, time zones. Pure.
 
-`rewritten` changes a parsed query before it is written as Spark SQL. Without it ``array_agg(x order by y)`` becomes a
-list in any order, ``percentile_cont`` an approximation, and ``at time zone`` of a timestamp without a zone goes the
-wrong way: other rows than PostgreSQL's, without an error.
+`rewritten` changes a parsed query before it is written as Spark SQL. Without it ``array_agg(x order by y)`` has no
+order, ``percentile_cont`` becomes an approximation, and ``at time zone`` converts a timestamp without a zone in the
+wrong direction: the rows differ from PostgreSQL's, without an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZONELESS: Final = (
 
 
 def rewritten(query: exp.Query) -> exp.Query:
-    """The query, changed in place, and said so that Spark SQL has it too."""
+    """Change the query in place so that Spark SQL has the same meaning, and return it."""
     for bracket in [*query.find_all(exp.Bracket)]:
         _slice(bracket)
     for collecting in [*query.find_all(exp.ArrayAgg)]:
@@ -38,9 +38,9 @@ def rewritten(query: exp.Query) -> exp.Query:
 
 
 def _local_time(node: exp.AtTimeZone) -> None:
-    """``t at time zone 'z'`` of a timestamptz. Types are known to Spark alone, so another type is an error there.
+    """Translate ``t at time zone 'z'`` for a timestamptz. Only Spark knows types, so another type is an error there.
 
-    PostgreSQL takes names of zones without regard to case, Spark does not; UTC is the one people write small.
+    PostgreSQL ignores the case of zone names, Spark does not. UTC is the one that people write in lower case.
     """
     zone = node.args["zone"].copy()
     if isinstance(zone, exp.Literal) and zone.name.lower() in _UTC:
@@ -54,9 +54,9 @@ def _local_time(node: exp.AtTimeZone) -> None:
 
 
 def _ordered_array(node: exp.ArrayAgg, order: exp.Order) -> None:
-    """``array_agg([distinct] x order by k desc, ...) [filter (...)]`` as a sort of collected structs.
+    """Translate ``array_agg([distinct] x order by k desc, ...) [filter (...)]`` to a sort of collected structs.
 
-    Ties are broken by the value itself, where PostgreSQL leaves them open. No rows make a null, as there.
+    Ties are ordered by the value itself, where PostgreSQL has no defined order. No rows give a null, as in PostgreSQL.
     """
     value, is_distinct = order.this, isinstance(order.this, exp.Distinct)
     if is_distinct:
@@ -83,7 +83,7 @@ def _ordered_array(node: exp.ArrayAgg, order: exp.Order) -> None:
 
 
 def _compared(field: str, key: exp.Ordered) -> str:
-    """The part of a comparator that is about one field, as WHEN clauses."""
+    """Return the WHEN clauses of a comparator for one field."""
     left, right = f"l__.{field}", f"r__.{field}"
     null_left, null_right = (-1, 1) if key.args.get("nulls_first") else (1, -1)
     less, more = (1, -1) if key.args.get("desc") else (-1, 1)
@@ -102,7 +102,7 @@ def _place(sorting: exp.Expr, collected: exp.Expr) -> None:
 
 
 def _slice(node: exp.Bracket) -> None:
-    """``a[2:4]``, of an array that begins at 1, both ends in it."""
+    """Translate ``a[2:4]``, of an array whose first index is 1, with both ends included."""
     part = node.expressions[0] if len(node.expressions) == 1 else None
     if not isinstance(part, exp.Slice):
         return

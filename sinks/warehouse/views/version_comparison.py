@@ -1,7 +1,7 @@
-"""Two generations of a view beside each other, before one takes the other's place: rows, columns, differing keys.
+"""Compares two generations of a view before one replaces the other: rows, columns, differing keys.
 
-Rows are compared in the columns that both have. With a key, rows of the same key are compared; without one, whole rows,
-as often as they are there. Needs no Spark. Of each row the key and a digest are in memory, 200 bytes.
+Rows are compared in the columns that both have. With a key, rows of the same key are compared; without one, whole rows
+and their number. Needs no Spark. Each row's key and digest are held in memory, 200 bytes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ EXAMPLES_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs.
+    """The differences.
 
     Attributes:
-        old_rows, new_rows: how many there are.
-        removed_columns, added_columns: of the old and of the new one alone.
-        changed: keys whose rows differ in the columns that both have; 0 without a key.
+        old_rows, new_rows: number of rows.
+        removed_columns, added_columns: columns of only the old and only the new one.
+        changed: keys whose rows differ in the common columns; 0 without a key.
         gone, new: keys, or rows, that only the old or only the new one has.
-        examples: some keys that are changed, gone or new, as JSON; none without a key.
+        examples: some keys that are changed, gone or new, as JSON; empty without a key.
     """
 
     old_rows: int

@@ -1,8 +1,8 @@
-"""What changed between two versions of a view, by key: both are pinned, so asking twice gives the same, in order.
+"""Finds the changes between two versions of a view, by key. Both are pinned, so results and their order are repeatable.
 
-A file that both versions have holds rows that did not change, so it is not read. Of the old rows the driver holds key
-and a digest, 200 bytes each. Where the cut itself has replaced some keys and their rows are still at hand, only these
-keys are asked about, whatever was written again with them (`Versions.among`).
+A file that both versions have contains unchanged rows, so it is not read. The driver holds key and digest of each old
+row, 200 bytes. If the cut itself replaced some keys and their rows are still available, only these keys are compared
+(`Versions.among`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.location import Location
 
 AMONG_MAX: Final = 100_000
-"""Rows that a cut replaced, before or after, which are compared in memory: more than one Kafka transaction has."""
-_DIGEST_BYTES: Final = 16  # of a row; two different rows of one key agree once in 2^64 changes
+"""Limit of rows, old or new, for a comparison in memory: more than one Kafka transaction has."""
+_DIGEST_BYTES: Final = 16  # of a row; two different rows of one key collide once in 2^64 changes
 
 
 class Pin(NamedTuple):
-    """A version of a generation's table, as ``views/revenue/g2``."""
+    """A version of a generation's table, such as ``views/revenue/g2``."""
 
     table: str
     version: int
@@ -37,14 +37,14 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplacedRows:
-    """What a cut did to a view that it kept by keys: rows of other keys are the same in both versions.
+    """What a cut replaced in a view that it kept by keys: rows of other keys are the same in both versions.
 
-    Held from the commit of the view until its topic has it; `AMONG_MAX` rows at most.
+    Held from the commit of the view until its topic has it; at most `AMONG_MAX` rows.
 
     Attributes:
-        old, new: the version of before, and the one it made.
-        keys: that were replaced: columns of the view, not always those of its own key.
-        rows: that they have now.
+        old, new: the previous version, and the one that the cut made.
+        keys: the replaced keys: columns of the view, not always those of its own key.
+        rows: their new rows.
     """
 
     old: Pin
@@ -55,7 +55,7 @@ class ReplacedRows:
 
 @dataclass(frozen=True)
 class Versions:
-    """Two versions of a view to be compared: `old` is None before the first. Each is opened once."""
+    """Two versions of a view to compare; `old` is None for the first. Each is opened once."""
 
     location: Location
     name: str
@@ -66,11 +66,11 @@ class Versions:
 
     @cached_property
     def form(self) -> RowForm:
-        """Of the new version's rows. Raises ViewRefused."""
+        """The form of the new version's rows. Raises ViewRefused."""
         return self._form(self._now)
 
     def differences(self) -> Iterator[Difference]:
-        """Keys that are new or have another row, then those that are gone. Raises ViewRefused, LakeDamaged."""
+        """Yield keys that are new or have another row, then keys that are gone. Raises ViewRefused, LakeDamaged."""
         before: dict[bytes, bytes] = {}
         shared: set[str] = set()
         if self._before is not None:
@@ -81,9 +81,9 @@ class Versions:
         yield from _differences(before, self.form, self._now.parts(without=shared))
 
     def among(self, moved: ReplacedRows) -> list[Difference] | None:
-        """The same, from what a cut replaced, in an order of its own; None where that does not say it all.
+        """Return the same from what a cut replaced, in an order of its own; None if that is not the whole difference.
 
-        Raises as `differences`.
+        Raises as `differences` does.
         """
         if (moved.old, moved.new) != (self.old, self.new) or not self._is_alike:
             return None
@@ -104,7 +104,7 @@ class Versions:
 
     @property
     def _is_alike(self) -> bool:
-        """Whether a row, or a file, of one says the same in the other."""
+        """Whether rows and files have the same meaning in both versions."""
         before = self._before
         return (
             self.old is not None
@@ -117,7 +117,7 @@ class Versions:
 
 
 def _differences(before: dict[bytes, bytes], form: RowForm, parts: Iterable[pa.Table]) -> Iterator[Difference]:
-    """Of new rows and the digests of the old ones by key, which are used up."""
+    """Compare new rows with the digests of old rows by key; matched digests are removed."""
     for table in parts:
         for key, row in form.rows(table):
             held = before.pop(key, None)
@@ -138,11 +138,11 @@ class _Pinned:
         self.schema: pa.Schema = self._data.schema
 
     def parts(self, *, without: set[str]) -> Iterator[pa.Table]:
-        """Rows by file, in the order of the files' names."""
+        """Yield rows by file, in the order of file names."""
         for path in sorted(self.files - without):
             yield self._fragments[path].to_table(schema=self.schema)
 
 
 def digest(row: bytes) -> bytes:
-    """What a row is told from others by."""
+    """Return a digest that distinguishes rows."""
     return blake2b(row, digest_size=_DIGEST_BYTES).digest()

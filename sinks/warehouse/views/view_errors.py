@@ -1,4 +1,4 @@
-"""What Spark says of a view's SQL, in our words: a fault of the SQL or of values is the view's, the rest is Spark's."""
+"""Translates Spark's errors about a view: faults in the SQL or in values belong to the view, others to Spark."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _STORED: Final = frozenset(
 
 
 def check_columns(view: BoundView, frame: DataFrame) -> None:
-    """What only the result shows: names that came out of a ``*``, types that a table does not have."""
+    """Check the result's columns: duplicate names from a ``*``, and types that tables cannot have."""
     seen: set[str] = set()
     for column in frame.schema.fields:
         if column.name.lower() in seen:
-            raise _refused(view, f"two columns are named {column.name!r}", "name the columns instead of *")
+            raise _refused(view, f"two columns are named {column.name!r}", "list the columns instead of *")
         seen.add(column.name.lower())
         kind = _unstorable(column.dataType)
         if kind:
             raise _refused(
-                view, f"column {column.name!r} is of type {kind}, which tables of the lake do not have", "cast it"
+                view, f"column {column.name!r} has type {kind}, which tables of the lake do not support", "cast it"
             )
 
 
 def _unstorable(kind: DataType) -> str:
-    """The first type in it that the lake's tables do not have; empty when there is none."""
+    """Return the first type within it that the lake's tables do not support; empty if there is none."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
 
     if isinstance(kind, ArrayType):
@@ -61,22 +61,24 @@ def _unstorable(kind: DataType) -> str:
 
 
 def failure(view: BoundView, error: PySparkException) -> TailraceError:
-    """A fault of the SQL or of values is the view's; anything else is Spark's, and may pass."""
+    """Return the view's error for a fault in its SQL or values; any other error is Spark's and may be temporary."""
     condition = error.getCondition() or type(error).__name__
     if not (error.getSqlState() or "").startswith(_DATA_FAULTS):
         return SparkFailed(
-            f"Spark could not compute view {view.name}: {condition}", hint="it is tried again", view=view.name
+            f"Spark could not compute view {view.name}: {condition}", hint="it is retried", view=view.name
         )
     if not (error.getSqlState() or "").startswith("42"):
-        # Only the condition: what it says of a value holds the value.
-        return _refused(view, condition, "a value does not fit: guard it by try_cast, try_divide or nullif")
+        # Only the condition: the message contains the value.
+        return _refused(view, condition, "a value does not fit: use try_cast, try_divide or nullif")
     text = re.sub(r"\s*SQLSTATE:.*", "", str(error).splitlines()[0])
     for name, table in view.tables.items():
         text = text.replace(f"`{name}`", spelled(table)).replace(name, spelled(table))
     for name, other in view.views.items():
         text = text.replace(f"`{name}`", other).replace(name, other)
     line = re.search(r"\bline (\d+)\b", str(error)) if view.view.dialect == "spark" else None
-    return _refused(view, text, f"cdc views sql {view.name} --spark shows what is run", int(line[1]) if line else 0)
+    return _refused(
+        view, text, f"cdc views sql {view.name} --spark shows the SQL that runs", int(line[1]) if line else 0
+    )
 
 
 def _refused(view: BoundView, message: str, hint: str, line: int = 0) -> ViewRefused:

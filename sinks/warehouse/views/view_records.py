@@ -1,8 +1,8 @@
-"""Rows of a view as records of a topic: schema, key, value. Pure; Arrow in, bytes out.
+"""Converts rows of a view to records of a topic: schema, key, value. Pure; Arrow in, bytes out.
 
-A value is what capture makes of the same type (`cdc.encode.values`): numeric is a string, timestamps are ISO 8601. A
-struct, and an array of structs, is the document itself (``json_value``); the schema record has its fields, from which a
-search index gets its mapping. The same row gives the same bytes.
+A value has the form that capture gives to the same type (`cdc.encode.values`): numeric is a string, timestamps are
+ISO 8601. A struct, and an array of structs, is a nested document (``json_value``). The schema record has its fields,
+from which a search index gets its mapping. Equal rows give equal bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.manifest import Manifest
 
 _Convert: TypeAlias = Callable[[Any], Any] | None
-"""A value of Arrow's to what JSON takes; None where it is that already. Never called for null."""
+"""Converts an Arrow value for JSON; None if no conversion is needed. Never called for null."""
 
 # Name, oid and oid of the array of it, as pg_type has them, and the encoding.
 _SCALARS: Final[dict[str, tuple[str, int, int, str]]] = {
@@ -58,7 +58,7 @@ class Difference(NamedTuple):
     """A key that changed.
 
     Attributes:
-        row: as JSON; None of one that is gone.
+        row: as JSON; None if it is gone.
     """
 
     op: Literal["c", "u", "d"]
@@ -68,13 +68,13 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """How the rows of one version of a view are written.
+    """The form of the rows of one version of a view.
 
     Attributes:
-        record: the schema, as consumers get it; `lsn` and `epoch` are 0.
-        key: names of the key's columns in the order of the key.
-        converts: one per column, in the order of the table.
-        head: of `source`, up to what is the cut's.
+        record: the schema record for consumers, with `lsn` and `epoch` 0.
+        key: names of the key columns in key order.
+        converts: one converter per column, in table order.
+        head: beginning of `source`, up to the values of the cut.
     """
 
     record: SchemaRecord
@@ -83,7 +83,7 @@ class RowForm:
     head: bytes
 
     def rows(self, table: pa.Table) -> Iterator[tuple[bytes, bytes]]:
-        """Key and row of each row, as JSON. Raises ViewRefused for a value that no topic can have."""
+        """Yield key and row of each row, as JSON. Raises ViewRefused for a value that a topic cannot have."""
         for batch in table.to_batches(max_chunksize=_CHUNK_ROWS):
             yield from self._rows(batch)
 
@@ -91,10 +91,10 @@ class RowForm:
         try:
             columns = [(name, _converted(batch.column(name).to_pylist(), convert)) for name, convert in self.converts]
         except (ValueError, OverflowError) as error:
-            # Only the class: what it says of a value holds the value.
+            # Only the class: the message contains the value.
             raise ViewRefused(
                 f"view {self.record.table} has a value that a topic cannot have: {type(error).__name__}",
-                hint="dates and times of the years 1 to 9999 can be written; cast others to text",
+                hint="a topic holds dates and times of the years 1 to 9999; cast others to text",
                 view=self.record.table,
             ) from None
         names = [name for name, _ in columns]
@@ -108,19 +108,19 @@ class RowForm:
 
 
 class Envelope:
-    """Debezium's envelope around a difference; its position is the end of the cut, and its place there."""
+    """Debezium's envelope around a difference. Its position is the end of the cut and an ordinal there."""
 
     def __init__(self, form: RowForm, manifest: Manifest) -> None:
         lsn, at_us = manifest.end_lsn, manifest.committed_at_us
         self._source = literal(form.head) + (
             b'"snapshot":"false","ts_ms":%d,"ts_us":%d,"txId":null,"epoch":%d,"commit_lsn":%d,"sequence":"[\\"%d\\",\\"'
-            % (at_us // 1000, at_us, manifest.epoch, lsn, lsn)
+            % (at_us // 1000, at_us, manifest.position.epoch, lsn, lsn)
         )
         self._source += ROW_TAIL.replace(b"%d", b"%d" % lsn, 2)
         self._tail = b'"ts_ms":%d,"transaction":null}' % (at_us // 1000)
 
     def of(self, difference: Difference, ordinal: int) -> bytes:
-        """The value of a record; a delete has its key as what was before."""
+        """Return the value of a record; a delete has its key as `before`."""
         before = difference.key if difference.row is None else b"null"
         after = b"null" if difference.row is None else difference.row
         op = difference.op.encode()
@@ -129,7 +129,7 @@ class Envelope:
 
 
 def row_form(name: str, view: str, schema: pa.Schema, key: Sequence[str]) -> RowForm:
-    """The form of a view's table; `name` is the pipeline's. Raises ViewRefused for a key that it does not have."""
+    """Return the form of a view's table; `name` is the pipeline's. Raises ViewRefused if the key is missing."""
     found = key_columns(view, schema, key)
     columns, converts = [], []
     for field in schema:
@@ -153,7 +153,7 @@ def row_form(name: str, view: str, schema: pa.Schema, key: Sequence[str]) -> Row
 
 
 def key_columns(view: str, schema: pa.Schema, key: Sequence[str]) -> tuple[str, ...]:
-    """The key's columns as the result calls them. Raises ViewRefused."""
+    """Return the key columns as the result spells them. Raises ViewRefused."""
     by_case = {field.name.lower(): field for field in schema}
     missing = [name for name in key if name.lower() not in by_case]
     if missing:
@@ -166,43 +166,43 @@ def key_columns(view: str, schema: pa.Schema, key: Sequence[str]) -> tuple[str, 
     nested = [field.name for field in fields if pa.types.is_nested(field.type) or pa.types.is_floating(field.type)]
     if nested:
         raise ViewRefused(
-            f"the key of view {view} has {', '.join(nested)}, which is no value that tells rows apart exactly",
-            hint="a key is of numbers without a fraction, texts, dates and times",
+            f"the key of view {view} contains {', '.join(nested)}, whose type does not identify rows exactly",
+            hint="use integers, decimals, texts, dates and times in a key",
             view=view,
         )
     return tuple(field.name for field in fields)
 
 
 def check_key(view: str, rows: pa.Table, key: Sequence[str]) -> None:
-    """Raises ViewRefused when the key is null somewhere, or the same twice; counts rows, says no value."""
+    """Raises ViewRefused if the key has nulls or duplicates; the message counts rows and shows no value."""
     names = key_columns(view, rows.schema, key)
     empty = [name for name in names if rows.column(name).null_count]
     if empty:
         count = max(rows.column(name).null_count for name in empty)
         raise ViewRefused(
             f"view {view} cannot have the key {', '.join(names)}: {', '.join(empty)} is null in {count:,} rows",
-            hint="filter these rows out, or take a column that is never null",
+            hint="filter out these rows, or use a column that is never null",
             view=view,
         )
     distinct = rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows
     if distinct != rows.num_rows:
         raise ViewRefused(
             f"view {view} cannot have the key {', '.join(names)}: {rows.num_rows:,} rows have {distinct:,} keys",
-            hint="add the column that tells such rows apart, or group by the key",
+            hint="add the column that distinguishes such rows, or group by the key",
             view=view,
         )
 
 
 def check_changed_key(view: str, keys: pa.Table, rows: pa.Table, key: Sequence[str], before: pa.Table | None) -> None:
-    """As `check_key`, of a view of which only the rows of some `keys` are written.
+    """As `check_key`, for a view of which only the rows of some `keys` are written.
 
     Args:
         view: its name.
-        keys: whose rows are replaced, under names of the view's columns.
-        rows: the new ones.
+        keys: keys whose rows are replaced, under names of the view's columns.
+        rows: the new rows.
         key: of the view.
-        before: columns of both from all rows there were; not needed where `keys` are part of the key, because rows of
-            others have another key then.
+        before: columns of both from all previous rows; None if `keys` are part of the key, because then rows with
+            other `keys` have another key.
     """
     check_key(view, rows, key)
     names = key_columns(view, rows.schema, key)
@@ -259,7 +259,7 @@ def _scalar(kind: pa.DataType) -> tuple[str, int, int, str]:
         return _SCALARS["binary"]
     found = _SCALARS.get(str(kind))
     if found is None:
-        raise ViewRefused(f"a topic has no values of type {kind}", hint="cast the column")
+        raise ViewRefused(f"a topic cannot have values of type {kind}", hint="cast the column")
     return found
 
 
@@ -274,12 +274,12 @@ def _decimal(value: Decimal) -> str:
 
 
 def _float(value: float) -> float | str:
-    """JSON has no words for these; PostgreSQL's are taken."""
+    """JSON has no form for NaN and infinities; PostgreSQL's words are used."""
     return value if isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _short(value: float) -> float | str:
-    """As few digits as tell a float4 from every other one."""
+    """Return the fewest digits that identify a float4."""
     if not isfinite(value):
         return _float(value)
     for digits in (6, 7, 8):

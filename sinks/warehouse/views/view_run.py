@@ -1,6 +1,6 @@
-"""Computes the views of one cut, over tables pinned at that cut's versions, views behind the views they read.
+"""Computes the views of one cut, over tables pinned at the cut's versions. Each view follows the views it reads.
 
-The caller commits, this module decides and computes. How the two talk:
+This module decides and computes; the caller commits:
 
     for step in run_views(spark, views, lake, cut, plans=plans):
         if isinstance(step, Kept):
@@ -12,9 +12,9 @@ The caller commits, this module decides and computes. How the two talk:
             version = ...                             # commit step.rows()
             step.committed(version)                   # before the next step: other views may read it
 
-A view is due when a table or view it reads changed, its SQL changed, or it was left behind before. Then it is kept by
-its plan, or recomputed where none applies, which is always the case for the last two. It is left behind, with the
-reason, while a table it reads is being snapshotted: then a result would be of no one moment.
+A view is due if a table or view it reads changed, if its SQL changed, or if it was left behind before. Then it is kept
+by its plan, or recomputed where no plan applies, which is always so in the last two cases. It is left behind, with the
+reason, while a table that it reads is being snapshotted: its rows would not be of one moment.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Kept:
     """A view whose version stays.
 
     Attributes:
-        reason: why it is left as of an older cut; "" when nothing it reads changed, so that it is as of this one.
+        reason: why it is left as of an older cut; "" if its inputs did not change, so that it is as of this one.
     """
 
     view: BoundView
@@ -60,7 +60,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Computed:
-    """A view to be committed whole. `frame` is lazy; `rows` computes it.
+    """A view to commit whole. `frame` is lazy; `rows` computes it.
 
     Attributes:
         reason: why the view is recomputed.
@@ -73,7 +73,7 @@ class Computed:
     is_left: bool = field(default=False, init=False)
 
     def rows(self) -> pa.Table:
-        """The result, in the driver. Raises ViewRefused when values do not fit the SQL, LakeUnready otherwise."""
+        """Return the result, in the driver. Raises ViewRefused if values do not fit the SQL, LakeUnready otherwise."""
         from pyspark.errors import PySparkException
 
         try:
@@ -82,17 +82,17 @@ class Computed:
             raise failure(self.view, error) from error
 
     def committed(self, version: int) -> None:
-        """Say which version of its table the result became."""
+        """Record which version of its table the result became."""
         self.version = version
 
     def left_behind(self) -> None:
-        """Say that it could not be computed: views that read it are left behind as well."""
+        """Record that it could not be computed: views that read it are left behind as well."""
         self.is_left = True
 
 
 @dataclass(slots=True)
 class Summed:
-    """A view to be committed with the sums it is kept by, whole or of the groups that changed."""
+    """A view to commit together with its sums, whole or only the groups that changed."""
 
     view: BoundView
     sums: Sums
@@ -102,25 +102,25 @@ class Summed:
 
     @property
     def change(self) -> Replacement | None:
-        """The groups that changed, and their rows; None when all is written anew."""
+        """The groups that changed, and their rows; None if everything is rewritten."""
         return None if self.sums.keys is None else Replacement(self.sums.keys, self.sums.rows)
 
     def committed(self, version: int) -> None:
-        """Say which version of its table it became."""
+        """Record which version of its table it became."""
         self.version = version
 
     def left_behind(self) -> None:
-        """Say that it is not to be: views that read it are left behind as well."""
+        """Record that it could not be kept: views that read it are left behind as well."""
         self.is_left = True
 
 
 @dataclass(slots=True)
 class Replaced:
-    """A view of which the rows of some keys are to be committed.
+    """A view of which only the rows of some keys are committed.
 
     Attributes:
-        change: these keys, and the rows they have now.
-        reason: why it is kept in this way; "" where that is what was wished for.
+        change: these keys and their rows.
+        reason: why it is kept by this plan; "" if the plan was requested.
     """
 
     view: BoundView
@@ -130,11 +130,11 @@ class Replaced:
     is_left: bool = field(default=False, init=False)
 
     def committed(self, version: int) -> None:
-        """Say which version of its table it became."""
+        """Record which version of its table it became."""
         self.version = version
 
     def left_behind(self) -> None:
-        """Say that it is not to be: views that read it are left behind as well."""
+        """Record that it could not be kept: views that read it are left behind as well."""
         self.is_left = True
 
 
@@ -147,17 +147,17 @@ def run_views(
     plans: Mapping[str, str] | None = None,
     book: PlanBook | None = None,
 ) -> Iterator[Computed | Replaced | Summed | Kept]:
-    """Each view in the order given, which must be one where views stand behind those they read.
+    """Yield each view in the given order, in which each view must follow the views it reads.
 
-    A view whose SQL Spark does not take is left behind; the reason names file and line.
+    A view whose SQL Spark refuses is left behind; the reason names file and line.
 
     Args:
         spark: the session.
         views: bound to the tables of the cut.
-        lake: where it is.
+        lake: location of the lake.
         cut: its tables.
-        plans: view -> the plan it is to be kept by; recompute where it does not say, or where that plan cannot.
-        book: keeps what was planned from cut to cut.
+        plans: view -> requested plan; a view is recomputed if it is missing here, or if its plan does not apply.
+        book: keeps plans from cut to cut.
     """
     run = _Run(spark, lake, cut, plans or {}, book or PlanBook())
     try:
@@ -197,11 +197,11 @@ class _Run:
         self._book = book
         self._inputs = ViewInputs(spark, lake, cut)
         self._behind: set[str] = set()
-        self._changed: set[str] = set()  # views whose rows are others than at the cut before
+        self._changed: set[str] = set()  # views whose rows differ from the previous cut
         self._versions: dict[str, tuple[str, int]] = {}  # view -> its table and version at this cut
 
     def obstacle(self, view: BoundView) -> str:
-        """Why it cannot be computed now."""
+        """Return why it cannot be computed now; empty if it can."""
         for table in sorted(inputs(view)):
             source = captured(table, self._cut.complete)
             if self._cut.complete.get(source) == SNAPSHOTTING:
@@ -212,7 +212,7 @@ class _Run:
         return f"the view {behind[0]} is left behind" if behind else ""
 
     def is_due(self, view: BoundView) -> bool:
-        """Whether its rows can have changed."""
+        """Whether its rows may have changed."""
         return bool(self._must_be_whole(view) or self._changed_inputs(view))
 
     def kept(self, view: BoundView, reason: str) -> None:
@@ -230,7 +230,7 @@ class _Run:
             self._inputs.replaced(table, change)
 
     def step(self, view: BoundView) -> Computed | Replaced | Summed | Kept:
-        """The view, by the plan that is wanted if that can be. Raises ViewRefused."""
+        """Return the view by the requested plan, if possible. Raises ViewRefused."""
         frame = self._frame(view)
         whole = self._must_be_whole(view)
         wanted = self._plans.get(view.name, "recompute")
@@ -245,11 +245,11 @@ class _Run:
         return Replaced(view, change, "") if change.keys.num_rows else Kept(view, "")
 
     def close(self) -> None:
-        """Take the temporary views away again."""
+        """Drop the temporary views."""
         self._inputs.close()
 
     def _must_be_whole(self, view: BoundView) -> str:
-        """Why its rows of before say nothing of now."""
+        """Return why it must be computed whole; empty if it need not."""
         state = self._cut.previous.get(view.name)
         if state is None:
             return "it is new"
@@ -258,12 +258,12 @@ class _Run:
         return "it was left behind" if state.reason else ""
 
     def _changed_inputs(self, view: BoundView) -> frozenset[str]:
-        """The names, in its SQL, of what it reads that changed."""
+        """Return the names, in its SQL, of its changed inputs."""
         tables = {name for name, table in view.tables.items() if table in self._cut.changed}
         return frozenset(tables | {name for name, other in view.views.items() if other in self._changed})
 
     def _frame(self, view: BoundView) -> DataFrame:
-        """The view's query over this cut's versions. Raises ViewRefused."""
+        """Return the view's query over this cut's versions. Raises ViewRefused."""
         from pyspark.errors import PySparkException
 
         for name, table in view.tables.items():
@@ -278,7 +278,7 @@ class _Run:
         return frame
 
     def _plan(self, view: BoundView, frame: DataFrame) -> ViewPlan:
-        """Its plan, which Spark understands as the planner does. Raises Unplannable, PySparkException."""
+        """Return its plan, if Spark reads it as the planner does. Raises Unplannable, PySparkException."""
         unique = self._book.unique
         relations = {name: self._inputs.relation(name) for name in view.tables}
         relations |= {name: self._inputs.relation(name, unique.get(other, ())) for name, other in view.views.items()}
@@ -286,7 +286,7 @@ class _Run:
         if plan.reason and plan.delta is None:
             raise Unplannable(plan.reason)
         if not self._book.agrees(self._spark, view, plan, frame):
-            raise Unplannable("the planner reads its SQL in another way than Spark does")
+            raise Unplannable("the planner reads its SQL differently from Spark")
         return plan
 
     def _replacement(self, view: BoundView, frame: DataFrame) -> Replacement:
@@ -304,7 +304,7 @@ class _Run:
             )
 
     def _summed(self, view: BoundView, frame: DataFrame, *, whole: bool) -> Summed | Kept:
-        """The view by its sums; these are counted anew where there are none as of the cut before."""
+        """Compute the view by its sums; these are recounted if there are none as of the previous cut."""
         previous = self._cut.previous.get(view.name)
         sums: tuple[str, int] | None = None
         if not whole and previous is not None and previous.sums is not None and previous.sums[1] == previous.cut:
@@ -320,14 +320,14 @@ class _Run:
                 if sums is None or plan.delta is None:
                     raise
                 found = summed(self._spark, self._inputs, view, plan, changed=changed, schema=frame.schema, state=None)
-                return Summed(view, found, f"its sums were counted anew: {refused}")
+                return Summed(view, found, f"its sums were recounted: {refused}")
         if sums is None:
-            return Summed(view, found, "its sums were counted for the first time since it is kept by them")
-        # The sums may have moved where no row of the view did: both are as of this cut, or neither.
+            return Summed(view, found, "its sums were counted for the first time since this plan was chosen")
+        # The sums may change without a row of the view: both are as of this cut, or neither.
         return Summed(view, found, "") if found.keys is not None and found.keys.num_rows else Kept(view, "")
 
     def _check_table(self, table: str, version: int, frame: DataFrame) -> None:
-        """The rows that stay must have the columns of those that come."""
+        """Check that the rows that stay have the same columns as the new ones."""
         stored = self._inputs.columns_at(table, version)
         if stored != frame.dtypes:
             raise Unplannable("its columns changed")
@@ -339,7 +339,7 @@ class _Run:
 
 @contextmanager
 def _planning() -> Iterator[None]:
-    """A plan that Spark cannot run is none: a value may fit in the view, and not in rows the plan puts together."""
+    """Turn Spark's errors into Unplannable: a value may fit in the view, but not in the rows of a plan."""
     from pyspark.errors import PySparkException
 
     try:

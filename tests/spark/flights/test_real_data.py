@@ -1,4 +1,4 @@
-"""Views over real data, captured from PostgreSQL, are what PostgreSQL answers: before and after it changes.
+"""Views over real data, captured from PostgreSQL, equal PostgreSQL's results, before and after changes.
 
 A month of flights; `make real-data` takes the whole year, 336,776 of them.
 """
@@ -35,7 +35,7 @@ NEVER_IN_A_YEAR: Final = {"planes_on_the_ground"}  # until some are renamed: eac
 
 @pytest.fixture
 def lake(capture: CaptureSite, quick: SparkSession, tmp_path: Path) -> Iterator[LakeSite]:
-    """Views are kept by keys where they can be: over a month of rows the choice would be to recompute."""
+    """Keep views by keys where possible: over a month of rows the choice would be to recompute."""
     views = tmp_path / "views"
     views.mkdir()
     for file in VIEWS.iterdir():
@@ -44,7 +44,7 @@ def lake(capture: CaptureSite, quick: SparkSession, tmp_path: Path) -> Iterator[
 
 
 def faults(lake: LakeSite, manifest: Manifest, shown: set[str]) -> list[str]:
-    """Views that are not what PostgreSQL answers now; nobody writes. Those with rows are added to `shown`."""
+    """Return views that differ from PostgreSQL's result, while nothing is written. Views with rows go to `shown`."""
     found = []
     with lake.capture.connect() as session:
         session.execute("set search_path = answers, public")

@@ -1,4 +1,4 @@
-"""The same proof with `cdc sink run` as it is deployed, killed by SIGKILL at random moments under load."""
+"""The same proof with a deployed `cdc sink run`, killed by SIGKILL at random moments under load."""
 
 from __future__ import annotations
 

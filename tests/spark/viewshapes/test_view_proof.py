@@ -1,4 +1,4 @@
-"""Every view is PostgreSQL's answer at the LSN of its cut: fifty shapes, a random workload, crashes, at every cut.
+"""Every view equals PostgreSQL's result at the LSN of each cut: fifty shapes, a random workload, and crashes.
 
 Long: `make view-proof`. A failure names its seed; the same seed makes the same choices.
 """
@@ -45,7 +45,7 @@ SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0
 
 
 def planned(folder: Path) -> Path:
-    """The shapes, each to be kept by a plan of chance."""
+    """The shapes, each with a randomly chosen plan."""
     views, chance = folder / "views", random.Random(f"{seed()}/plans")
     views.mkdir()
     for file in sorted(VIEWS.glob("*.sql")):
@@ -68,15 +68,15 @@ def truth(postgres: PostgresServer) -> Iterator[ViewTruth]:
 
 
 def finish(lake: LakeSite, daemon: Daemon, drivers: Crashing) -> None:
-    """All that is committed now is in the lake."""
+    """Wait until the lake has everything that is committed now."""
     lsn = lake.capture.wal()
     daemon.until_position(lsn)
-    while drivers.driver.mark.end_lsn < lsn:
+    while drivers.driver.position.end_lsn < lsn:
         drivers.step()
 
 
 def test_every_shape_has_rows_from_the_beginning_on(truth: ViewTruth) -> None:
-    """A view without a row shows nothing."""
+    """A view without rows proves nothing."""
     truth.run(BEGIN)
 
     assert [name for name in truth.names if not truth.answer(name)] == []
@@ -99,7 +99,7 @@ def test_every_view_is_postgresqls_answer_at_the_lsn_of_every_cut(
     ends_s, turns = time.monotonic() + LONG_S, cycle(TURNS)
     daemon.until_position(site.wal())
     with work.writing():
-        while drivers.driver.mark.end_lsn == 0 or lake.manifest().cut < CUTS:
+        while drivers.driver.position.end_lsn == 0 or lake.manifest().cut < CUTS:
             assert time.monotonic() < ends_s, f"{lake.manifest().cut} cuts, seed {own}"
             drivers.step()
             work.allow(chance.choice((1, 5, 40)), next(turns))

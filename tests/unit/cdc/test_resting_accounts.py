@@ -12,7 +12,8 @@ from cdc.model.progress_record import Cut
 from cdc.progress.record_format import decode
 from cdc.publish.ledger import Ledger
 from cdc.verify.verified_cut import CutIndex
-from sinks.warehouse.log.span import START, next_span
+from sinks.warehouse.lake.cut_position import START
+from sinks.warehouse.log.span import next_span
 from tests.fixtures.capture.audit_log import LogWriter, audited, do, harms
 
 HERE, AWAY = "shop.public.a", "shop.public.b"

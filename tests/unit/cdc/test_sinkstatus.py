@@ -15,6 +15,7 @@ from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.lake_status import LakeStatus, PublishedCut
 from cdc.telemetry.metrics import LakeMetrics, Metrics
+from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.lake.manifest import Manifest, ViewState
 from sinks.warehouse.lake_observer import published_cut
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -153,13 +154,7 @@ def test_views_that_stay_behind_are_named_with_why() -> None:
         return Manifest(
             cut=3,
             name="shop",
-            epoch=1,
-            end_lsn=9,
-            commit_lsn=9,
-            since_lsn=0,
-            cuts_offset=1,
-            accounts={},
-            complete={},
+            position=CutPosition(1, 9, 9, 1, {}, {}, 0),
             tables={},
             views=states,
             committed_at_us=1,

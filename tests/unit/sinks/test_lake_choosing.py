@@ -1,4 +1,4 @@
-"""What a sink keeps of the log: tables and topics of outbox events, and what of a span is read for them."""
+"""The tables and outbox event topics that a sink keeps, and the part of a span that is read for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec import structs
 from cdc.config.settings import Warehouse
 from cdc.errors import SinkUnfit
 from cdc.model.topic_names import data_topic
-from sinks.warehouse.log.span import START, CutPosition, Span
+from sinks.warehouse.lake.cut_position import START, CutPosition
+from sinks.warehouse.log.span import Span
 from sinks.warehouse.log.table_choice import choose, reading
 from tests.fixtures.lake.lake_events import ID, schema
 
@@ -35,7 +36,7 @@ def test_events_are_those_topics_that_no_table_has() -> None:
 
 
 def test_a_captured_table_whose_schema_was_lost_is_no_topic_of_events() -> None:
-    end = replace(mark("shop.events.log"), tables={"events.log": "complete"})
+    end = replace(mark("shop.events.log"), complete={"events.log": "complete"})
 
     assert choose("shop", end, [], LAKE).events == {}
 
@@ -73,5 +74,5 @@ def test_tables_of_schemas_with_dots_have_folders_of_their_own() -> None:
     assert {names.mirror for names in choice.names.values()} == {"mirror/a.b-2ec", "mirror/a-2eb.c"}
     assert {names.history for names in choice.names.values()} == {"history/a.b-2ec", "history/a-2eb.c"}
     reading(span, choice, choice.lake_tables)
-    with pytest.raises(SinkUnfit, match=r"an older release kept a\.b\.c where"):
+    with pytest.raises(SinkUnfit, match=r"an older release stored a\.b\.c where"):
         reading(span, choice, choice.lake_tables - {"mirror/a-2eb.c"})

@@ -1,4 +1,4 @@
-"""What a table looks like in the lake, and how one form of it becomes the next."""
+"""The form of a table in the lake, and how one form becomes the next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.fixtures.lake.lake_events import ID, column, schema
 
 
 def _modifier(precision: int, scale: int) -> int:
-    """As numerictypmodin makes it."""
+    """Return the modifier as numerictypmodin computes it."""
     return ((precision << 16) | (scale & 0x7FF)) + 4
 
 

@@ -1,4 +1,4 @@
-"""A setting of event times that cannot be meant is refused by name; one that fits some form of the table is not."""
+"""An invalid event-time setting is refused with its name; a setting that fits some form of the table is accepted."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def test_a_time_of_a_table_with_a_history_is_taken(kind: str) -> None:
 @pytest.mark.parametrize(
     ("table", "history", "message"),
     [
-        (form(("at", "date")), ("public.other",), "no history is kept"),
-        (form(("at", "date"), key=()), ("public.*",), "no history is kept"),
-        (form(("when", "date")), ("public.*",), "names a column it does not have: at"),
+        (form(("at", "date")), ("public.other",), "has no history"),
+        (form(("at", "date"), key=()), ("public.*",), "has no history"),
+        (form(("when", "date")), ("public.*",), "names an unknown column: at"),
         (form(("at", "string")), ("public.*",), "'at', which is string"),
         (form(("at", "date"), ("_Effective_To", "date")), ("public.*",), "'_Effective_To'"),
     ],

@@ -1,4 +1,4 @@
-"""Statistics in a Delta log bound every value of the file, or are not there."""
+"""Statistics in a Delta log bound every value of the file, or are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which generation of a view serves, and which is built beside it."""
+"""Which generation of a view is active, and which is built beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""librdkafka's options in the words of the Java client."""
+"""librdkafka's options translated for the Java client."""
 
 from __future__ import annotations
 

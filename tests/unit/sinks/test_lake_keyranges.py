@@ -1,4 +1,4 @@
-"""Files of a version, as its log tells them."""
+"""The key ranges of a version's files, from its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of a lake: two tables never share one, and every file system takes them."""
+"""Folders of a lake: two tables never share one, and every file system accepts the names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a lake lies: what is taken, how deltalake and Spark call it, and that no secret leaves it."""
+"""Locations of a lake: accepted forms, their names for deltalake and Spark, and no leaked secrets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_address_is_that_of_deltalake_and_spark_has_its_own(url: str, options: d
 
 
 def test_container_without_an_account_says_what_is_missing() -> None:
-    with pytest.raises(UsageError, match="az://c/lake does not say in which account"):
+    with pytest.raises(UsageError, match="az://c/lake names no storage account"):
         Location.of("az://c/lake").spark_uri()
 
 
@@ -164,7 +164,7 @@ def test_options_are_sorted_as_obstore_takes_them() -> None:
 
 @pytest.mark.parametrize("options", [{"AWS_REGIO": "hush"}, {"max_retries": "hush"}, {"timeout": "hush"}])
 def test_option_that_is_none_is_refused_without_its_value(options: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="an option of the storage at s3://b/lake/_cuts is not known") as raised:
+    with pytest.raises(ConfigError, match="the storage options of s3://b/lake/_cuts") as raised:
         ObjectDisk(Location.of("s3://b/lake", options), "_cuts").names()
 
     assert next(iter(options)) in str(raised.value.hint)
@@ -179,7 +179,7 @@ def test_answer_of_a_store_is_not_repeated_but_for_its_code() -> None:
 
     assert (
         store_unreachable("s3://b", OSError(answer)).message
-        == "the object store refuses us at s3://b: SignatureDoesNotMatch"
+        == "the object store denied access to s3://b: SignatureDoesNotMatch"
     )
     other = store_unreachable("s3://b", OSError(answer.replace("403 Forbidden", "500 Oops"))).message
     assert other.endswith(

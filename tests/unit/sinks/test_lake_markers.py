@@ -1,10 +1,10 @@
-"""A lake is not stale while transaction markers that the cut index promises are still being written."""
+"""A lake is not stale while transaction markers that the cut index implies are still being written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sinks.warehouse.log.span import Partition
+from sinks.warehouse.lake.cut_position import Partition
 from sinks.warehouse.log.transaction_markers import MARKERS_S, awaited_ends
 from tests.fixtures.servers.manual_clock import ManualClock
 
@@ -12,7 +12,7 @@ _AT: Partition = ("t", 0)
 
 
 class Broker:
-    """A partition whose end is one of `ends` after the other; the last one stays."""
+    """A partition whose end is each of `ends` in turn; the last one stays."""
 
     def __init__(self, *ends: int) -> None:
         self._ends = list(ends)

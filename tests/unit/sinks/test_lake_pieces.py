@@ -1,4 +1,4 @@
-"""A cut is divided: every record is in exactly one piece, in the order of its partition, and pieces are small."""
+"""A cut is divided: each record is in exactly one piece, in partition order, and pieces are small."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from msgspec import structs
 from cdc.config.settings import Warehouse
 from cdc.errors import LakeOverloaded, SparkFailed
 from sinks.warehouse.cut_plan import FAILURES_MAX, CutSize, begun_again, bytes_max, failed, left_behind, out_of_memory
+from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.lake.manifest import ManifestStore
 from sinks.warehouse.log.cut_pieces import Chunk, divide, parts_of, rest_of, topics_of, whole
-from sinks.warehouse.log.span import START, CutPosition, Span
+from sinks.warehouse.log.span import Span
 from sinks.warehouse.log.table_choice import Choice
 from tests.fixtures.lake.lake_files import pending
 
@@ -113,7 +114,7 @@ def test_bytes_of_a_cut_follow_from_the_memory_of_spark_and_halve_with_each_fail
 
 
 class Tables:
-    """Versions and applied cuts of tables; what a committer knows after a crash."""
+    """Versions and applied cuts of tables: what a committer knows after a crash."""
 
     def __init__(self, **applied: int) -> None:
         self.applied_to = applied
@@ -126,7 +127,7 @@ class Tables:
 
 
 class Measured:
-    """A reader that finds chunks of one record and a byte each in what is left."""
+    """A reader that finds chunks of one record and one byte each in the rest of a span."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -196,7 +197,7 @@ def test_cut_that_fails_again_and_again_stops_and_names_memory(tmp_path: Path) -
         failed(store, SparkFailed("Spark's JVM is gone: out of memory"), SETTINGS, "")
 
     assert (stopped.value.state, stopped.value.exit_code, stopped.value.retry) == ("MISCONFIGURED", 3, "operator")
-    assert "`memory` of the sink, which is 2g" in stopped.value.hint
+    assert "`memory` of the sink (now 2g)" in stopped.value.hint
 
 
 def test_failures_of_other_servers_never_stop_a_cut(tmp_path: Path) -> None:

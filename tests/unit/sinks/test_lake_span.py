@@ -1,4 +1,4 @@
-"""The next span of the lake, from the cut index: whole source transactions, no more than fit, and never past a gap."""
+"""The next span of the lake, from the cut index: whole source transactions, within the limit, never past a gap."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 from cdc.errors import SinkGap, SinkStale
 from cdc.model.progress_record import Cut, SchemaKey
 from cdc.progress.record_format import encode
+from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
-from sinks.warehouse.log.span import START, CutPosition, joined, next_span
+from sinks.warehouse.log.span import joined, next_span
 from tests.fixtures.capture.memory_log import MemoryLog
 from tests.fixtures.lake.lake_events import ID, column, cut, schema
 
@@ -69,7 +70,7 @@ def test_idle_cuts_move_the_mark_without_records() -> None:
 
 
 def test_span_joined_to_one_that_was_passed_is_that_of_both_read_at_once() -> None:
-    """Heartbeats, a start with a new schema and a topic that is opened: nothing of it may be forgotten."""
+    """Heartbeats, a start with a new schema and a newly opened topic: all of it must be remembered."""
     heartbeat = "shop.heartbeat-0"
     passed = _numbered(cut(100, {heartbeat: (1, 1)}), cut(100, {SCHEMAS: (3, 2), B: (40, 0)}), cut(100))
     later = _numbered(cut(120, {A: (7, 5), B: (42, 2)}), cut(130, {A: (8, 6)}), at=16)
@@ -96,14 +97,14 @@ def test_schema_records_are_no_events() -> None:
 def test_tables_are_those_of_the_last_full_map() -> None:
     first = next_span(START, _numbered(cut(10, ZERO, full=True, tables={"public.a": "snapshotting"})), events_max=1)
     assert first is not None
-    assert first.end.tables == {"public.a": "snapshotting"}
+    assert first.end.complete == {"public.a": "snapshotting"}
 
     later = next_span(
         first.end, _numbered(cut(20), cut(30, ZERO, full=True, tables={"public.b": "complete"})), events_max=1
     )
 
     assert later is not None
-    assert later.end.tables == {"public.b": "complete"}
+    assert later.end.complete == {"public.b": "complete"}
 
 
 def test_first_span_begins_with_the_log() -> None:
@@ -140,7 +141,7 @@ def test_index_without_beginning_and_without_map_is_a_gap() -> None:
 
 
 def test_counts_that_began_anew_are_a_gap() -> None:
-    with pytest.raises(SinkGap, match="began anew at 0/64"):
+    with pytest.raises(SinkGap, match="began again at 0/64"):
         next_span(_mark(), _numbered(cut(110, {A: (5, 0)}, full=True, since_lsn=100)), events_max=MANY)
 
 
@@ -167,7 +168,7 @@ def test_what_comes_before_a_fault_is_taken_first() -> None:
 
 
 class Index:
-    """A cut index in memory; `low` is where retention has left off. Every record has a marker behind it."""
+    """A cut index in memory; `low` is the first offset after retention. Every record is followed by a marker."""
 
     def __init__(self, *cuts: Cut, low: int = 0) -> None:
         self.log = MemoryLog()
@@ -202,7 +203,7 @@ def test_lost_part_of_the_index_is_bridged_by_the_next_full_map() -> None:
 @pytest.mark.parametrize("old", [0, 1, 2, 5])
 @pytest.mark.parametrize("new", [1, 2, 5])
 def test_new_lake_begins_with_the_newest_epoch(old: int, new: int) -> None:
-    """An older lake is stale there; a new one would be as soon as it was built, if it began with the index."""
+    """An older lake is stale there. A new one that began with the index would be stale once it is built."""
     first = 10 * old + 10
     before = [cut(10 * number + 10, ZERO, full=True) for number in range(old)]
     later = [cut(first + 10 * number, ZERO, full=not number, epoch=2) for number in range(new)]

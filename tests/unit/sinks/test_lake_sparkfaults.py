@@ -1,4 +1,4 @@
-"""What Spark raises becomes ours, by its class, and says nothing of rows."""
+"""Spark's exceptions become Tailrace's errors by their class, without values of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL's SQL says about order and percentiles is still said in Spark's."""
+"""The translation from PostgreSQL to Spark keeps the meaning of order and percentiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words for joins in time: what SQL they stand for, and what is refused."""
+"""Macros for joins in time: the SQL they expand to, and what is refused."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_column_or_text_of_that_name_is_left_alone() -> None:
     ("sql", "said"),
     [
         ("select 1 as a\nfrom archive.orders o join rates r on valid_at(r, o)", "line 2: valid_at needs a history"),
-        ("select 1 as a from archive.orders o where valid_at(x, o)", "x is no table of the query"),
-        ("select 1 as a from history.rates r where valid_at(r, o)", "valid_at names o, which is no table"),
-        ("select 1 as a from orders where valid_at(r)", "valid_at has other arguments"),
+        ("select 1 as a from archive.orders o where valid_at(x, o)", "x is not a table of the query"),
+        ("select 1 as a from history.rates r where valid_at(r, o)", "valid_at names o, which is not a table"),
+        ("select 1 as a from orders where valid_at(r)", "valid_at has wrong arguments"),
         ("select 1 as a from orders where at < watermark(orders, at, interval '1' day)", "reads an archive"),
-        ("select 1 as a from in_log_order(archive.clicks) c", "in_log_order has other arguments"),
-        ("select 1 as a from in_log_order(archive.clicks, at", "in_log_order has other arguments"),
+        ("select 1 as a from in_log_order(archive.clicks) c", "in_log_order has wrong arguments"),
+        ("select 1 as a from in_log_order(archive.clicks, at", "in_log_order has wrong arguments"),
     ],
 )
 def test_words_in_a_wrong_form_are_refused_with_the_right_one(sql: str, said: str) -> None:

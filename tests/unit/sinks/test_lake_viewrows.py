@@ -1,4 +1,4 @@
-"""Rows of a view as records: bytes, schema, key; and what changed between two versions of its table."""
+"""Rows of a view as records: bytes, schema, key; and the differences between two versions of its table."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_schema_has_an_id_of_its_columns_and_key() -> None:
         ({"id": [1, 1], "n": [1, 2]}, ("id",), "2 rows have 1 keys"),
         ({"id": [1, None], "n": [1, 2]}, ("id", "n"), "id is null in 1 rows"),
         ({"id": [1], "n": [1]}, ("no",), "has no column no"),
-        ({"id": [1.5], "n": [1]}, ("id",), "no value that tells rows apart"),
-        ({"id": [[1]], "n": [1]}, ("id",), "no value that tells rows apart"),
+        ({"id": [1.5], "n": [1]}, ("id",), "does not identify rows"),
+        ({"id": [[1]], "n": [1]}, ("id",), "does not identify rows"),
     ],
 )
 def test_key_that_is_none_is_refused_without_a_value(

@@ -1,4 +1,4 @@
-"""From a relation the stream shows to key, topic and schema record."""
+"""From a relation in the stream to key, topic and schema record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT = Lsn(77)
 
 
 class Planning:
-    """A planner with a catalog that is a dictionary; notes what it was asked and which topics were opened."""
+    """A planner whose catalog is a dictionary; records the requests and the opened topics."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ def test_option_that_writes_keys_otherwise_is_refused_for_all_tables() -> None:
 
 
 def test_topic_keeps_the_format_it_has() -> None:
-    """A reader of rows would take envelopes for them, and the other way round."""
+    """A reader of rows would take envelopes for rows, and vice versa."""
     key = (KeyColumn("id", "int4", "integer"),)
     config = f'{_CONFIG}[encode]\nformat = "flat"\n'
 
@@ -222,7 +222,7 @@ def test_schemas_are_registered_before_a_row_is_planned() -> None:
 
 
 def test_keys_that_the_registry_has_under_another_id_are_not_written() -> None:
-    """The id is part of a key's bytes: the same row would have two keys."""
+    """The id is part of the key's bytes: the same row would have two keys."""
     recorded = {"public.orders": TopicForm((KeyColumn("id", "int4", "integer"),), "avro", 7)}
 
     assert Planning(config=_AVRO, recorded=recorded).planner.plan(_relation(), _AT) is not None
@@ -310,7 +310,7 @@ def test_types_that_are_not_built_in_are_asked_for_down_to_what_they_stand_on() 
 
 
 def test_type_the_catalog_does_not_know_any_more_is_its_text() -> None:
-    """A replay can meet a type that was dropped since."""
+    """A replay can contain a type that was dropped since."""
     planned = Planning().planner.plan(_relation(type_oid=20000), _AT)
 
     assert planned is not None
@@ -336,7 +336,7 @@ def test_settings_reach_the_encoding() -> None:
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_schema_of_the_catalog_is_the_schema_of_the_stream(listed: bool) -> None:
-    """Or a start would announce ids that no row ever names."""
+    """Otherwise a start would announce ids that no row ever names."""
     planning = Planning()
     source = table("orders")
     shown = source.columns[: 1 + len(source.columns) // 2] if listed else source.columns

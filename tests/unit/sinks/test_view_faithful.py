@@ -1,4 +1,4 @@
-"""A query that would mean something else when it is written anew is no plan's; the others are."""
+"""A query that would change its meaning when it is rewritten has no plan; other queries do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = {"t": Relation("t", {"a": "int", "b": "string", "x": "double"}, ("a",))}
         ("max(to_char(a, '99'))", "to_char()"),
         ("max(log10(x))", "log10()"),
         ("max('it''s')", "doubled"),
-        ("max('a' 'b')", "side by side"),
+        ("max('a' 'b')", "adjacent"),
     ],
 )
 def test_what_would_become_something_else_is_recomputed(column: str, named: str) -> None:

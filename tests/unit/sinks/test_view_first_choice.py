@@ -1,4 +1,4 @@
-"""What a view's first build took does not keep it from being kept by its plan in the next cut."""
+"""The cost of a view's first build does not prevent that its plan is used in the next cut."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_view_that_was_never_built_is_chosen_by_size(rows: int, plan: str) -> No
 
 
 def test_first_run_settles_it_only_if_it_was_far_behind() -> None:
-    """It compiles what later ones find compiled: what took half as long again may be the faster one."""
+    """The first run includes compilation: a plan that took half as long again may be the faster one."""
     near, far = ({**BUILT, "affected": (Run(seconds, 10),)} for seconds in (90.0, 200.0))
 
     assert choose(PLANS[:2], near, base_rows=5_000_000, changes=10, since=1)[0] == "affected"

@@ -1,4 +1,4 @@
-"""By which columns a view is kept, and which of them no two of its rows share."""
+"""The columns that a view is kept by, and those that no two of its rows share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison behind every proof of a view: rows as bags, values by what they mean, and nothing else is equal."""
+"""The comparison behind every proof of a view: rows as bags, values by meaning, nothing else is equal."""
 
 from __future__ import annotations
 

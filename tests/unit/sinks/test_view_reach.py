@@ -1,4 +1,4 @@
-"""How far a sink of views is: by the lake's own index, and not at a cut at which its view is left behind."""
+"""The position of a sink of views, by the lake's own index; not a cut at which its view is left behind."""
 
 from __future__ import annotations
 
