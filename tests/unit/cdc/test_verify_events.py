@@ -72,7 +72,7 @@ def test_flat_records_say_in_headers_what_envelopes_say_in_their_source() -> Non
     ],
 )
 def test_record_of_another_program_is_named(form: Format, value: bytes, headers: Headers | None, reason: str) -> None:
-    with pytest.raises(TopicMismatch, match=f"record 17 of t-3 is not an event of Tailrace: .*{reason}"):
+    with pytest.raises(TopicMismatch, match=f"record 17 of t-3 is not a Tailrace event: .*{reason}"):
         states_after([("t", 3, 17, 0, b"{}", value, headers)], None, form)
 
 
