@@ -233,7 +233,7 @@ def test_findings_that_nobody_looks_at_are_bounded_and_keep_their_range() -> Non
         kept = merged(kept, [finding(number)])
 
     assert len(kept) == OPEN_MAX
-    assert (kept[0].what, kept[0].since_lsn, kept[0].lsn) == ("p81; and others before that", 1, 82)
+    assert (kept[0].what, kept[0].since_lsn, kept[0].lsn) == ("p81; and earlier ones", 1, 82)
     assert kept[1:] == tuple(finding(number) for number in range(82, 101))
 
 
