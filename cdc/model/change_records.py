@@ -75,7 +75,7 @@ class Stamp:
         tail: from the top-level `ts_ms` to the end.
         xid: of the transaction, 32 bits; None for rows that were read from a table.
         commit_us: commit time in microseconds since 1970.
-        place: order of one row in the transaction, if the transaction topic is enabled.
+        order: order of one row in the transaction, if the transaction topic is enabled.
     """
 
     commit_lsn: int
@@ -84,7 +84,7 @@ class Stamp:
     xid: int | None
     epoch: int
     commit_us: int
-    place: EventOrder | None = None
+    order: EventOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)

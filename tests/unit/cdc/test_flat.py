@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cdc.encode.envelope import placed
+from cdc.encode.envelope import with_order
 from cdc.encode.flat_transcoder import FlatTranscoder
 from cdc.encode.row_records import TranscodeOptions
 from cdc.errors import RowRefused, TopicMismatch
@@ -42,7 +42,7 @@ def test_insert_is_the_row_and_its_place_stands_in_headers() -> None:
 
 
 def test_place_in_the_transaction_is_a_header_of_its_own() -> None:
-    stamp = placed(customer_table.STAMP, EventOrder("700:4096", 3, 2))
+    stamp = with_order(customer_table.STAMP, EventOrder("700:4096", 3, 2))
 
     ((_, _, headers),) = _inserted(stamp)
 
