@@ -17,7 +17,7 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerRefused, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import MISSING, T, attempt, construct, guarded, of, translate, unreachable
+from cdc.kafka.client_errors import MISSING, T, attempt, construct, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
 
@@ -95,7 +95,7 @@ class TopicAdmin:
         found: dict[str, frozenset[str]] = {}
         for name, future in asked.items():
             _, error = attempt(lambda: self._await(doing, future, timeout_s + ANSWER_GRACE_S))  # noqa: B023 - now
-            refused = of(error)
+            refused = kafka_error_in(error)
             if refused is not None and refused.name() == "TOPIC_AUTHORIZATION_FAILED":
                 found[name] = frozenset()
                 continue
@@ -134,7 +134,7 @@ class TopicAdmin:
         )
         for name, future in asked.items():
             _, error = attempt(lambda: future.result(timeout_s + ANSWER_GRACE_S))  # noqa: B023 - called at once
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             if error is not None and (kafka_error is None or kafka_error.name() != "TOPIC_ALREADY_EXISTS"):
                 yield self._error(error, doing, topic=name)
 
@@ -184,7 +184,7 @@ class TopicAdmin:
     def _result(self, doing: str, future: Future[R], timeout_s: float, **about: object) -> R | None:
         """Return the answer of the broker; None when it does not know the topic."""
         result, error = attempt(lambda: self._await(doing, future, timeout_s + ANSWER_GRACE_S))
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         if isinstance(error, TailraceError):
             raise error
         if kafka_error is not None and kafka_error.name() in MISSING:

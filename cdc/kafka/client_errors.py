@@ -110,7 +110,7 @@ UNREACHABLE: Final = frozenset(
     }
 )
 # Broker and client disagree about the state of the transaction: a new producer reads the outcome back.
-ASTRAY: Final = frozenset(
+UNCLEAR: Final = frozenset(
     {
         "INVALID_TXN_STATE",
         "INVALID_PRODUCER_ID_MAPPING",
@@ -181,7 +181,7 @@ def construct(call: Callable[[], T], options: Mapping[str, Secret]) -> T:
     """Create a client. A configuration that librdkafka refuses becomes a ConfigError that shows no values."""
 
     def refused(error: object) -> TailraceError:
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         return option_error(kafka_error.str() if kafka_error else "", options)
 
     return guarded(call, refused)
@@ -208,7 +208,7 @@ def translate(
     """
     if isinstance(error, TailraceError):
         return error
-    kafka_error = of(error)
+    kafka_error = kafka_error_in(error)
     if kafka_error is None:
         what = f"cannot {doing}: the Kafka client raised {type(error).__name__}"
         # A callback that runs while a fatal error is being raised surfaces as SystemError.
@@ -227,7 +227,7 @@ def translate(
         return _make(TopicMissing, message, facts, hint=_topic_hint(name))
     if name in MISNAMED or name in TRUNCATED:
         return _make(TopicMismatch, message, facts, hint=_topic_hint(name))
-    if uncertain or name in ASTRAY or kafka_error.fatal() or kafka_error.txn_requires_abort():
+    if uncertain or name in UNCLEAR or kafka_error.fatal() or kafka_error.txn_requires_abort():
         return _make(OutcomeUnknown, message, facts)
     if name in UNREACHABLE or kafka_error.retriable():
         return unreachable(doing, kafka_error, events, servers=servers, **facts)
@@ -254,7 +254,7 @@ def unreachable(
     )
 
 
-def of(error: object) -> KafkaError | None:
+def kafka_error_in(error: object) -> KafkaError | None:
     """Return the KafkaError that `error` is or contains, if any."""
     if isinstance(error, KafkaException):
         error = error.args[0] if error.args else None

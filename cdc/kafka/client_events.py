@@ -55,7 +55,7 @@ class RepeatFilter(logging.Filter):
 
 
 LOG: Final = logging.getLogger("librdkafka")
-LOG.addHandler(logging.NullHandler())  # else logging writes warnings to stderr when nobody has set it up
+LOG.addHandler(logging.NullHandler())  # otherwise logging writes warnings to stderr without a configured handler
 LOG.addFilter(RepeatFilter())
 
 

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, cast
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
-from cdc.kafka import client_options, cluster_facts
-from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, of, translate
+from cdc.kafka import client_options
+from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.cluster_facts import LogRecord, TopicPartition
 from cdc.model.change_records import Headers
-
-Place: TypeAlias = cluster_facts.TopicPartition
 
 FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not polled yet; the runner buffers more, within its own limits
 BATCH_RECORDS_MAX: Final = 2_000
@@ -64,21 +64,21 @@ class PartitionStart(NamedTuple):
 class Membership(Protocol):
     """Called in the polling thread when partitions are assigned or taken away. Its errors are raised by `poll`."""
 
-    def assigned(self, places: Mapping[Place, PartitionStart]) -> Mapping[Place, int]:
+    def assigned(self, places: Mapping[TopicPartition, PartitionStart]) -> Mapping[TopicPartition, int]:
         """Take over partitions; returns the offset from which to read each of them."""
 
-    def revoked(self, places: Sequence[Place]) -> None:
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
         """Give up partitions; they move to another member when this returns, and can be committed until then."""
 
-    def lost(self, places: Sequence[Place]) -> None:
+    def lost(self, places: Sequence[TopicPartition]) -> None:
         """Partitions already belong to another member: do not commit their offsets."""
 
 
 class PollResult(NamedTuple):
     """Records in order per partition, and ends: no committed record lies between a partition's records and its end."""
 
-    records: list[cluster_facts.LogRecord]
-    ends: dict[Place, int]
+    records: list[LogRecord]
+    ends: dict[TopicPartition, int]
 
 
 class GroupConsumer:
@@ -106,9 +106,9 @@ class GroupConsumer:
         self._failure: TailraceError | None = None
         self._instance = instance
         self._topics: list[str] = []
-        self._mine: set[Place] = set()
+        self._mine: set[TopicPartition] = set()
         self._fresh: set[tuple[str | None, int | None]] = set()
-        self._paused: set[Place] = set()
+        self._paused: set[TopicPartition] = set()
         config: dict[str, object] = {
             **client_options.group_options(kafka, group=group, instance=instance, ahead_bytes=ahead_bytes),
             "error_cb": self._events.on_error,
@@ -158,7 +158,7 @@ class GroupConsumer:
             self._take(message, polled)
         return polled
 
-    def commit(self, positions: Mapping[Place, tuple[int, str]]) -> bool:
+    def commit(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> bool:
         """Commit offsets with their metadata. Returns False while the group rebalances.
 
         Then the commit may have had no effect, and partitions may belong to other members already. Raises
@@ -167,41 +167,41 @@ class GroupConsumer:
         if not positions:
             return True
         wanted = [
-            TopicPartition(topic, partition, offset, metadata)
+            PartitionOffset(topic, partition, offset, metadata)
             for (topic, partition), (offset, metadata) in positions.items()
         ]
         answer, error = attempt(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
         errors = [error] if error is not None else [one.error for one in answer or [] if one.error is not None]
         if not errors:
             return True
-        kafka_error = of(errors[0])
+        kafka_error = kafka_error_in(errors[0])
         if kafka_error is not None and kafka_error.name() in _GONE:
             return False
         raise self._error(errors[0], "commit offsets")
 
-    def pause(self, places: Iterable[Place]) -> None:
+    def pause(self, places: Iterable[TopicPartition]) -> None:
         """Stop fetching these partitions; records that were fetched and not returned are fetched again later."""
         wanted = [place for place in places if place in self._mine and place not in self._paused]
         if wanted:
-            self._call("pause", lambda: self._consumer.pause([TopicPartition(*place) for place in wanted]))
+            self._call("pause", lambda: self._consumer.pause([PartitionOffset(*place) for place in wanted]))
             self._paused.update(wanted)
 
-    def resume(self, places: Iterable[Place]) -> None:
+    def resume(self, places: Iterable[TopicPartition]) -> None:
         """Fetch these partitions again."""
         wanted = [place for place in places if place in self._paused]
         if wanted:
-            self._call("resume", lambda: self._consumer.resume([TopicPartition(*place) for place in wanted]))
+            self._call("resume", lambda: self._consumer.resume([PartitionOffset(*place) for place in wanted]))
             self._paused.difference_update(wanted)
 
-    def seek(self, place: Place, offset: int) -> None:
+    def seek(self, place: TopicPartition, offset: int) -> None:
         """Continue at `offset` in an assigned partition. Raises BrokerUnreachable when that does not take effect."""
         never = threading.Event()
         ends_s = self._clock.monotonic_s() + ASK_S
         while True:
-            _, error = attempt(lambda: self._consumer.seek(TopicPartition(*place, offset)))
+            _, error = attempt(lambda: self._consumer.seek(PartitionOffset(*place, offset)))
             if error is None:
                 return
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             # A newly assigned partition is not fetched yet.
             if kafka_error is None or kafka_error.name() not in {"_STATE", "_PREV_IN_PROGRESS"}:
                 raise self._error(error, "seek", topic=place[0])
@@ -213,52 +213,52 @@ class GroupConsumer:
         """Leave the group, which revokes its partitions. May be called twice."""
         attempt(self._consumer.close)
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         places = [(one.topic, one.partition) for one in partitions]
-        starts: Mapping[Place, int] = {}
+        starts: Mapping[TopicPartition, int] = {}
         try:
             starts = self._membership.assigned(self._begins(consumer, places))
         except TailraceError as error:
             self._failure = error
         # The callback must assign: otherwise the client assigns by itself, at offsets of its own choice.
-        wanted = [TopicPartition(*place, starts[place]) for place in places if place in starts]
+        wanted = [PartitionOffset(*place, starts[place]) for place in places if place in starts]
         _, refused = attempt(lambda: consumer.incremental_assign(wanted))
         if refused is not None and self._failure is None:
             self._failure = self._error(refused, "take partitions")
         self._mine.update(starts)
         self._fresh.update(starts)
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         self._leave(consumer, partitions, self._membership.revoked)
 
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         self._leave(consumer, partitions, self._membership.lost)
 
     def _leave(
-        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[Place]], None]
+        self, consumer: Consumer, partitions: list[PartitionOffset], tell: Callable[[Sequence[TopicPartition]], None]
     ) -> None:
         places = [(one.topic, one.partition) for one in partitions]
         try:
             tell([place for place in places if place in self._mine])
         except TailraceError as error:
             self._failure = self._failure or error
-        paused = [TopicPartition(*place) for place in places if place in self._paused]
+        paused = [PartitionOffset(*place) for place in places if place in self._paused]
         if paused:
             attempt(lambda: consumer.resume(paused))  # librdkafka remembers a pause across assignments
         attempt(lambda: consumer.incremental_unassign([one for one in partitions if self._has(one)]))
         self._mine.difference_update(places)
         self._paused.difference_update(places)
 
-    def _has(self, one: TopicPartition) -> bool:
+    def _has(self, one: PartitionOffset) -> bool:
         return (one.topic, one.partition) in self._mine
 
-    def _begins(self, consumer: Consumer, places: Sequence[Place]) -> dict[Place, PartitionStart]:
+    def _begins(self, consumer: Consumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionStart]:
         if not places:
             return {}
         doing = "read committed offsets"
-        asked = [TopicPartition(*place) for place in places]
+        asked = [PartitionOffset(*place) for place in places]
         answer = self._call(doing, lambda: consumer.committed(asked, ASK_S))
-        committed: dict[Place, CommittedOffset | None] = {}
+        committed: dict[TopicPartition, CommittedOffset | None] = {}
         for one in answer:
             if one.error is not None:
                 raise self._error(one.error, doing, topic=one.topic)
@@ -267,9 +267,9 @@ class GroupConsumer:
         low, high = self._offsets(consumer, places, _EARLIEST), self._offsets(consumer, places, _LATEST)
         return {place: PartitionStart(committed.get(place), low[place], high[place]) for place in places}
 
-    def _offsets(self, consumer: Consumer, places: Sequence[Place], which: int) -> dict[Place, int]:
+    def _offsets(self, consumer: Consumer, places: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
         doing = "read offsets"
-        asked = [TopicPartition(*place, which) for place in places]
+        asked = [PartitionOffset(*place, which) for place in places]
         ends_s = self._clock.monotonic_s() + ASK_S
         while True:
             answer, error = attempt(lambda: consumer.offsets_for_times(asked, ASK_S))
@@ -324,7 +324,7 @@ class GroupConsumer:
         return guarded(call, lambda error: self._error(error, doing))
 
     def _error(self, error: object, doing: str, **about: object) -> TailraceError:
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         name = "" if kafka_error is None else kafka_error.name()
         # With an instance id, the only fatal error of a consumer is that another member uses that id.
         if name in _SAME_INSTANCE or (self._instance and name in {"_FATAL", "_FENCED"}):

@@ -14,17 +14,17 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState
+from confluent_kafka import TopicPartition as PartitionOffset
 from confluent_kafka.admin import AdminClient
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import attempt, construct, of, translate, unreachable
+from cdc.kafka.client_errors import attempt, construct, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment
-from cdc.kafka.cluster_facts import TopicPartition as Place
+from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment, TopicPartition
 from cdc.kafka.group_member import CommittedOffset
 
 REQUEST_S: Final = 3000.0
@@ -51,12 +51,12 @@ class GroupAdmin:
         self._clock = clock or SystemClock()
         self._admin = _Admin(kafka, client_id)
 
-    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
+    def committed(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offset of each partition that has one; empty for a group that does not exist."""
         with closing(GroupOffsets(self._kafka, group, clock=self._clock)) as offsets:
             return offsets.found(places)
 
-    def alter(self, group: str, offsets: Mapping[Place, CommittedOffset]) -> None:
+    def alter(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write offsets of a group without members; the broker refuses while it has members."""
         with closing(GroupOffsets(self._kafka, group, clock=self._clock)) as writer:
             writer.alter(offsets)
@@ -88,7 +88,7 @@ class GroupAdmin:
             answer, error = attempt(lambda: ask(self._admin.client))
             if error is None:
                 return answer
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             if kafka_error is not None and kafka_error.name() in _NO_GROUP:
                 return None
             raised = self._admin.error(error, doing)
@@ -149,13 +149,13 @@ class GroupOffsets:
         }
         self._consumer = construct(lambda: Consumer(config), kafka.options)
 
-    def committed(self, partitions: Iterable[Place]) -> dict[Place, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition; partitions without one are left out."""
         return {place: one.offset for place, one in self.found(partitions).items()}
 
-    def found(self, partitions: Iterable[Place]) -> dict[Place, CommittedOffset]:
+    def found(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offset and its metadata of each partition that has one."""
-        asked = [TopicPartition(*place) for place in partitions]
+        asked = [PartitionOffset(*place) for place in partitions]
         if not asked:
             return {}
         doing = f"read the offsets of group {self._group}"
@@ -166,9 +166,9 @@ class GroupOffsets:
             if one.offset >= 0
         }
 
-    def alter(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+    def alter(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write offsets; the broker refuses while the group has members."""
-        wanted = [TopicPartition(*place, one.offset, one.metadata) for place, one in offsets.items()]
+        wanted = [PartitionOffset(*place, one.offset, one.metadata) for place, one in offsets.items()]
         if wanted:
             doing = f"write the offsets of group {self._group}"
             self._answer(doing, lambda: self._consumer.commit(offsets=wanted, asynchronous=False) or [])
@@ -177,7 +177,7 @@ class GroupOffsets:
         """End the connections. May be called twice."""
         attempt(self._consumer.close)
 
-    def _answer(self, doing: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    def _answer(self, doing: str, ask: Callable[[], list[PartitionOffset]]) -> list[PartitionOffset]:
         ends_s = self._clock.monotonic_s() + PATIENCE_S
         while True:
             answer, error = attempt(ask)
@@ -236,7 +236,7 @@ def _allowed(client: AdminClient, group: str) -> set[str] | None:
     """Return the allowed operations, an empty set if describing the group is forbidden. Raises the client's errors."""
     asked = client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=REQUEST_S)
     answer, error = attempt(lambda: asked[group].result(AGAIN_S))
-    refused = of(error)
+    refused = kafka_error_in(error)
     if refused is not None and refused.name() == "GROUP_AUTHORIZATION_FAILED":
         return set()
     allowed = answer.authorized_operations if answer is not None else asked[group].result(0).authorized_operations

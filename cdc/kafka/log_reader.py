@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from types import TracebackType
 from typing import Final, Self, cast
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError, TopicMissing
-from cdc.kafka import client_options, cluster_facts
+from cdc.kafka import client_options
 from cdc.kafka.client_errors import T, attempt, construct, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.cluster_facts import LogRecord, TopicPartition
 from cdc.model.change_records import Headers
 
 BATCH_RECORDS_MAX: Final = 2_000  # in one batch of `read`; bytes are bounded by client_options.READ_QUEUE_BYTES
@@ -85,9 +87,7 @@ class LogReader:
         """End the connections. May be called twice."""
         attempt(self._consumer.close)
 
-    def partitions(
-        self, topics: Iterable[str], *, timeout_s: float | None = None
-    ) -> list[cluster_facts.TopicPartition]:
+    def partitions(self, topics: Iterable[str], *, timeout_s: float | None = None) -> list[TopicPartition]:
         """Return every partition of `topics`, with one request. Raises TopicMissing for a topic that does not exist."""
         doing = "read the topics' metadata"
         names, wait_s = list(topics), self._within(timeout_s)
@@ -97,7 +97,7 @@ class LogReader:
             doing,
             lambda: self._consumer.list_topics(only, wait_s) if only else self._consumer.list_topics(None, wait_s),
         )
-        found: list[cluster_facts.TopicPartition] = []
+        found: list[TopicPartition] = []
         for name in names:
             metadata = answer.topics.get(name)
             if metadata is None:
@@ -113,7 +113,7 @@ class LogReader:
 
     def end_offsets(
         self, topics: Iterable[str], *, timeout_s: float | None = None
-    ) -> dict[cluster_facts.TopicPartition, tuple[int, int]]:
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Return (low, high) of every partition of `topics`; two requests per broker.
 
         `low` is the first existing offset, `high` the last stable offset: the first that an open transaction may still
@@ -126,19 +126,19 @@ class LogReader:
         return {partition: (low[partition], high[partition]) for partition in found}
 
     def offsets_for_time(
-        self, partitions: Iterable[cluster_facts.TopicPartition], timestamp_ms: int, *, timeout_s: float | None = None
-    ) -> dict[cluster_facts.TopicPartition, int | None]:
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at least `timestamp_ms`; None where there is no such record."""
         found = self._offsets({partition: max(timestamp_ms, 0) for partition in partitions}, timeout_s)
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
     def read(
         self,
-        assignments: Mapping[cluster_facts.TopicPartition, int],
-        until: Mapping[cluster_facts.TopicPartition, int] | None = None,
+        assignments: Mapping[TopicPartition, int],
+        until: Mapping[TopicPartition, int] | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> Generator[list[cluster_facts.LogRecord], None, None]:
+    ) -> Generator[list[LogRecord], None, None]:
         """Yield committed records from the given offsets on, in batches; in order per partition.
 
         With `until` (an offset for each partition) the generator ends when every position has reached it. Records at
@@ -152,13 +152,13 @@ class LogReader:
             assignments = {at: assignments[at] for at in open_until}
         if not assignments:
             return
-        start = [TopicPartition(topic, partition, offset) for (topic, partition), offset in assignments.items()]
+        start = [PartitionOffset(topic, partition, offset) for (topic, partition), offset in assignments.items()]
         self._call("assign partitions", lambda: self._consumer.assign(start))
         try:
             yield from self._batches(open_until, timeout_s)
         finally:
             # librdkafka remembers a pause across assignments.
-            attempt(lambda: self._consumer.resume([TopicPartition(*at) for at in assignments]))
+            attempt(lambda: self._consumer.resume([PartitionOffset(*at) for at in assignments]))
             attempt(self._consumer.unassign)
 
     def last_records(
@@ -182,13 +182,11 @@ class LogReader:
                     latest[key] = (offset, value)
         return latest
 
-    def _batches(
-        self, until: dict[cluster_facts.TopicPartition, int] | None, timeout_s: float | None
-    ) -> Iterator[list[cluster_facts.LogRecord]]:
+    def _batches(self, until: dict[TopicPartition, int] | None, timeout_s: float | None) -> Iterator[list[LogRecord]]:
         moved_s = self._clock.monotonic_s()
         while until is None or until:
-            records: list[cluster_facts.LogRecord] = []
-            positions: dict[cluster_facts.TopicPartition, int] = {}
+            records: list[LogRecord] = []
+            positions: dict[TopicPartition, int] = {}
             for message in self._messages():
                 self._take(message, records, positions, until)
             if positions:
@@ -200,7 +198,7 @@ class LogReader:
             if until is not None:
                 self._leave([at for at, offset in positions.items() if at in until and offset >= until[at]], until)
 
-    def _stalled(self, until: Mapping[cluster_facts.TopicPartition, int]) -> TailraceError:
+    def _stalled(self, until: Mapping[TopicPartition, int]) -> TailraceError:
         """Return the reason for a stall: librdkafka reports a deleted or forbidden topic only on request."""
         topic, partition = min(until)
         more = f" and {len(until) - 1} other partitions" if len(until) > 1 else ""
@@ -219,9 +217,9 @@ class LogReader:
     def _take(
         self,
         message: Message,
-        records: list[cluster_facts.LogRecord],
-        positions: dict[cluster_facts.TopicPartition, int],
-        until: Mapping[cluster_facts.TopicPartition, int] | None,
+        records: list[LogRecord],
+        positions: dict[TopicPartition, int],
+        until: Mapping[TopicPartition, int] | None,
     ) -> None:
         error = message.error()
         # Every message has these, except one that reports an error of the client as a whole.
@@ -239,7 +237,7 @@ class LogReader:
         else:
             self._judge(error, at)
 
-    def _judge(self, error: KafkaError, at: cluster_facts.TopicPartition) -> None:
+    def _judge(self, error: KafkaError, at: TopicPartition) -> None:
         """Raise errors that do not pass by themselves; librdkafka retries the others until `timeout_s`."""
         if error.name() == "GROUP_AUTHORIZATION_FAILED":
             return  # librdkafka looks for a coordinator although it never commits anything
@@ -247,18 +245,16 @@ class LogReader:
         if raised.retry != "timed":
             raise raised
 
-    def _leave(self, done: list[cluster_facts.TopicPartition], until: dict[cluster_facts.TopicPartition, int]) -> None:
+    def _leave(self, done: list[TopicPartition], until: dict[TopicPartition, int]) -> None:
         if done and len(done) < len(until):
-            self._call("pause", lambda: self._consumer.pause([TopicPartition(*at) for at in done]))
+            self._call("pause", lambda: self._consumer.pause([PartitionOffset(*at) for at in done]))
         for at in done:
             del until[at]
 
     def _within(self, timeout_s: float | None) -> float:
         return self._answer_s if timeout_s is None else timeout_s
 
-    def _offsets(
-        self, wanted: Mapping[cluster_facts.TopicPartition, int], timeout_s: float | None
-    ) -> dict[cluster_facts.TopicPartition, int]:
+    def _offsets(self, wanted: Mapping[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
         """Return the offset for each timestamp, -1 for none; _LATEST gives the last stable offset (read_committed)."""
         if not wanted:
             return {}
@@ -277,11 +273,9 @@ class LogReader:
                     raise
             self._clock.wait(never, ASK_AGAIN_S)
 
-    def _offsets_now(
-        self, wanted: Mapping[cluster_facts.TopicPartition, int], timeout_s: float
-    ) -> dict[cluster_facts.TopicPartition, int]:
+    def _offsets_now(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, int]:
         doing = "read offsets"
-        query = [TopicPartition(topic, partition, at) for (topic, partition), at in wanted.items()]
+        query = [PartitionOffset(topic, partition, at) for (topic, partition), at in wanted.items()]
         answer = self._call(doing, lambda: self._consumer.offsets_for_times(query, timeout=timeout_s))
         for one in answer:
             if one.error is not None:

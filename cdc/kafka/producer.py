@@ -18,7 +18,7 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import OutcomeUnknown, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import T, attempt, construct, guarded, of, translate, unreachable
+from cdc.kafka.client_errors import T, attempt, construct, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.model.change_records import Record
 
@@ -150,7 +150,7 @@ class TransactionalProducer:
             _, error = attempt(lambda: self._producer.commit_transaction(left_s))  # noqa: B023 - called at once
             if error is None:
                 break
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             left_s = start_s + timeout_s - self._clock.monotonic_s()
             if left_s <= 0 or kafka_error is None or not kafka_error.retriable():
                 raise self._error(error, doing, uncertain=True)
@@ -282,16 +282,16 @@ class TransactionalProducer:
     def _error(self, error: object, doing: str, *, uncertain: bool, **facts: object) -> TailraceError:
         """Translate an error of the client; a bare "fatal" error or a SystemError is replaced by its cause."""
         attempt(lambda: self._producer.poll(0))  # delivers pending error events
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         if not isinstance(error, TailraceError) and (kafka_error is None or kafka_error.name() == "_FATAL"):
             # In a fatal state every transactional call only returns the first cause.
             _, answer = attempt(lambda: self._producer.abort_transaction(CAUSE_WAIT_S))
-            cause = of(answer)
+            cause = kafka_error_in(answer)
             error = cause if cause is not None and cause.fatal() else error
         elif kafka_error is not None and kafka_error.name() in _PURGED:
             # The record was purged because the transaction failed: a commit now fails, too, and returns the cause.
             _, answer = attempt(lambda: self._producer.commit_transaction(CAUSE_WAIT_S))
-            error = of(answer) or error
+            error = kafka_error_in(answer) or error
         return translate(
             error,
             doing=doing,

@@ -49,10 +49,10 @@ class IncompleteRecords:
         self.waiting: list[IncompleteRecord] = []
         self._bytes: dict[int, int] = {}
 
-    def add(self, hole: IncompleteRecord) -> int:
+    def add(self, record: IncompleteRecord) -> int:
         """Add a record; returns the expected size of its missing values, for the limits of a batch."""
-        self.waiting.append(hole)
-        return self._bytes.get(hole.relation.oid, _FIRST_GUESS_BYTES)
+        self.waiting.append(record)
+        return self._bytes.get(record.relation.oid, _FIRST_GUESS_BYTES)
 
     def learn(self, oid: int, size: int, count: int) -> None:
         """Record that the missing values of `count` rows of a table had `size` bytes in total."""
