@@ -17,11 +17,11 @@ from cdc.audit.expected_counts import Check, Contradiction, ExpectedCounts, Part
 from cdc.audit.recomputed_counts import LOCATE_RECORDS_MAX, DamageKind, RecomputedCheck, Recount, diagnose
 from cdc.clock import Clock
 from cdc.errors import TopicMismatch
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
 from cdc.patterns import matches
 from cdc.progress.record_format import decode
-from cdc.progress.restore import LogRecord
 
 SECTION_OFFSETS: Final = 4096
 """Offsets of the index per section: a cut and its marker use two, so a section spans two full maps."""
@@ -188,7 +188,7 @@ class Auditor:
         found: dict[Partition, int] = {}
         for batch in self._reader.read(starts, {at: ends[at][1] for at in starts}):
             for record in batch:
-                found.setdefault(record[:2], record[2])
+                found.setdefault(record.topic_partition, record.offset)
         now_s = self._clock.monotonic_s()
         for partition in starts:
             if partition in found:
@@ -214,8 +214,8 @@ class Auditor:
     def _read_cuts(self, start: int, end: int) -> Iterator[tuple[int, Cut]]:
         for batch in self._reader.read({self._cuts: start}, {self._cuts: end}) if start < end else ():
             for record in batch:
-                if record[5] is not None:
-                    yield record[2], decode(record[5], Cut, record[0])
+                if record.value is not None:
+                    yield record.offset, decode(record.value, Cut, record.topic)
 
     def _count(self) -> None:
         report, index = self.report, self._index
@@ -295,8 +295,8 @@ class Auditor:
             recounts.append(Recount([Check(partition, check.otherwise, check.after, check.cut)]))
         start, end = max(low, begin - _EARLIER), min(high, check.after.next_offset)
         for batch in self._reader.read({partition: start}, {partition: end}):
-            earlier.extend(one for one in batch if one[2] < begin)
-            records += [one for one in batch if one[2] >= begin][: LOCATE_RECORDS_MAX + 1 - len(records)]
+            earlier.extend(one for one in batch if one.offset < begin)
+            records += [one for one in batch if one.offset >= begin][: LOCATE_RECORDS_MAX + 1 - len(records)]
             for recount in recounts:
                 recount.take(batch)
         results = [one for recount in recounts for one in recount.finish()]

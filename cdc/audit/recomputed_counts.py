@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from cdc.audit.expected_counts import Check, Partition, PartitionCount
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 
 LOCATE_RECORDS_MAX: Final = 1024
 """Additional records are searched in at most this many; the search is quadratic at worst, 0.2 s (2026-11-22)."""
@@ -134,7 +134,7 @@ def diagnose(recomputed: RecomputedCheck, records: Sequence[LogRecord], earlier:
     run = records[at : at + surplus]
     others = {_content(one) for one in (*earlier, *records[:at], *records[at + surplus :])}
     kind = DamageKind.DOUBLED if all(_content(one) in others for one in run) else DamageKind.FOREIGN
-    return Damage(kind, tuple(one[2] for one in run[:OFFSETS_SHOWN]))
+    return Damage(kind, tuple(one.offset for one in run[:OFFSETS_SHOWN]))
 
 
 def _additional_run(
@@ -145,15 +145,15 @@ def _additional_run(
     for at in range(len(records) - length + 1):
         rolling = prefix
         for one in records[at + length :]:
-            rolling = rolled(rolling, one[4], one[5])
+            rolling = rolled(rolling, one.key, one.value)
         if rolling == after.rolling:
             return at
-        prefix = rolled(prefix, records[at][4], records[at][5])
+        prefix = rolled(prefix, records[at].key, records[at].value)
     return None
 
 
 def _content(record: LogRecord) -> tuple[bytes | None, bytes | None]:
-    return record[4], record[5]
+    return record.key, record.value
 
 
 def _close(opened: _Open) -> RecomputedCheck:

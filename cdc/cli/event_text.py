@@ -80,7 +80,7 @@ def line(event: Event, shape: Layout, today: str) -> str:
     if shape.with_offset:
         topic, partition, offset = event.record[:3]
         pieces.append((f"{plain(topic)}-{partition}@{offset}  ", _DIM))
-    pieces += _row(envelope, event.record[4], event.record[6])
+    pieces += _row(envelope, event.record.key, event.record.headers)
     return _styled(pieces, shape.width)
 
 

@@ -16,6 +16,7 @@ from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import json_value, lake_option, place
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 
 if TYPE_CHECKING:
     from cdc.inspect.log_reading import Event
@@ -96,7 +97,7 @@ def _event(found: RowHistory, change: Change) -> Event:
         ts_ms=int(change.committed_at.timestamp() * 1000),
     )
     position = (change.epoch, change.commit_lsn, change.ordinal)
-    return Event(("", 0, 0, envelope.ts_ms, _json(key), None, None), envelope, position)
+    return Event(LogRecord("", 0, 0, envelope.ts_ms, _json(key), None, None), envelope, position)
 
 
 def _document(change: Change) -> dict[str, Any]:

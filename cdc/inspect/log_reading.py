@@ -18,9 +18,10 @@ from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Now, Start
 from cdc.cutindex.lookup import cut_before
 from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
 from cdc.model.key_match import key_matches
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, table_of, view_schema_topic
-from cdc.progress.restore import LogRecord, Partition, TopicReader
+from cdc.progress.restore import Partition, TopicReader
 
 HELD_RECORDS_MAX: Final = 20_000  # records sorted at a time; about what a fetch of each of 16 partitions brings
 HELD_BYTES_MAX: Final = 32 << 20
@@ -144,7 +145,7 @@ class Selection:
 
     def wants(self, event: Event) -> bool:
         """Whether to show it. A tombstone goes with its delete, unless only some operations are wanted."""
-        partition = event.record[:2]
+        partition = event.record.topic_partition
         envelope = event.envelope
         if envelope is None:
             return not self._ops and self._kept.get(partition, self._unconditional)
@@ -164,7 +165,7 @@ class Selection:
             return False
         if isinstance(start, AtLsn) and (source.epoch, source.commit_lsn) < (self._epoch or source.epoch, start.lsn):
             return False
-        return self.key is None or key_matches(self.key, event.record[4])
+        return self.key is None or key_matches(self.key, event.record.key)
 
 
 def parse_event(record: LogRecord, before: Position) -> Event:
@@ -224,13 +225,13 @@ class EventMerger:
     def add(self, records: Iterable[LogRecord]) -> list[Event]:
         """Take records; returns events that can wait no longer, because too many are held."""
         for record in records:
-            partition = record[:2]
+            partition = record.topic_partition
             before = self._last.get(partition, (0, 0, 0))
             event = parse_event(record, before)
             position = max(before, event.position)  # order within the partition wins, whatever the record says
             self._last[partition] = position
             heapq.heappush(self._held, (position, *record[:3], event))
-            self._bytes += len(record[5] or b"")
+            self._bytes += len(record.value or b"")
         ready = []
         while len(self._held) > HELD_RECORDS_MAX or self._bytes > HELD_BYTES_MAX:
             ready.append(self._pop())
@@ -242,7 +243,7 @@ class EventMerger:
 
     def _pop(self) -> Event:
         event = heapq.heappop(self._held)[4]
-        self._bytes -= len(event.record[5] or b"")
+        self._bytes -= len(event.record.value or b"")
         return event
 
 

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from cdc.model.change_records import Headers
-
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
-
-LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
-"""(topic, partition, offset, timestamp in ms, key, value, headers) of a committed record."""
 
 READ_CONFIGS: Final = (
     "cleanup.policy",

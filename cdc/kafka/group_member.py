@@ -22,8 +22,9 @@ from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap
 from cdc.kafka import client_options
 from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.cluster_facts import LogRecord, TopicPartition
+from cdc.kafka.cluster_facts import TopicPartition
 from cdc.model.change_records import Headers
+from cdc.model.log_record import LogRecord
 
 FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not polled yet; the runner buffers more, within its own limits
 BATCH_RECORDS_MAX: Final = 2_000
@@ -298,7 +299,9 @@ class GroupConsumer:
             return
         polled.ends.pop(place, None)
         headers = cast("Headers | None", message.headers())  # the stub also covers deserializing consumers
-        polled.records.append((*place, offset, message.timestamp()[1], message.key(), message.value(), headers))
+        polled.records.append(
+            LogRecord(place[0], place[1], offset, message.timestamp()[1], message.key(), message.value(), headers)
+        )
 
     def _judge(self, error: KafkaError, message: Message) -> None:
         """Raise errors that do not pass by themselves; librdkafka retries the others."""

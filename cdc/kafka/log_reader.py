@@ -20,8 +20,9 @@ from cdc.errors import BrokerUnreachable, TailraceError, TopicMissing
 from cdc.kafka import client_options
 from cdc.kafka.client_errors import T, attempt, construct, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.cluster_facts import LogRecord, TopicPartition
+from cdc.kafka.cluster_facts import TopicPartition
 from cdc.model.change_records import Headers
+from cdc.model.log_record import LogRecord
 
 BATCH_RECORDS_MAX: Final = 2_000  # in one batch of `read`; bytes are bounded by client_options.READ_QUEUE_BYTES
 POLL_S: Final = 0.2  # how long a read waits before it checks its deadline or yields an empty batch
@@ -173,13 +174,14 @@ class LogReader:
         low, high = self._offsets({at: _EARLIEST}, timeout_s)[at], self._offsets({at: _LATEST}, timeout_s)[at]
         latest: dict[bytes, tuple[int, bytes]] = {}
         for batch in self.read({at: low}, {at: high}, timeout_s=timeout_s):
-            for _, _, offset, _, key, value, _ in batch:
+            for record in batch:
+                key, value = record.key, record.value
                 if key is None or (keys is not None and key not in keys):
                     continue
                 if value is None:
                     latest.pop(key, None)
                 else:
-                    latest[key] = (offset, value)
+                    latest[key] = (record.offset, value)
         return latest
 
     def _batches(self, until: dict[TopicPartition, int] | None, timeout_s: float | None) -> Iterator[list[LogRecord]]:
@@ -231,7 +233,7 @@ class LogReader:
                 # The stub also covers deserializing consumers.
                 headers = cast("Headers | None", message.headers())
                 timestamp_ms = message.timestamp()[1]
-                records.append((*at, offset, timestamp_ms, message.key(), message.value(), headers))
+                records.append(LogRecord(at[0], at[1], offset, timestamp_ms, message.key(), message.value(), headers))
         elif error.name() == "_PARTITION_EOF":
             positions[at] = offset  # behind control records and aborted data
         else:

@@ -17,10 +17,10 @@ from cdc.config.settings import Config
 from cdc.errors import InvariantError, TailraceError
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.signal_record import SignalAnswer, SignalsRecord, bounded
 from cdc.model.topic_names import signals_topic
 from cdc.progress.record_format import encode
-from cdc.progress.restore import LogRecord
 from cdc.replication.connect import connect
 from cdc.startup.signal_actions import Act, Catalog, Outcome, SourceCatalog, control_acts, start
 from cdc.startup.signal_rate import SignalRate

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cdc.errors import TopicMismatch
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.log_events import Format, checked, checked_key, foreign
 from cdc.verify.verify_rule import Event
 
@@ -56,7 +56,7 @@ class AvroFormat:
 
     def event(self, record: LogRecord) -> Event:
         """Read an envelope. Raises TopicMismatch for a record that capture did not write."""
-        value = record[5]
+        value = record.value
         checked_key(record)
         if value is None:
             return Event("", None)

@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 from cdc.config.settings import Config, Kafka
 from cdc.errors import TopicMismatch
 from cdc.inspect.snapshot_state import never_ran
-from cdc.kafka.cluster_facts import LogRecord, TopicPartition
+from cdc.kafka.cluster_facts import TopicPartition
 from cdc.kafka.log_reader import LogReader
+from cdc.model.log_record import LogRecord
 from cdc.model.topic_names import cuts_topic
 
 WAIT_S: Final = 60.0

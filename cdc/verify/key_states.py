@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import xxhash
 
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.log_events import JSON, Format, checked_key
 from cdc.verify.topic_rows import CACHE_KIB, IN_MAX
 from cdc.verify.verify_rule import Event, State, after
@@ -163,11 +163,10 @@ def records_by_key(batch: Iterable[LogRecord]) -> dict[bytes, list[LogRecord]]:
 
 
 def _known_after(record: LogRecord, event: Event, before: KeyState | None) -> KeyState:
-    topic, partition, offset = record[:3]
     then = None if before is None else State(before.change.row, before.change.kept, before.absent)
     row, unsure, absent = after(event, then)
-    place = (topic, partition, offset, checked_key(record))
-    change = Change(*place, row, unsure, event.schema_id, event.epoch, event.commit_lsn, event.ts_ms)
+    identity = (record.topic, record.partition, record.offset, checked_key(record))
+    change = Change(*identity, row, unsure, event.schema_id, event.epoch, event.commit_lsn, event.ts_ms)
     if not event.op and before is not None and before.change.row is None:
         return KeyState(change, before.xid, (), before.read)  # the tombstone of the delete before it
     return KeyState(change, event.xid, absent, event.op == "r")

@@ -13,7 +13,7 @@ import msgspec
 
 from cdc.errors import TopicMismatch
 from cdc.model.change_records import Headers
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.verify_rule import Event
 
 
@@ -54,7 +54,7 @@ _Headers: TypeAlias = dict[str, bytes]
 
 def json_event(record: LogRecord) -> Event:
     """Read an event of `encode.format = "json"`. Raises TopicMismatch."""
-    value = record[5]
+    value = record.value
     checked_key(record)
     if value is None:
         return Event("", None)
@@ -80,13 +80,13 @@ def json_event(record: LogRecord) -> Event:
 def flat_event(record: LogRecord) -> Event:
     """Read a row of `encode.format = "flat"`, whose position is in headers. Raises TopicMismatch."""
     checked_key(record)
-    headers = _texts(record[6])
+    headers = _texts(record.headers)
     try:
-        if record[5] is not None:
-            _object(record[5])
+        if record.value is not None:
+            _object(record.value)
         event = Event(
             headers["__op"].decode(),
-            record[5],
+            record.value,
             _listed(headers, "__unchanged"),
             (),
             headers["__schema_id"].decode(),
@@ -108,20 +108,19 @@ def checked(record: LogRecord, event: Event) -> Event:
 
 def checked_key(record: LogRecord) -> bytes:
     """Return the key. Raises TopicMismatch for a record without one; compacted topics have none."""
-    if record[4] is None:
+    if record.key is None:
         raise foreign(record, "it has no key")
-    return record[4]
+    return record.key
 
 
 def foreign(record: LogRecord, why: str) -> TopicMismatch:
     """Return the error for a record that capture did not write."""
-    topic, partition, offset = record[:3]
     return TopicMismatch(
-        f"record {offset} of {topic}-{partition} is not a Tailrace event: {why}",
+        f"record {record.offset} of {record.topic}-{record.partition} is not a Tailrace event: {why}",
         hint="another program writes to the topic; Tailrace must be its only writer",
-        topic=topic,
-        partition=partition,
-        offset=offset,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
     )
 
 

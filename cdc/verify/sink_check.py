@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from cdc.clock import Clock
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import KeyState, KeyStates, Sample, records_by_key
 from cdc.verify.key_verdict import DifferenceKind, judge

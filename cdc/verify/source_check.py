@@ -23,8 +23,8 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.visibility import PgSnapshot
-from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import KeyState, KeyStates, Sample, records_by_key
 from cdc.verify.key_verdict import DifferenceKind

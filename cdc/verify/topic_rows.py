@@ -106,8 +106,8 @@ class TopicFold:
         starts = {partition: low.get(partition, 0) for partition in ends}
         for batch in reader.read(starts, ends):
             parts: dict[int, list[Record]] = {}
-            for _, partition, _, _, key, value, headers in batch:
-                parts.setdefault(partition, []).append((key, value, headers))
+            for record in batch:
+                parts.setdefault(record.partition, []).append((record.key, record.value, record.headers))
             for partition, records in parts.items():
                 self._take(checks[partition], records)
             yield sum(check.count for check in checks.values())

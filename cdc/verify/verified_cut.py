@@ -114,11 +114,11 @@ class CutFollower:
         partition = (self._topic, 0)
         low, high = self._reader.end_offsets([self._topic])[partition]
         for batch in self._reader.read({partition: max(self._at, low)}, {partition: high}):
-            for _, _, offset, timestamp_ms, _, value, _ in batch:
-                if offset == 0:
-                    self.index.began_ms = timestamp_ms
-                if value is not None:
-                    self.index.take(decode(value, Cut, self._topic))
+            for record in batch:
+                if record.offset == 0:
+                    self.index.began_ms = record.timestamp_ms
+                if record.value is not None:
+                    self.index.take(decode(record.value, Cut, self._topic))
         self._at = max(self._at, high)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from cdc.errors import SinkUnfit
 from cdc.model.change_records import Headers
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import TopicPartition
 
 REASON_MAX: Final = 1000  # characters of what a store says; it may say a lot
@@ -54,7 +54,7 @@ class DeadLetter(NamedTuple):
     @property
     def place(self) -> TopicPartition:
         """The partition it came from."""
-        return self.record[0], self.record[1]
+        return self.record.topic_partition
 
 
 def headers_of(record: LogRecord, error: str, reason: str, parked_at_ms: int) -> Headers:
@@ -74,7 +74,7 @@ def parse_dead_letter(found: LogRecord) -> DeadLetter:
         topic, partition, offset, timestamp_ms, position, error, reason, parked_at_ms = (
             said[name].decode() for name in _NAMES
         )
-        record = (topic, int(partition), int(offset), int(timestamp_ms), key, value, theirs or None)
+        record = LogRecord(topic, int(partition), int(offset), int(timestamp_ms), key, value, theirs or None)
         return DeadLetter(at, record, position, error, reason, int(parked_at_ms))
     except (KeyError, ValueError):
         raise SinkUnfit(

@@ -21,7 +21,7 @@ from cdc.errors import TopicMismatch
 from sinks.contract import Change
 
 if TYPE_CHECKING:
-    from cdc.progress.restore import LogRecord
+    from cdc.model.log_record import LogRecord
 
 Key: TypeAlias = tuple[str, int, bytes]
 """Topic, partition, key."""
@@ -132,7 +132,7 @@ def _place(record: LogRecord) -> tuple[str, int, int, bytes]:
 
 
 def _event(record: LogRecord) -> _Envelope | None:
-    value = record[5]
+    value = record.value
     if value is None:
         return None
     try:

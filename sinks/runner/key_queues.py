@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import ParkedKey, TopicPartition
 
 RECORD_OVERHEAD_BYTES: Final = 400
@@ -66,7 +66,7 @@ class Bounds(NamedTuple):
 
 def weight(record: LogRecord) -> int:
     """Bytes that a record is counted as."""
-    return len(record[4] or b"") + len(record[5] or b"") + RECORD_OVERHEAD_BYTES
+    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
 
 
 def full_partitions(
@@ -127,7 +127,7 @@ class KeyQueues:
 
     def add(self, record: LogRecord) -> None:
         """A record behind all others of its key."""
-        place, key = (record[0], record[1]), record[4]
+        place, key = record.topic_partition, record.key
         assert key is not None, "records without a key are not applied"
         name = (place, key)
         lane = self._lanes.get(name)
@@ -157,7 +157,7 @@ class KeyQueues:
         while self._ready and len(taken) < records_max:
             name, lane = next(iter(self._ready.items()))
             records = lane.waiting if lane.parked is None else lane.parked.records
-            needed = len(records[-1][5] or b"")
+            needed = len(records[-1].value or b"")
             if taken and needed > left:
                 break
             left -= needed

@@ -14,6 +14,7 @@ from cdc.audit.audit_start import resume_offset
 from cdc.audit.expected_counts import Check, CutPosition, PartitionCount
 from cdc.audit.recomputed_counts import DamageKind, Recount, rolled
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from tests.fixtures.capture.audit_log import Cleaned, LogWriter, audited, data_partitions, do, harms
 
 writes = st.tuples(
@@ -216,7 +217,7 @@ def test_count_that_does_not_fit_its_hash_is_found() -> None:
     before, after = PartitionCount(0, 0, 0), PartitionCount(2, 3, rolled(0, b"k", b"v"))
     fold = Recount([Check(("t", 0), before, after, CutPosition(0, 1, Lsn(1)))])
 
-    fold.take([("t", 0, 0, 0, b"k", b"v", None)])
+    fold.take([LogRecord("t", 0, 0, 0, b"k", b"v", None)])
 
     assert [one.holds for one in fold.finish()] == [False]
 
