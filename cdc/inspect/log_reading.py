@@ -17,6 +17,7 @@ from cdc.clock import Clock
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Now, Start
 from cdc.cutindex.lookup import cut_before
 from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
+from cdc.model.event_envelope import EventEnvelope, EventSource, decode_envelope
 from cdc.model.key_match import key_matches
 from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
@@ -49,28 +50,6 @@ class Table:
     format: str = "json"
 
 
-class Source(msgspec.Struct, frozen=True):
-    """The fields of `source` that reading needs."""
-
-    schema: str
-    table: str
-    epoch: int
-    commit_lsn: int
-    ordinal: int
-    unchanged: tuple[str, ...] = ()
-    omitted: tuple[str, ...] = ()
-
-
-class Envelope(msgspec.Struct, frozen=True):
-    """An event's value; row images stay bytes until somebody looks at them."""
-
-    before: msgspec.Raw
-    after: msgspec.Raw
-    source: Source
-    op: str
-    ts_ms: int
-
-
 @dataclass(frozen=True, slots=True)
 class Event:
     """A record and what it says. `envelope` is None for a tombstone that stands right behind its delete.
@@ -79,7 +58,7 @@ class Event:
     """
 
     record: LogRecord
-    envelope: Envelope | None
+    envelope: EventEnvelope | None
     position: Position
 
 
@@ -157,7 +136,7 @@ class Selection:
     def _unconditional(self) -> bool:
         return self.key is None and not isinstance(self._start, AtLsn | AtTime)
 
-    def _wants(self, event: Event, envelope: Envelope) -> bool:
+    def _wants(self, event: Event, envelope: EventEnvelope) -> bool:
         start, source = self._start, envelope.source
         if self._ops and envelope.op not in self._ops:
             return False
@@ -179,7 +158,7 @@ def parse_event(record: LogRecord, before: Position) -> Event:
     if value is None:
         return Event(record, None, before)
     try:
-        envelope = _decode(value)
+        envelope = decode_envelope(value)
     except msgspec.MsgspecError as error:
         raise TopicMismatch(
             f"record {offset} of {topic}-{partition} is no event of Tailrace: {error}",
@@ -198,11 +177,14 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
     op, row = headers["__op"].decode(), msgspec.Raw(value or b"null")
     nothing = msgspec.Raw(b"null")
     try:
-        position = int(headers["__epoch"]), int(headers["__commit_lsn"]), int(headers["__ordinal"])
+        epoch, commit_lsn, ordinal = int(headers["__epoch"]), int(headers["__commit_lsn"]), int(headers["__ordinal"])
         unchanged = msgspec.json.decode(headers.get("__unchanged", b"[]"), type=tuple[str, ...])
-        source = Source(*table_of(topic), *position, unchanged=unchanged)
+        schema, table = table_of(topic)
+        source = EventSource(
+            schema=schema, table=table, epoch=epoch, commit_lsn=commit_lsn, ordinal=ordinal, unchanged=unchanged
+        )
         before, after = (row, nothing) if op == "d" else (nothing, row)
-        envelope = Envelope(before, after, source, op, int(headers["__ts_ms"]))
+        envelope = EventEnvelope(before=before, after=after, source=source, op=op, ts_ms=int(headers["__ts_ms"]))
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         raise TopicMismatch(
             f"record {offset} of {topic}-{partition} is no row of Tailrace: its headers are not ({error})",
@@ -211,7 +193,7 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
             partition=partition,
             offset=offset,
         ) from None
-    return Event(record, envelope, position)
+    return Event(record, envelope, (epoch, commit_lsn, ordinal))
 
 
 @dataclass(slots=True)
@@ -266,9 +248,6 @@ def follow(reader: EventReader, offsets: Mapping[Partition, int], clock: Clock) 
             ready += merger.flush()
             since_s = clock.monotonic_s()
         yield ready
-
-
-_decode: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def _checked(start: AtOffset, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:

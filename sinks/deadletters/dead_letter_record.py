@@ -8,6 +8,7 @@ import msgspec
 
 from cdc.errors import SinkUnfit
 from cdc.model.change_records import Headers
+from cdc.model.event_envelope import decode_envelope
 from cdc.model.log_record import LogRecord
 from sinks.contract import TopicPartition
 
@@ -20,16 +21,6 @@ _NAMES: Final = tuple(
 )
 BEHIND: Final = "blocked"
 """The error of a letter whose own record nobody has tried: one of its key before it was refused."""
-
-
-class _Source(msgspec.Struct, frozen=True):
-    epoch: int
-    commit_lsn: int
-    ordinal: int
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    source: _Source
 
 
 class DeadLetter(NamedTuple):
@@ -89,7 +80,7 @@ def _position(value: bytes | None) -> str:
     if value is None:
         return ""
     try:
-        source = msgspec.json.decode(value, type=_Envelope).source
+        source = decode_envelope(value).source
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
     return f"{source.epoch}/{source.commit_lsn}/{source.ordinal}"
