@@ -16,12 +16,12 @@ import msgspec
 
 from cdc.lsn import Lsn
 from cdc.model.table_facts import CatalogScope, ColumnFacts, DdlFinding, FindingKind, LeafFacts, TableFacts
+from cdc.model.visibility import widened
 from cdc.patterns import matches
 
 OPEN_MAX: Final = 20  # findings of a table: a daily job may drop partitions, and nobody accepts the findings
 _OTHERS: Final = "; and earlier ones"
 _NAMED_MAX: Final = 5  # partitions and columns that a message names
-_XID_BITS: Final = 32
 # Types that PostgreSQL converts into each other without a rewrite but prints differently: timestamp and timestamptz
 # (while the time zone of the session is UTC), int4 and oid.
 _OTHER_TEXT: Final = ({1114, 1184}, {23, 26})
@@ -48,7 +48,7 @@ class CatalogReading:
     others: Collection[str] = ()
 
 
-def findings(
+def compare_catalog(
     scope: CatalogScope, tables: Mapping[str, TableFacts], now: CatalogReading, *, epoch: int
 ) -> list[DdlFinding]:
     """Return what happened between the recorded facts (`scope`, `tables`) and `now`, table by table."""
@@ -77,7 +77,7 @@ def findings(
     return found.found
 
 
-def missed(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
+def missed_while_left_out(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
     """Return the finding for a table that is captured again after it was left out, and is not read again."""
     return DdlFinding(
         kind="joined",
@@ -91,7 +91,7 @@ def missed(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
     )
 
 
-def merged(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFinding, ...]:
+def merge_findings(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFinding, ...]:
     """Merge the open findings of one table, oldest first: repeated ones, and the oldest above OPEN_MAX, become one."""
     kept = {(one.kind, one.what): one for one in old}
     for one in new:
@@ -230,12 +230,6 @@ def _whole(before: CatalogScope, now: CatalogScope, facts: TableFacts) -> bool:
         return False
     published = all(scope.all_tables or facts.namespace in scope.schemas for scope in (before, now))
     return published and widened(facts.created_xid, now.xid) >= before.xid
-
-
-def widened(xid: int, near: int) -> int:
-    """Return the 64-bit form of a transaction id that is at most 2^31 away from `near`."""
-    epoch = (near - xid + (1 << (_XID_BITS - 1))) >> _XID_BITS
-    return xid + (max(epoch, 0) << _XID_BITS)
 
 
 def rewrite_statement(relation: TableFacts | LeafFacts, columns: Sequence[ColumnFacts]) -> str:

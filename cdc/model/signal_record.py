@@ -49,7 +49,7 @@ class SignalsRecord(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[SignalAnswer, ...] = ()
 
 
-def bounded(answers: Sequence[SignalAnswer]) -> tuple[SignalAnswer, ...]:
+def newest_answers(answers: Sequence[SignalAnswer]) -> tuple[SignalAnswer, ...]:
     """Return the newest answers within ANSWERS_KEPT and NAMES_KEPT; the last one is always kept."""
     kept: list[SignalAnswer] = []
     names = 0

@@ -103,7 +103,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen_to_lsn: int = 0
 
     @property
-    def told(self) -> str:
+    def cut_state(self) -> str:
         """The state of the table in the cut index. While a complete table is read again, it stays complete.
 
         Exception: a table with `owed` rows is ``snapshotting``, because its topic lacks their values.

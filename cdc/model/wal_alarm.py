@@ -57,7 +57,7 @@ class WalAlarms:
         """Levels with a raised alarm, highest first: always a prefix of LEVELS."""
         return self._raised
 
-    def look(self, room: WalRoom) -> list[AlarmChange]:
+    def update(self, room: WalRoom) -> list[AlarmChange]:
         """Apply a reading; returns changes in order: raised from the highest down, cleared from the lowest up."""
         left = room.left_percent
         kept = tuple(level for level in self._raised if left < level + _CLEAR_POINTS)
