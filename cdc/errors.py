@@ -1,54 +1,54 @@
-"""Every error Tailrace raises, as one tree. Policy reads the class, never the message.
+"""Defines every error Tailrace raises, as one tree. Policy reads the class, never the message.
 
     TailraceError
-    |- UsageError                 the command line is wrong                      exit 2
-    |- ConfigError                a setting is wrong or missing                  exit 2
-    |- LocalError                 a local server could not be had or started     exit 1
+    |- UsageError                 the command line is wrong                              exit 2
+    |- ConfigError                a setting is wrong or missing                          exit 2
+    |- LocalError                 a local server cannot be fetched, started or stopped   exit 1
     |  `- LocalStopped            it was stopped on purpose while it started
-    |- CutNotReached              the log does not reach an LSN in time          exit 1
-    |- SourceError                PostgreSQL
+    |- CutNotReached              the log does not reach an LSN in time                  exit 1
+    |- SourceError                PostgreSQL is the cause
     |  |- SourceUnreachable       no connection, or it broke: wait and retry
-    |  |- SlotHeld                another process reads the slot: wait
-    |  |- SlotBlocked             a new slot or a copy waits for transactions: wait and retry
+    |  |- SlotHeld                another process uses the slot: wait and retry
+    |  |- SlotBlocked             open transactions delay a new slot or a copy: wait and retry
     |  |- SourceRefused           rights, settings, publication, keys: MISCONFIGURED
-    |  |- SourceGap               WAL we need is gone or was not published: GAP
-    |  `- SourceDiverged          not the history we captured: DIVERGED
-    |- BrokerError                Kafka
+    |  |- SourceGap               changes are lost to the log: GAP
+    |  `- SourceDiverged          the history of the database is not that of the log: DIVERGED
+    |- BrokerError                Kafka is the cause
     |  |- BrokerUnreachable       wait and retry
     |  |- OutcomeUnknown          a transaction may or may not be committed: new producer, read back
-    |  |- ProducerFenced          another producer has our transactional id: FENCED, or a timeout of ours
+    |  |- ProducerFenced          another producer has our transactional id: FENCED, or our own timeout
     |  |- BrokerRefused           credentials, ACLs, limits: MISCONFIGURED
     |  |- MemberDropped           a consumer group refuses a member after an outage: join again
-    |  |- CaptureNotStarted       a sink is there before its pipeline: wait
-    |  `- TopicMismatch           a topic is not the one we recorded: MISCONFIGURED
-    |     `- TopicMissing         the broker does not know a topic or partition: retried for a while first
-    |- RegistryError              the schema registry
+    |  |- CaptureNotStarted       a sink started before its pipeline ever ran: wait
+    |  `- TopicMismatch           a topic differs from the recorded one: MISCONFIGURED
+    |     `- TopicMissing         a topic or partition does not exist: retried for a while first
+    |- RegistryError              the schema registry is the cause
     |  |- RegistryUnreachable     wait and retry
-    |  `- RegistryRefused         credentials, rights, a schema that is not compatible: MISCONFIGURED
+    |  `- RegistryRefused         credentials, rights, an incompatible schema: MISCONFIGURED
     |- ProgressDamaged            the restart state cannot be trusted: MISCONFIGURED
-    |- LogDamaged                 the log does not hold what the cut index says: DIVERGED
+    |- LogDamaged                 the topics do not match the cut index: DIVERGED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
-    |- SpoolFailed                the temporary folder is full or cannot be written: wait and retry
-    |- MachineExhausted           no file, process or memory to be had: wait and retry
-    |- DecodeError                bytes that are not the protocol: the connection is made anew
-    |- PoisonedStream             the same bytes each time: MISCONFIGURED
-    |- SinkError                  a sink
-    |  |- SinkGap                 what it must read is gone from the log: GAP
-    |  |- SinkStale               it belongs to another history of the log: STALE
-    |  |- SinkUnfit               a value or a setting does not fit what is kept: MISCONFIGURED
-    |  |- SinkUnreachable        its store does not answer, or has no room now: wait and retry
-    |  |- SinkBehind              it does not reach an LSN in time               exit 1
-    |  |- SinkBusy                somebody else rebuilds or repairs it           exit 1
-    |  |- KeyBlocked              a record of a key was refused, so its newest is not there
-    |  |- ViewRefused             a view's SQL cannot be run as a view: MISCONFIGURED
-    |  |- LakeDamaged             files of the lake are not as we left them: MISCONFIGURED
-    |  |- LakeOverloaded          a cut fails however small its pieces are: MISCONFIGURED
-    |  `- LakeUnready             storage, Java or Spark are not there: wait and retry
-    |     `- SparkFailed          Spark or its JVM failed: a new JVM and smaller pieces
-    `- InvariantError             our own mistake
+    |- SpoolFailed                the temporary folder is full or not writable: wait and retry
+    |- MachineExhausted           no file descriptor, process or memory: wait and retry
+    |- DecodeError                invalid bytes from a server: reconnect
+    |- PoisonedStream             the same invalid bytes again: MISCONFIGURED
+    |- SinkError                  a sink is the cause
+    |  |- SinkGap                 records that the sink needs are gone from the log: GAP
+    |  |- SinkStale               the sink belongs to another history of the log: STALE
+    |  |- SinkUnfit               a value or setting does not fit the data of the sink: MISCONFIGURED
+    |  |- SinkUnreachable         the store does not answer or is full: wait and retry
+    |  |- SinkBehind              the sink does not reach an LSN in time                 exit 1
+    |  |- SinkBusy                another process rebuilds or repairs the sink           exit 1
+    |  |- KeyBlocked              the store refused a record of the key; its row is older
+    |  |- ViewRefused             SQL that cannot be used for a view: MISCONFIGURED
+    |  |- LakeDamaged             files of the lake were changed: MISCONFIGURED
+    |  |- LakeOverloaded          a cut fails even in small pieces: MISCONFIGURED
+    |  `- LakeUnready             storage, Java or Spark are not available: wait and retry
+    |     `- SparkFailed          Spark or its JVM failed: new JVM, smaller pieces
+    `- InvariantError             a bug in Tailrace
 
-`retry` says who can mend it: ``timed`` (time does), ``operator`` (a person must), ``never`` (a bug).
-No message ever holds a row value or a secret; facts are attributes.
+`retry` says what ends the error: ``timed`` (time), ``operator`` (an operator), ``never`` (it is a bug).
+Messages never contain row values or secrets; named facts are attributes.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_OPERATOR = 3
 
-OUT_OF_FILES = "raise the limits of this process (ulimit -n, LimitNOFILE), or free what others hold"
+OUT_OF_FILES = "raise the limits of this process (ulimit -n, LimitNOFILE), or stop other processes that use them up"
 
 
 class TailraceError(Exception):
-    """Base of the tree.
+    """The base class of all errors.
 
     Args:
-        message: what happened and where, one sentence, no row values, no secrets.
-        hint: what to do about it, in words.
-        command: a command or statement to try, copied as it is.
+        message: what failed and why, in one sentence, without row values or secrets.
+        hint: what the operator can do.
+        command: one command or statement to try, ready to copy.
         facts: named facts for the log (slot, lsn, table, topic, ...).
     """
 
@@ -89,14 +89,14 @@ class TailraceError(Exception):
         self.facts = facts
 
     def add_place(self, text: str, **facts: object) -> None:
-        """Say where it was, as whoever passes the error on knows and whoever raised it did not."""
+        """Append the place of the failure, which the raising code did not know."""
         self.message = f"{self.message} ({text})"
         self.args = (self.message,)
         self.facts.update(facts)
 
 
 class UsageError(TailraceError):
-    """The command line asks for something that does not exist."""
+    """The command line is wrong: an unknown name or an invalid combination of options."""
 
     exit_code = EXIT_USAGE
 
@@ -109,17 +109,17 @@ class ConfigError(TailraceError):
 
 
 class LocalError(TailraceError):
-    """A local server could not be fetched, started or stopped."""
+    """A local server cannot be fetched, started or stopped."""
 
     exit_code = EXIT_FAILED
 
 
 class LocalStopped(LocalError):
-    """A local server was stopped on purpose while it started, so nobody is to start it once more."""
+    """A local server was stopped on purpose while it started; it must not be started again."""
 
 
 class CutNotReached(TailraceError):
-    """The log does not reach an LSN in time: capture is behind, or does not run."""
+    """The log does not reach an LSN in time: capture is behind or does not run."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -130,7 +130,7 @@ class SourceError(TailraceError):
 
 
 class SourceUnreachable(SourceError):
-    """No connection to PostgreSQL, or it broke."""
+    """PostgreSQL cannot be reached, or the connection broke."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -138,7 +138,7 @@ class SourceUnreachable(SourceError):
 
 
 class SlotHeld(SourceError):
-    """Another process streams from our slot (55006), or makes it. The slot is the lock, so we wait."""
+    """Another process streams from the slot (55006) or creates it. The slot is the lock, so capture waits."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -146,9 +146,9 @@ class SlotHeld(SourceError):
 
 
 class SlotBlocked(SourceError):
-    """A slot, or a copy of tables without a key, has to wait too long for transactions, which are named.
+    """Open transactions delay the creation of a slot, or a copy of tables without a key, for too long.
 
-    Nothing was left behind.
+    The message names the transactions. Nothing was left behind on the server.
     """
 
     retry = "timed"
@@ -157,13 +157,13 @@ class SlotBlocked(SourceError):
 
 
 class SourceRefused(SourceError):
-    """PostgreSQL will not do it as things are: rights, settings, publication, keys."""
+    """PostgreSQL refuses the operation because of rights, settings, publication or keys."""
 
     state = "MISCONFIGURED"
 
 
 class SourceGap(SourceError):
-    """Changes between `known_to` and `resumes_at` are not in the log and cannot be had any more."""
+    """Changes between `known_to` and `resumes_at` are not in the log and can no longer be read."""
 
     state = "GAP"
 
@@ -183,7 +183,7 @@ class SourceGap(SourceError):
 
 
 class SourceDiverged(SourceError):
-    """The database has another history than the log: restored, promoted behind us, another cluster."""
+    """The history of the database differs from that of the log: a restore, a promoted standby, another cluster."""
 
     state = "DIVERGED"
 
@@ -193,7 +193,7 @@ class BrokerError(TailraceError):
 
 
 class BrokerUnreachable(BrokerError):
-    """No broker answers, or none that can take the request now."""
+    """No broker answers, or no broker can handle the request now."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -201,26 +201,26 @@ class BrokerUnreachable(BrokerError):
 
 
 class OutcomeUnknown(BrokerError):
-    """A Kafka transaction failed or may have: throw the producer away, make a new one, read back."""
+    """A Kafka transaction may or may not be committed; a new producer reads the outcome back."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
 
 
 class ProducerFenced(BrokerError):
-    """The broker has seen a newer producer with our transactional id, or timed our transaction out."""
+    """Another producer took over the transactional id, or the transaction timed out."""
 
     state = "FENCED"
 
 
 class BrokerRefused(BrokerError):
-    """Credentials, ACLs or limits of the broker forbid it."""
+    """The broker refuses the request because of credentials, ACLs or limits."""
 
     state = "MISCONFIGURED"
 
 
 class MemberDropped(BrokerError):
-    """A consumer group refuses a member after an outage; a new member takes its place."""
+    """The consumer group dropped this member during an outage; it joins again."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -228,7 +228,7 @@ class MemberDropped(BrokerError):
 
 
 class CaptureNotStarted(BrokerError):
-    """A sink was started before capture of its pipeline ever ran: it waits, and begins by itself."""
+    """The sink started before capture of its pipeline ever ran; it waits and then starts by itself."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -236,7 +236,7 @@ class CaptureNotStarted(BrokerError):
 
 
 class TopicMismatch(BrokerError):
-    """A topic has other settings, another partition count or another id than it must."""
+    """A topic has other settings, another partition count or another id than expected."""
 
     state = "MISCONFIGURED"
 
@@ -244,8 +244,7 @@ class TopicMismatch(BrokerError):
 class TopicMissing(TopicMismatch):
     """The broker does not know a topic or partition.
 
-    That passes when the topic is new or the broker has just started, so `cdc.run.retry_policy` retries it before it
-    ends anything.
+    This is transient when the topic is new or the broker has just started, so `cdc.run.retry_policy` retries it first.
     """
 
 
@@ -254,7 +253,7 @@ class RegistryError(TailraceError):
 
 
 class RegistryUnreachable(RegistryError):
-    """The schema registry does not answer, or cannot do it now."""
+    """The schema registry does not answer, or cannot handle the request now."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -262,31 +261,31 @@ class RegistryUnreachable(RegistryError):
 
 
 class RegistryRefused(RegistryError):
-    """The schema registry will not have it: a schema that is not compatible, credentials, rights."""
+    """The schema registry refuses the request: an incompatible schema, credentials or rights."""
 
     state = "MISCONFIGURED"
 
 
 class ProgressDamaged(TailraceError):
-    """The restart state is missing, foreign, or of a version we do not read."""
+    """The restart state is missing, belongs to another pipeline, or has an unsupported version."""
 
     state = "MISCONFIGURED"
 
 
 class LogDamaged(TailraceError):
-    """The read-back audit found records missing, altered or too many: the log is not what capture wrote."""
+    """The audit found missing, altered or additional records: the topics are not what capture wrote."""
 
     state = "DIVERGED"
 
 
 class RowRefused(TailraceError):
-    """A committed row cannot be published as it is; capture stops rather than leave it out."""
+    """A committed row cannot be published; capture stops and never skips it."""
 
     state = "MISCONFIGURED"
 
 
 class SpoolFailed(TailraceError):
-    """The temporary folder of this machine cannot hold what is to be worked through."""
+    """The temporary folder is full or cannot be written."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -294,7 +293,7 @@ class SpoolFailed(TailraceError):
 
 
 class MachineExhausted(TailraceError):
-    """This machine does not give what every step needs: a file to open, a thread, memory."""
+    """The machine has no file descriptor, thread or memory left for this process."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -302,9 +301,9 @@ class MachineExhausted(TailraceError):
 
 
 class DecodeError(TailraceError):
-    """Bytes that are not the protocol: `need` bytes at `offset` of a message `tag`, `have` there are.
+    """A server sent invalid bytes: message `tag` needs `need` bytes at `offset` and has `have`.
 
-    The connection is dropped and nothing is acknowledged; the same bytes twice are a stop.
+    Capture reconnects and acknowledges nothing; the same bytes a second time end in `PoisonedStream`.
     """
 
     retry = "timed"
@@ -321,7 +320,7 @@ class DecodeError(TailraceError):
 
 
 class PoisonedStream(TailraceError):
-    """The stream cannot be decoded, however often it is read: time does not mend that."""
+    """The stream cannot be decoded, even after reading it again; waiting does not help."""
 
     state = "MISCONFIGURED"
 
@@ -331,25 +330,25 @@ class SinkError(TailraceError):
 
 
 class SinkGap(SinkError):
-    """What the sink must read next is not in the log any more, or the log does not hold what the cut index says."""
+    """Records that the sink must read are gone from the log, or the log does not match the cut index."""
 
     state = "GAP"
 
 
 class SinkStale(SinkError):
-    """What the sink holds belongs to another history of the log: another epoch, or topics that were made again."""
+    """The data of the sink belongs to another history of the log: another epoch, or recreated topics."""
 
     state = "STALE"
 
 
 class SinkUnfit(SinkError):
-    """A value does not fit its column, or a setting contradicts what the sink holds."""
+    """A value does not fit its column, or a setting contradicts the data of the sink."""
 
     state = "MISCONFIGURED"
 
 
 class SinkUnreachable(SinkError):
-    """The store a sink writes to does not answer, or takes nothing now; what was asked of it may be done or not."""
+    """The store does not answer or accepts no writes now; the last request may or may not have taken effect."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -364,30 +363,30 @@ class SinkBehind(SinkError):
 
 
 class SinkBusy(SinkError):
-    """Somebody else rebuilds, rolls back or repairs the sink."""
+    """Another process rebuilds, rolls back or repairs the sink."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
 
 
 class KeyBlocked(SinkError):
-    """The store refused a record of a key: what it has of it is older, until the dead letter is settled."""
+    """The store refused a record of the key; its row stays older until the dead letter is handled."""
 
 
 class ViewRefused(SinkError):
-    """A view's SQL cannot be run as a view; names file and reason."""
+    """The SQL cannot be used for a view; the message names file and reason."""
 
     state = "MISCONFIGURED"
 
 
 class LakeDamaged(SinkError):
-    """Files of the lake are not as we left them: a corrupt manifest, a commit of somebody else."""
+    """Files of the lake are not as the driver wrote them: a corrupt manifest, a commit by another program."""
 
     state = "MISCONFIGURED"
 
 
 class LakeUnready(SinkError):
-    """Storage, Java or Spark cannot be used now."""
+    """Storage, Java or Spark are not available now."""
 
     retry = "timed"
     exit_code = EXIT_FAILED
@@ -395,7 +394,7 @@ class LakeUnready(SinkError):
 
 
 class LakeOverloaded(SinkError):
-    """Spark failed in every attempt at a cut, although each attempt used smaller pieces: it needs more memory."""
+    """Spark failed in every attempt at a cut, even in ever smaller pieces: it needs more memory."""
 
     state = "MISCONFIGURED"
 
@@ -404,14 +403,14 @@ class SparkFailed(LakeUnready):
     """Spark or its JVM failed; a new JVM tries again.
 
     Attributes:
-        counts: whether the failure is Spark's own; false when a server that it reads from is the cause.
+        counts: whether Spark itself failed; False when a server that it reads from is the cause.
     """
 
     counts: bool = True
 
 
 class InvariantError(TailraceError):
-    """Something that can only be a bug of ours; nothing was published or acknowledged because of it."""
+    """A bug in Tailrace; nothing was published or acknowledged because of it."""
 
     retry = "never"
     exit_code = EXIT_FAILED

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
-from cdc.kafka.cluster_facts import LogRecord
 from cdc.kafka.group_member import GroupConsumer, PartitionStart
+from cdc.model.log_record import LogRecord
 from outbox.delivery import Delivery, TopicPartition
 
 

@@ -16,8 +16,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
+    from cdc.model.log_record import LogRecord
     from cdc.model.progress_record import SchemaRecord
-    from cdc.progress.restore import LogRecord
 
 TopicPartition: TypeAlias = tuple[str, int]
 """A partition of a topic."""

@@ -64,7 +64,7 @@ class Merger:
     @property
     def incomplete(self) -> frozenset[str]:
         """The tables whose pre-capture rows may be missing in the log."""
-        return frozenset(name for name, table in self.tables.items() if table.record(name).told != "complete")
+        return frozenset(name for name, table in self.tables.items() if table.record(name).cut_state != "complete")
 
     @property
     def states(self) -> dict[str, State]:

@@ -1,1 +1,1 @@
-"""The read-back audit: recomputes from the log what the cut index says of it, and names what differs."""
+"""The audit: recomputes counts and hashes from the topics and compares them with the cut index."""

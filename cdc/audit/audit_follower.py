@@ -1,7 +1,7 @@
-"""The audit that runs beside capture: a thread with a reader of its own that follows the cuts.
+"""Runs the audit beside capture: a thread with its own reader follows the cuts.
 
-A finding ends capture from the capture thread, at the next commit (`cdc.contracts.SideWriter`); the audit itself never
-disturbs it: what it cannot do now it tells, and tries again.
+A finding stops capture at the next commit, in the capture thread (`cdc.contracts.SideWriter`). The audit itself never
+disturbs capture: it reports its own failures and retries.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
 
 TRY_AGAIN_S: Final = 10.0
-REMEMBER_S: Final = 60.0  # how much is read twice after a restart, at most
-_JOIN_S: Final = 10.0  # it looks at `stop` between two batches
+REMEMBER_S: Final = 60.0  # at most this much is read twice after a restart
+_JOIN_S: Final = 10.0  # the thread checks `stop` between two batches
 
 
 class AuditObserver(Protocol):
-    """Told of the audit; for logs, metrics and status. Must not block or raise."""
+    """Receives events of the audit; for logs, metrics and status. Must not block or raise."""
 
     def audit_reached(self, end_lsn: Lsn | None, *, cuts: int, records: int, hidden: Sequence[str]) -> None:
-        """So much was compared by now; `hidden` has a line for each partition that cannot be, as a whole."""
+        """The audit has compared this much; `hidden` has a line for each partition that is not fully auditable."""
 
     def audit_found(self, kind: str, finding: Mapping[str, object]) -> None:
-        """Something differs; `finding` as `cdc.audit.audit_report.Finding.document` has it."""
+        """The audit found a difference; `finding` is `cdc.audit.audit_report.Finding.document`."""
 
     def audit_failed(self, cause: TailraceError | None) -> None:
-        """It cannot be done now; None: it goes on."""
+        """The audit cannot run now; None: it continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSource:
-    """What an audit is made of.
+    """How an audit is created and recorded.
 
     Attributes:
-        auditor: a new one, with its connections; goes on with the report.
-        begin: where in the index, when nothing was audited yet.
-        remember: note how far it came.
+        auditor: opens a new auditor with its connections, which continues the report.
+        begin: starts the auditor at its place in the index, when nothing was audited yet.
+        remember: records how far the audit came.
     """
 
     auditor: Callable[[AuditLimits, AuditReport], AbstractContextManager[Auditor]]
@@ -54,7 +54,7 @@ class AuditSource:
 
 
 class AuditFollower:
-    """See the head of this file; an `Aside` of the pipeline."""
+    """Follows the cut index in a thread; a `SideWriter` of the pipeline."""
 
     def __init__(self, name: str, settings: Audit, source: AuditSource, clock: Clock, observer: AuditObserver) -> None:
         self._name = name
@@ -71,11 +71,11 @@ class AuditFollower:
         self._thread = threading.Thread(target=self.run, name="audit", daemon=True)
 
     def start(self) -> None:
-        """Begin, in a thread."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End it. What was compared since it was last remembered is compared again by the next one."""
+        """End the thread. The next audit repeats what was compared since the last record."""
         self._stop.set()
         self._thread.join(_JOIN_S)
 
@@ -88,19 +88,19 @@ class AuditFollower:
         return False
 
     def written(self) -> None:
-        """Raises LogDamaged when something was found and capture is to stop for it."""
+        """Raise LogDamaged when the audit found something and `on_finding` is ``stop``."""
         if self._found is not None:
             raise self._found
 
     def run(self) -> None:
-        """Follow the index until it is closed, or something is found and capture is to stop."""
+        """Follow the index until `close`, or until a finding that must stop capture."""
         try:
             while not self._stop.is_set() and self._found is None:
                 self._attempt()
         finally:
             if not self._stop.is_set() and self._found is None:
-                # An audit that is silently over would be worse than none.
-                self._found = InvariantError("the audit has ended by a mistake of ours")
+                # Capture must not continue with an audit that ended silently.
+                self._found = InvariantError("the audit thread ended because of a bug")
 
     def _attempt(self) -> None:
         try:
@@ -122,14 +122,14 @@ class AuditFollower:
                 if not moved:
                     auditor.check_tail(wait=False)
                 self._at = auditor.cuts_offset
-                self._tell()
+                self._report_progress()
                 if self._found is not None:
                     return
                 self._remember(auditor)
                 if not moved:
                     self._clock.wait(self._stop, self._settings.interval_s)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._failing:
             self._failing = False
             self._observer.audit_failed(None)
@@ -150,7 +150,7 @@ class AuditFollower:
             self._remembered = (auditor.cuts_offset, now_s)
 
     def _pace(self, byte_count: int) -> None:
-        """Take as long for so many bytes as the limit says."""
+        """Wait so that the read rate stays below the limit."""
         rate = self._settings.bytes_per_s_max
         if rate:
             self._clock.wait(self._stop, byte_count / rate)

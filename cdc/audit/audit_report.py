@@ -1,4 +1,4 @@
-"""What an audit has found: values, and the words for them."""
+"""The result of an audit: findings, what could not be audited, and their texts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from cdc.errors import LogDamaged
 from cdc.lsn import Lsn
 
 FINDINGS_MAX: Final = 1000
-"""Kept of one audit, and counted beyond: a topic that was emptied has one in every cut."""
+"""Findings kept of one audit; more are only counted. An emptied topic has a finding in every cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A range of a partition that is not what the cut index says.
+    """A range of a partition that does not match the cut index.
 
     Attributes:
-        begin: the range, from this offset on,
-        end: to the one before this.
-        expected: records that the index says are there.
-        found: records that a `read_committed` reader sees.
-        cut: the cut that says so.
-        offsets: the first of the records that are too many, where that can be told.
+        begin: first offset of the range.
+        end: the offset after its last one.
+        expected: number of records in the cut index.
+        found: number of records that a `read_committed` reader sees.
+        cut: the cut that was compared.
+        offsets: the first additional records, where they can be determined.
     """
 
     kind: DamageKind
@@ -38,18 +38,18 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """The finding in one line."""
         topic, index = self.partition
         where = f"{topic}-{index} between offsets {self.begin} and {self.end}"
         odd = f"; at offset {', '.join(map(str, self.offsets))}" if self.offsets else ""
-        counts = f"{self.found} records, the cut index says {self.expected}"
+        counts = f"{self.found} records, expected {self.expected}"
         if self.kind is DamageKind.ALTERED:
-            counts = f"{self.found} records with another hash than the cut index says"
+            counts = f"{self.found} records, their hash differs from the cut index"
         return f"{where}: {MEANING[self.kind]} ({counts}{odd}), cut {self.cut.end_lsn}"
 
     @property
     def document(self) -> dict[str, object]:
-        """For programs. Keys are part of the interface."""
+        """The JSON document. Its keys are part of the interface."""
         topic, index = self.partition
         return {
             "kind": self.kind.value,
@@ -68,7 +68,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NotAuditable:
-    """What cannot be recomputed any more: ranges of a partition that end at `before` at the latest."""
+    """Ranges of a partition that can no longer be recomputed; all end at or before offset `before`."""
 
     before: int
     ranges: int
@@ -80,14 +80,14 @@ class AuditReport:
     """What was compared so far.
 
     Attributes:
-        began: the cut behind which everything was compared; None: from the first record of the log on.
-        reached: the last cut that was compared.
-        cuts: cuts whose records were compared.
-        partitions: partitions that had any.
-        records: records that were read back, tombstones included.
+        began: everything after this cut was compared; None: everything from the first record of the log on.
+        reached: the last compared cut.
+        cuts: number of compared cuts.
+        partitions: partitions with records in these cuts.
+        records: records read, tombstones included.
         bytes: of their keys and values.
         hidden: partitions with ranges that cannot be recomputed.
-        finding_count: all of them; `findings` has the first FINDINGS_MAX.
+        finding_count: number of all findings; `findings` has the first FINDINGS_MAX.
     """
 
     began: CutPosition | None = None
@@ -101,13 +101,13 @@ class AuditReport:
     finding_count: int = 0
 
     def found(self, finding: Finding) -> None:
-        """Note a finding."""
+        """Add a finding."""
         self.finding_count += 1
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)
 
     def hide(self, partition: Partition, before: int, reason: str) -> None:
-        """Note a range that cannot be recomputed."""
+        """Add a range that cannot be recomputed."""
         known = self.hidden.get(partition)
         if known is None:
             self.hidden[partition] = NotAuditable(before, 1, reason)
@@ -124,7 +124,7 @@ class AuditReport:
 
     @property
     def document(self) -> dict[str, object]:
-        """For programs. Keys are part of the interface."""
+        """The JSON document. Its keys are part of the interface."""
         return {
             "ok": not self.finding_count,
             "from_lsn": None if self.began is None else str(self.began.end_lsn),
@@ -150,13 +150,13 @@ class AuditReport:
 
 
 def damaged(finding: Finding, count: int, name: str) -> LogDamaged:
-    """The named stop for a finding, the first of `count`."""
+    """Return the error that stops capture for a finding, the first of `count`."""
     more = f", and {count - 1} more" if count > 1 else ""
     topic, index = finding.partition
     return LogDamaged(
         f"the log is not what capture wrote: {finding.kind.value}, {finding.text}{more}",
-        hint="another program writes to the topic, records were deleted, or the broker has lost what it had "
-        "acknowledged; find out which, then read the tables anew into the same topics",
+        hint="another program wrote to the topic, records were deleted, or the broker lost acknowledged records; find "
+        "the cause, then read the tables again into the same topics",
         command="cdc slot recreate --resnapshot",
         name=name,
         kind=finding.kind.value,

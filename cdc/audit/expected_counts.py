@@ -1,7 +1,7 @@
-"""What the cut index says must be in the log, as checks of one partition and one cut each. Pure (DESIGN section 4).
+"""Derives checks from the cut index: what one partition must contain between two cuts. Pure.
 
-Counts and hashes of the index are cumulative, so a check is the step from one account to the next: between two
-offsets so many records, which carry one hash over into the other. Where an account begins nothing is known before it.
+Counts and hashes of the index are cumulative. A check is the step from one count to the next: the number of records
+between two offsets, which turn the first rolling hash into the second. Nothing is known before the first count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class PartitionCount(NamedTuple):
-    """What a cut says of a partition, see `cdc.model.progress_record.Cut`."""
+    """Running count and hash of a partition at a cut, see `cdc.model.progress_record.Cut`."""
 
     next_offset: int
     records: int
@@ -24,7 +24,7 @@ class PartitionCount(NamedTuple):
 
 
 class CutPosition(NamedTuple):
-    """Which cut: its offset in ``<name>.__cuts``, and the position it stands for."""
+    """Identifies a cut: its offset in ``<name>.__cuts``, its epoch and LSN."""
 
     offset: int
     epoch: int
@@ -32,11 +32,11 @@ class CutPosition(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Between two accounts of a partition lie exactly the records that lead from the one to the other.
+    """The records between two counts of a partition must be exactly those that lead from the first to the second.
 
-    `otherwise` is what the account may have been before as well. Earlier versions left accounts out of its full maps
-    while their tables were not captured; such a table is counted on, or anew when capture was started meanwhile, and
-    the index does not say which.
+    `otherwise` is a second possible value of `before`. Earlier versions left counts out of their full maps while the
+    table was not captured. When the table returned, its count continued, or started again if capture had restarted
+    meanwhile; the index does not say which.
     """
 
     partition: Partition
@@ -47,12 +47,12 @@ class Check(NamedTuple):
 
     @property
     def expected(self) -> int:
-        """How many records that are, tombstones included."""
+        """Number of records, tombstones included."""
         return self.after.records - self.before.records
 
 
 class Contradiction(NamedTuple):
-    """The index contradicts itself: an account goes backwards, or changes without a record."""
+    """The index contradicts itself: a count decreases, or changes without a record."""
 
     partition: Partition
     before: PartitionCount
@@ -62,18 +62,18 @@ class Contradiction(NamedTuple):
 
 @dataclass(slots=True)
 class ExpectedCounts:
-    """Reads the cut index in order, every record of it from some place on.
+    """Reads the cut index in order, without gaps, and returns the checks of each cut.
 
     Attributes:
-        from_beginning: nothing of the index is missing before the first record that is taken.
-        accounts: every partition that is counted now.
-        place: the last cut that was taken.
+        from_beginning: the first record read is the first of the index.
+        counts: every partition that is counted now.
+        place: the last cut read.
         began: the first cut from which on everything is checked; None before a full map.
-        given: the accounts of `began` were taken as they are, so what lies before it was not checked.
+        given: the counts of `began` were accepted unchecked, so nothing before it was checked.
     """
 
     from_beginning: bool
-    accounts: dict[Partition, PartitionCount] = field(default_factory=dict)
+    counts: dict[Partition, PartitionCount] = field(default_factory=dict)
     place: CutPosition | None = None
     began: CutPosition | None = None
     given: bool = False
@@ -81,36 +81,36 @@ class ExpectedCounts:
     _dormant: dict[Partition, PartitionCount] = field(default_factory=dict)
 
     def take(self, offset: int, cut: Cut) -> list[Check | Contradiction]:
-        """The checks of the next cut; none before the first full map, whose accounts are taken as they are."""
+        """Return the checks of the next cut; none up to the first full map, whose counts are accepted unchecked."""
         place = self.place = CutPosition(offset, cut.epoch, Lsn(cut.end_lsn))
-        changed = {_partition(text): _account(account) for text, account in cut.changed.items()}
+        changed = {_partition(text): _count(count) for text, count in cut.changed.items()}
         if self.began is None:
             if not cut.full:
                 return []
             self.began, self._since_lsn = place, cut.since_lsn
             if not self.from_beginning or cut.since_lsn:
-                self.accounts, self.given = changed, True
+                self.counts, self.given = changed, True
                 return []
         if cut.full:
             self._settle(changed, cut.since_lsn)
-        found = (self._step(partition, account, place) for partition, account in changed.items())
+        found = (self._step(partition, count, place) for partition, count in changed.items())
         return [one for one in found if one is not None]
 
     def _settle(self, changed: dict[Partition, PartitionCount], since_lsn: int) -> None:
-        """A full map has every partition whose topic is there.
+        """Compare the partitions with a full map, which has every partition whose topic exists.
 
-        Those of earlier versions have only what is captured; the rest may begin anew later.
+        Maps of earlier versions have only captured tables; the counts of the others may start again later.
         """
         if since_lsn != self._since_lsn:
             self._since_lsn = since_lsn
-            self.accounts.clear()
+            self.counts.clear()
             self._dormant.clear()
-        for partition in self.accounts.keys() - changed.keys():
-            self._dormant[partition] = self.accounts.pop(partition)
+        for partition in self.counts.keys() - changed.keys():
+            self._dormant[partition] = self.counts.pop(partition)
 
     def _step(self, partition: Partition, after: PartitionCount, place: CutPosition) -> Check | Contradiction | None:
-        before = self.accounts.get(partition)
-        self.accounts[partition] = after
+        before = self.counts.get(partition)
+        self.counts[partition] = after
         if before == after:
             return None
         if before is None:
@@ -120,14 +120,14 @@ class ExpectedCounts:
         return Check(partition, before, after, place)
 
     def _first(self, partition: Partition, after: PartitionCount, place: CutPosition) -> Check | Contradiction | None:
-        """An account begins with its first transaction, whose records lie one behind the other.
+        """Return the check of the first count of a partition. The records of its first transaction are contiguous.
 
-        Behind the end of one that had been forgotten nobody may have written meanwhile.
+        For a count that an earlier version had left out, no program may have written behind its end meanwhile.
         """
         begin = PartitionCount(after.next_offset - after.records, 0, 0)
         former = self._dormant.pop(partition, None)
         if former is None:
-            if self.given:  # it may go on from before the index began
+            if self.given:  # the count may continue one from before the index began
                 return None
             if begin.next_offset < 0:
                 return Contradiction(partition, begin, after, place)
@@ -144,6 +144,6 @@ def _partition(text: str) -> Partition:
     return topic, int(index)
 
 
-def _account(told: tuple[int, int, str]) -> PartitionCount:
-    next_offset, count, rolling = told
+def _count(changed: tuple[int, int, str]) -> PartitionCount:
+    next_offset, count, rolling = changed
     return PartitionCount(next_offset, count, int(rolling, 16))

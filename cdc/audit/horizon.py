@@ -1,4 +1,4 @@
-"""Up to where compaction may have removed records of a partition: what is missing there says nothing."""
+"""Determines up to which offset compaction may have removed records; missing records below it are not damage."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from cdc.errors import BrokerRefused
 from cdc.kafka.cluster_facts import TopicFacts
 
 _CLOCKS_APART: Final = 20
-"""One part in so many of the compaction lag, and a minute, is left to the clocks of broker, writer and this machine."""
+"""The margin for differing clocks of broker, writer and auditor: this fraction of the compaction lag, and a minute."""
 _MINUTE_MS: Final = 60_000
 
 
 class Times(Protocol):
-    """What is needed of a reader; `cdc.kafka.log_reader.LogReader` is one."""
+    """The part of `cdc.kafka.log_reader.LogReader` that the horizon uses."""
 
     def offsets_for_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int | None]:
-        """The first offset whose record is not older; None where there is none."""
+        """Return the first offset whose record is not older than `timestamp_ms`; None where there is none."""
 
 
 class Settings(Protocol):
-    """What is needed of an admin; `cdc.kafka.admin.TopicAdmin` is one."""
+    """The part of `cdc.kafka.admin.TopicAdmin` that the horizon uses."""
 
     def describe(self, topics: Iterable[str]) -> Mapping[str, TopicFacts | None]:
-        """Facts of each topic, None for one that is not there."""
+        """Return the facts of each topic, None for one that does not exist."""
 
 
 class CompactionHorizon:
-    """Asks the broker, each time anew: what was out of reach of the cleaner may be within it a moment later.
+    """Asks the broker on every call, because the limit of compaction moves with time.
 
-    The cleaner leaves a segment alone, and all behind it, while its newest record is younger than the lag
+    The cleaner skips a segment, and all later ones, while its newest record is younger than the lag
     (https://kafka.apache.org/documentation/#topicconfigs_min.compaction.lag.ms).
     """
 
@@ -42,9 +42,9 @@ class CompactionHorizon:
         self._clock = clock
 
     def reaches(self, partition: Partition, high: int) -> int:
-        """No record at this offset or behind it can have been compacted away; `high` is the partition's end.
+        """Return the offset from which on no record can have been compacted away; `high` is the end of the partition.
 
-        0 for a topic that is not compacted, `high` where nothing is sure.
+        0 for a topic that is not compacted, `high` where nothing is certain.
         """
         try:
             facts = self._settings.describe([partition[0]]).get(partition[0])

@@ -1,7 +1,7 @@
-"""Recomputes count and rolling hash from records, and says how they differ from what was to be there. Pure.
+"""Recomputes count and rolling hash from records, and diagnoses differences from the expected counts. Pure.
 
-The hash is written out here once more, from its definition in docs/reference/formats.md and not from the code that
-writes it: an audit that shared that code would share its mistakes.
+The hash is implemented here again, from its definition in docs/reference/formats.md: an audit that shared code with
+capture would share its bugs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from cdc.audit.expected_counts import Check, Partition, PartitionCount
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 
 LOCATE_RECORDS_MAX: Final = 1024
-"""Records among which the odd ones are looked for, which is quadratic at worst: 0.2 s then (2026-11-22)."""
+"""Additional records are searched in at most this many; the search is quadratic at worst, 0.2 s (2026-11-22)."""
 OFFSETS_SHOWN: Final = 10
 
 
@@ -34,17 +34,17 @@ class DamageKind(StrEnum):
 
 
 MEANING: Final = {
-    DamageKind.TORN: "nothing of the Kafka transaction is there, although its cut is",
+    DamageKind.TORN: "the whole Kafka transaction is missing, although its cut exists",
     DamageKind.LOST: "records are missing",
     DamageKind.FOREIGN: "there are records that capture did not write",
     DamageKind.DOUBLED: "there are records twice",
-    DamageKind.ALTERED: "records are others than capture wrote",
+    DamageKind.ALTERED: "records differ from what capture wrote",
     DamageKind.INDEX: "the cut index contradicts itself",
 }
 
 
-class Reckoned(NamedTuple):
-    """A check, and what the log has of it."""
+class RecomputedCheck(NamedTuple):
+    """A check with the count and hash recomputed from the log."""
 
     check: Check
     found: int
@@ -52,21 +52,21 @@ class Reckoned(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the log has what the index says."""
+        """Whether the log matches the index."""
         return self.found == self.check.expected and self.rolling == self.check.after.rolling
 
 
 @dataclass(slots=True)
 class _Open:
-    """A partition between two accounts."""
+    """A partition between two counts."""
 
     checks: deque[Check]
     count: int
     rolling: int
 
 
-class Fold:
-    """Takes records of several partitions, in order of each, and closes one check after the other."""
+class Recount:
+    """Counts and hashes records of several partitions, in order per partition, and closes one check after another."""
 
     def __init__(self, checks: Iterable[Check]) -> None:
         """`checks` in order of the cut index."""
@@ -80,9 +80,9 @@ class Fold:
             else:
                 opened.checks.append(check)
 
-    def take(self, records: Iterable[LogRecord]) -> list[Reckoned]:
-        """Carry records on; returns the checks that end before one of them. Records of other partitions are ignored."""
-        closed: list[Reckoned] = []
+    def take(self, records: Iterable[LogRecord]) -> list[RecomputedCheck]:
+        """Add records; returns the checks that end before one of them. Ignores records of other partitions."""
+        closed: list[RecomputedCheck] = []
         for topic, index, offset, _, key, value, _ in records:
             opened = self._open.get((topic, index))
             if opened is None:
@@ -96,67 +96,69 @@ class Fold:
                 self.byte_count += len(key or b"") + len(value or b"")
         return closed
 
-    def finish(self) -> list[Reckoned]:
-        """Everything was read: the checks that are left."""
+    def finish(self) -> list[RecomputedCheck]:
+        """Return the remaining checks after everything was read."""
         return [_close(opened) for opened in self._open.values() for _ in range(len(opened.checks))]
 
 
 def rolled(rolling: int, key: bytes | None, value: bytes | None) -> int:
-    """The rolling hash behind one more record: XXH3-64 of key and value, seeded with the hash before."""
+    """Return the rolling hash after one more record: XXH3-64 of key and value, seeded with the hash before."""
     return xxh3_64_intdigest((key or b"") + (value or b""), rolling)
 
 
 class Damage(NamedTuple):
-    """What is wrong, and the offsets of records that are too many, as far as they can be told."""
+    """What is wrong, and the offsets of additional records where they can be determined."""
 
     kind: DamageKind
     offsets: tuple[int, ...] = ()
 
 
-def diagnose(reckoned: Reckoned, records: Sequence[LogRecord], earlier: Sequence[LogRecord]) -> Damage:
-    """What is wrong with a check that does not hold.
+def diagnose(recomputed: RecomputedCheck, records: Sequence[LogRecord], earlier: Sequence[LogRecord]) -> Damage:
+    """Return what is wrong with a check that does not hold.
 
     Args:
-        reckoned: the check.
-        records: those of its range; may be cut off at LOCATE_RECORDS_MAX, then nothing is located.
-        earlier: some that lie right before it, in order.
+        recomputed: the check.
+        records: those of its range; if they are cut off at LOCATE_RECORDS_MAX, additional records are not located.
+        earlier: records right before the range, in order.
     """
-    check, surplus = reckoned.check, reckoned.found - reckoned.check.expected
+    check, surplus = recomputed.check, recomputed.found - recomputed.check.expected
     if surplus == 0:
         return Damage(DamageKind.ALTERED)
     if surplus < 0:
-        return Damage(DamageKind.LOST if reckoned.found else DamageKind.TORN)
-    if len(records) != reckoned.found or len(records) > LOCATE_RECORDS_MAX:
+        return Damage(DamageKind.LOST if recomputed.found else DamageKind.TORN)
+    if len(records) != recomputed.found or len(records) > LOCATE_RECORDS_MAX:
         return Damage(DamageKind.FOREIGN)
-    at = _odd_run(records, check.before, check.after, surplus)
+    at = _additional_run(records, check.before, check.after, surplus)
     if at is None:
         return Damage(DamageKind.FOREIGN)
     run = records[at : at + surplus]
     others = {_content(one) for one in (*earlier, *records[:at], *records[at + surplus :])}
     kind = DamageKind.DOUBLED if all(_content(one) in others for one in run) else DamageKind.FOREIGN
-    return Damage(kind, tuple(one[2] for one in run[:OFFSETS_SHOWN]))
+    return Damage(kind, tuple(one.offset for one in run[:OFFSETS_SHOWN]))
 
 
-def _odd_run(records: Sequence[LogRecord], before: PartitionCount, after: PartitionCount, length: int) -> int | None:
-    """Where `length` records in a row lie without which the others have the right hash."""
+def _additional_run(
+    records: Sequence[LogRecord], before: PartitionCount, after: PartitionCount, length: int
+) -> int | None:
+    """Return the index of `length` consecutive records without which the others have the right hash."""
     prefix = before.rolling
     for at in range(len(records) - length + 1):
         rolling = prefix
         for one in records[at + length :]:
-            rolling = rolled(rolling, one[4], one[5])
+            rolling = rolled(rolling, one.key, one.value)
         if rolling == after.rolling:
             return at
-        prefix = rolled(prefix, records[at][4], records[at][5])
+        prefix = rolled(prefix, records[at].key, records[at].value)
     return None
 
 
 def _content(record: LogRecord) -> tuple[bytes | None, bytes | None]:
-    return record[4], record[5]
+    return record.key, record.value
 
 
-def _close(opened: _Open) -> Reckoned:
-    """End the first open check. What follows it begins with what the index says, so damage is told once."""
-    reckoned = Reckoned(opened.checks.popleft(), opened.count, opened.rolling)
+def _close(opened: _Open) -> RecomputedCheck:
+    """Close the first open check. The next one starts with the hash of the index, so damage is reported once."""
+    recomputed = RecomputedCheck(opened.checks.popleft(), opened.count, opened.rolling)
     if opened.checks:
         opened.count, opened.rolling = 0, opened.checks[0].before.rolling
-    return reckoned
+    return recomputed

@@ -19,7 +19,7 @@ from cdc.contracts import DdlObserver
 from cdc.errors import BrokerError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
-from cdc.model.ddl_finding import CatalogReading, findings, merged, missed
+from cdc.model.ddl_finding import CatalogReading, compare_catalog, merge_findings, missed_while_left_out
 from cdc.model.table_facts import AcceptedFindings, CatalogScope, DdlFinding, TableFacts, TableRecord
 from cdc.patterns import chosen, pattern_for
 from cdc.progress.recorded_catalog import RecordedCatalog
@@ -140,8 +140,10 @@ class DdlWatch:
             record, scope = self._tables.get(table), self._scope
             if record is None or scope is None or any(one.kind in _SWEPT for one in record.findings):
                 return  # what was found says it
-            finding = missed(table, epoch=self._epoch, since_lsn=scope.lsn, lsn=lsn)
-            self._keep(table, record, TableRecord(facts=record.facts, findings=merged(record.findings, [finding])))
+            finding = missed_while_left_out(table, epoch=self._epoch, since_lsn=scope.lsn, lsn=lsn)
+            self._keep(
+                table, record, TableRecord(facts=record.facts, findings=merge_findings(record.findings, [finding]))
+            )
             self._act([finding])
 
     def due(self) -> bool:
@@ -181,7 +183,7 @@ class DdlWatch:
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
         others = catalog.taken([table for table in before if table not in now])
         look = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
-        told = [] if self._scope is None else findings(self._scope, before, look, epoch=self._epoch)
+        told = [] if self._scope is None else compare_catalog(self._scope, before, look, epoch=self._epoch)
         with self._lock:
             self._record(before, now, told)
             self._scope_changed = self._scope_changed or self._differs(scope)
@@ -205,7 +207,7 @@ class DdlWatch:
             fresh.setdefault(one.table, []).append(one)
         for table in before.keys() | now.keys() | fresh.keys():
             was = self._tables.get(table, TableRecord(facts=None))
-            found = merged(was.findings, fresh.get(table, ()))
+            found = merge_findings(was.findings, fresh.get(table, ()))
             self._keep(table, was, TableRecord(facts=now.get(table), findings=found))
 
     def _keep(self, table: str, was: TableRecord, record: TableRecord) -> None:

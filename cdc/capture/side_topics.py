@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cdc.encode.envelope import placed
+from cdc.encode.envelope import with_order
 from cdc.encode.side_records import SideRecords
 from cdc.errors import RowRefused
 from cdc.lsn import Lsn
@@ -63,7 +63,7 @@ class SideTopics:
     def numbered(self, stamp: Stamp, relation: Relation) -> Stamp:
         """The stamp of the next event, with its place in the transaction."""
         self.passed(relation)
-        return placed(stamp, EventOrder(self._id, self._total, self._counts[relation.table]))
+        return with_order(stamp, EventOrder(self._id, self._total, self._counts[relation.table]))
 
     def passed(self, relation: Relation) -> None:
         """An event that is in the log already."""

@@ -54,7 +54,7 @@ def command(
 
 
 def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, since_last: bool) -> AuditReport:
-    from cdc.audit.audit_start import record
+    from cdc.audit.audit_start import write_audit_record
     from cdc.audit.auditor import AuditLimits, Auditor
     from cdc.audit.horizon import CompactionHorizon
     from cdc.clock import SystemClock
@@ -74,7 +74,7 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
         auditor.check_tail(wait=True)
         _refuse_nothing(config, auditor.report, topics)
     if since_last and not auditor.report.finding_count:
-        record(config.kafka, config.name, auditor)
+        write_audit_record(config.kafka, config.name, auditor)
     return auditor.report
 
 

@@ -90,7 +90,7 @@ def show_command(
         shown = found[:limit]
         reasons: dict[BlockedKey, str] = {}
         for letter in view.letters(shown):
-            reasons.setdefault((letter.place, letter.record[4] or b""), letter.reason)
+            reasons.setdefault((letter.place, letter.record.key or b""), letter.reason)
     if as_json:
         output.show_json({"keys": [_row(row, reasons.get(row.at, "")) for row in shown], "count": len(found)})
         return

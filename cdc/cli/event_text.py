@@ -19,8 +19,9 @@ from cdc.cli.output import plain
 from cdc.lsn import Lsn
 
 if TYPE_CHECKING:
-    from cdc.inspect.log_reading import Envelope, Event, Table
+    from cdc.inspect.log_reading import Event, Table
     from cdc.model.change_records import Headers
+    from cdc.model.event_envelope import EventEnvelope
 
 Piece: TypeAlias = tuple[str, dict[str, Any]]
 """Text and how `click.style` shows it."""
@@ -80,7 +81,7 @@ def line(event: Event, shape: Layout, today: str) -> str:
     if shape.with_offset:
         topic, partition, offset = event.record[:3]
         pieces.append((f"{plain(topic)}-{partition}@{offset}  ", _DIM))
-    pieces += _row(envelope, event.record[4], event.record[6])
+    pieces += _row(envelope, event.record.key, event.record.headers)
     return _styled(pieces, shape.width)
 
 
@@ -105,7 +106,7 @@ def document(event: Event) -> bytes:
 _json: Final = msgspec.json.encode
 
 
-def _row(envelope: Envelope, key: bytes | None, headers: Headers | None) -> list[Piece]:
+def _row(envelope: EventEnvelope, key: bytes | None, headers: Headers | None) -> list[Piece]:
     before, after = _object(envelope.before), _object(envelope.after)
     keys = json.loads(key) if key else {}
     pieces: list[Piece] = [(f"{plain(column)}={_text(value)}  ", {"bold": True}) for column, value in keys.items()]

@@ -16,6 +16,7 @@ from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import json_value, lake_option, place
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 
 if TYPE_CHECKING:
     from cdc.inspect.log_reading import Event
@@ -83,20 +84,28 @@ def _event(found: RowHistory, change: Change) -> Event:
     """The change as `cdc tail` would have it, with the old row, which the archive knows and the log may not."""
     import msgspec
 
-    from cdc.inspect.log_reading import Envelope, Event, Source
+    from cdc.inspect.log_reading import Event
+    from cdc.model.event_envelope import EventEnvelope, EventSource
 
     schema, _, table = found.table.partition(".")
     row = change.after if change.after is not None else change.before or {}
     key = {name: row.get(name, value) for name, value in found.key.items()}
-    envelope = Envelope(
+    envelope = EventEnvelope(
         before=msgspec.Raw(_json(change.before)),
         after=msgspec.Raw(_json(change.after)),
-        source=Source(schema, table, change.epoch, change.commit_lsn, change.ordinal, unchanged=change.unknown),
+        source=EventSource(
+            schema=schema,
+            table=table,
+            epoch=change.epoch,
+            commit_lsn=change.commit_lsn,
+            ordinal=change.ordinal,
+            unchanged=change.unknown,
+        ),
         op=change.op,
         ts_ms=int(change.committed_at.timestamp() * 1000),
     )
     position = (change.epoch, change.commit_lsn, change.ordinal)
-    return Event(("", 0, 0, envelope.ts_ms, _json(key), None, None), envelope, position)
+    return Event(LogRecord("", 0, 0, envelope.ts_ms, _json(key), None, None), envelope, position)
 
 
 def _document(change: Change) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cdc.config.settings import Config
     from cdc.inspect.log_reading import Selection
     from cdc.kafka.log_reader import LogReader
-    from cdc.progress.restore import LogRecord
+    from cdc.model.log_record import LogRecord
 
 _SHOWN_MAX: Final = 100
 
@@ -86,22 +86,22 @@ def print_events(
     for record in _records(batches):
         if left == 0:
             return
-        click.echo(document(record, topics[record[0]]) if as_json else line(record, topics[record[0]]))
+        click.echo(document(record, topics[record.topic]) if as_json else line(record, topics[record.topic]))
         left = None if left is None else left - 1
     sys.stdout.flush()
 
 
 def line(record: LogRecord, kind: str) -> str:
     """One line for people."""
-    headers = dict(record[6] or [])
-    moment = datetime.fromtimestamp(record[3] / 1000, UTC).astimezone()
+    headers = dict(record.headers or [])
+    moment = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).astimezone()
     said = _text(headers.get("refused-reason", b""))
     parts = [
         f"{moment:%Y-%m-%d %H:%M:%S}",
-        f"{kind} {_text(record[4] or b'')}",
+        f"{kind} {_text(record.key or b'')}",
         f"{_text(headers.get('type', b'?'))} v{_text(headers.get('version', b'1'))}",
         _text(headers.get("id", b"")),
-        "(no payload)" if record[5] is None else _text(record[5]),
+        "(no payload)" if record.value is None else _text(record.value),
     ]
     return plain("  ".join([*parts, *([f"refused: {said}"] if said else [])]))
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
 from cdc.progress.record_format import decode
-from cdc.progress.restore import LogRecord, Partition, TopicReader
+from cdc.progress.restore import Partition, TopicReader
 
 _NEAR: Final = 4096
 """Offsets read before a place at first: a full map comes every 1,000 records, each with a marker behind it."""
@@ -125,16 +126,16 @@ def _first(reader: TopicReader, partition: Partition, start: int, end: int) -> t
     """The first cut at or after offset `start`, and where it is."""
     for batch in reader.read({partition: start}, {partition: end}):
         for record in batch:
-            if record[5] is not None:
+            if record.value is not None:
                 return _decoded(record)
     return None
 
 
 def _cuts(reader: TopicReader, partition: Partition, start: int, end: int) -> list[tuple[int, Cut]]:
     batches = reader.read({partition: start}, {partition: end})
-    return [_decoded(record) for batch in batches for record in batch if record[5] is not None]
+    return [_decoded(record) for batch in batches for record in batch if record.value is not None]
 
 
 def _decoded(record: LogRecord) -> tuple[int, Cut]:
-    assert record[5] is not None
-    return record[2], decode(record[5], Cut, record[0])
+    assert record.value is not None
+    return record.offset, decode(record.value, Cut, record.topic)

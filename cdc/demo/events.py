@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from cdc.config.settings import Config
 from cdc.errors import TailraceError
-from cdc.kafka.cluster_facts import LogRecord
 from cdc.kafka.log_reader import LogReader
+from cdc.model.log_record import LogRecord
 
 _EVERY_S: Final = 0.5
 _KEPT: Final = 12
@@ -64,8 +64,8 @@ class Events:
         shown_s = 0.0
         for batch in reader.read(ends):
             for record in batch:
-                if record[5] is not None and record[4] is not None:
-                    waiting[(record[0], _op(record[5]))] = record
+                if record.value is not None and record.key is not None:
+                    waiting[(record.topic, _op(record.value))] = record
             now_s = time.monotonic()
             if waiting and now_s - shown_s >= _EVERY_S:
                 shown_s = now_s

@@ -99,8 +99,8 @@ class Watch:
                     self._counts.clear()
                     for batch in reader.read({(topic, 0): 0}):
                         for record in batch:
-                            if record[5] is not None:
-                                self._take(decode(record[5], Cut, topic))
+                            if record.value is not None:
+                                self._take(decode(record.value, Cut, topic))
                         now_s = time.monotonic()
                         if now_s - sampled_s >= _SAMPLE_S:
                             sampled_s = now_s

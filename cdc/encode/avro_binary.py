@@ -1,4 +1,4 @@
-"""Avro's binary encoding, as far as rows need it. Pure.
+"""Implements the part of Avro's binary encoding that rows need. Pure.
 
 https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
@@ -11,24 +11,24 @@ from typing import Final, TypeAlias
 from cdc.errors import DecodeError
 
 AvroJson: TypeAlias = "str | list[AvroJson] | dict[str, AvroJson] | None"
-"""A schema, or a part of one, as JSON has it."""
+"""A schema, or a part of one, as decoded JSON."""
 
 _SMALL: Final = tuple(bytes((n,)) for n in range(128))
 _FIXED: Final = {"null": 0, "boolean": 1, "double": 8}
 
 
 def long(number: int) -> bytes:
-    """A long: zigzag, then seven bits a byte, the lowest first."""
+    """Encode a long: zigzag, then seven bits per byte, lowest first."""
     return _varint(number << 1 if number >= 0 else ~(number << 1))
 
 
 def sized(data: bytes) -> bytes:
-    """Bytes, or a string in UTF-8, with their length in front."""
+    """Encode bytes, or a UTF-8 string, with their length in front."""
     return _varint(len(data) << 1) + data
 
 
 def blocks(items: Sequence[bytes]) -> bytes:
-    """An array, or a map's pairs, of encoded items, in one block."""
+    """Encode an array, or the pairs of a map, of encoded items in one block."""
     return b"%b%b\0" % (_varint(len(items) << 1), b"".join(items)) if items else b"\0"
 
 
@@ -44,11 +44,11 @@ def _varint(rest: int) -> bytes:
 
 
 def end_of(schema: AvroJson, data: bytes, at: int) -> int:
-    """The offset after a value of `schema`, in full and without references, that begins at `at`. Raises DecodeError."""
+    """Return the offset after the value that begins at `at`; `schema` has no references. Raises DecodeError."""
     if isinstance(schema, list):
         index, at = read_long(data, at)
         if not 0 <= index < len(schema):
-            raise DecodeError("avro", at, detail="has a branch that its union has not")
+            raise DecodeError("avro", at, detail="unknown branch of a union")
         return end_of(schema[index], data, at)
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind == "long":
@@ -69,25 +69,25 @@ def end_of(schema: AvroJson, data: bytes, at: int) -> int:
             assert isinstance(field, dict)
             at = end_of(field["type"], data, at)
         return at
-    raise DecodeError("avro", at, detail=f"has a value of type {kind!r}, which no key has")
+    raise DecodeError("avro", at, detail=f"type {kind!r} is not supported in keys")
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """The long at `at`, and the offset after it. Raises DecodeError."""
+    """Return the long at `at`, and the offset after it. Raises DecodeError."""
     shift = value = 0
     for index in range(at, min(at + 10, len(data))):
         value |= (data[index] & 0x7F) << shift
         if data[index] < 0x80:
             return (value >> 1) ^ -(value & 1), index + 1
         shift += 7
-    raise DecodeError("avro", at, detail="has a number without an end")
+    raise DecodeError("avro", at, detail="unterminated number")
 
 
 def _count(data: bytes, at: int) -> tuple[int, int]:
-    """As `read_long`, of something there is none or more of; blocks that say their size in bytes we never write."""
+    """Read a count. Negative counts, which announce a block with its size in bytes, are never written here."""
     count, end = read_long(data, at)
     if count < 0:
-        raise DecodeError("avro", at, detail=f"has a size of {count}")
+        raise DecodeError("avro", at, detail=f"negative size {count}")
     return count, end
 
 

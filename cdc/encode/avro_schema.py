@@ -1,7 +1,7 @@
-"""The Avro schemas of a relation's keys and values, as they are registered. Pure.
+"""Builds the Avro schemas of a relation's keys and values for the registry. Pure.
 
-A schema of keys has names and types and nothing that an `ALTER` may change: its id is part of every key's bytes, so
-another id would be other keys. Names that are no Avro names are escaped, injectively; the original stands beside.
+A key schema has only names and types, nothing that an `ALTER` may change: its id is part of the bytes of every key, so
+a new id would change every key. Names that are invalid in Avro are escaped injectively, with the original as property.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cdc.encode.avro_types import AvroType, avro_type
 from cdc.encode.relation_schema import TableSchema
 from cdc.model.progress_record import AvroSchemas
 
-# What looks like an escape, a byte that no name takes, and a digit in front.
+# Matches text that looks like an escape, an invalid byte, and a leading digit.
 _ESCAPED: Final = re.compile(rb"_(?=x[0-9a-f]{2})|[^A-Za-z0-9_]|^[0-9]")
 
 
 def avro_name(name: str) -> str:
-    """A name of PostgreSQL as Avro takes it: other bytes of its UTF-8 are ``_x`` and two hex digits."""
+    """Return a PostgreSQL name as an Avro name: invalid bytes of its UTF-8 become ``_x`` and two hex digits."""
     return _ESCAPED.sub(lambda match: b"_x%02x" % match[0][0], name.encode()).decode()
 
 
 def schemas_of(schema: TableSchema, name: str) -> AvroSchemas:
-    """What is registered for a table; `name` is that of the pipeline."""
+    """Return the schemas to register for a table; `name` is that of the pipeline."""
     relation, types = schema.relation, tuple(map(avro_type, schema.encodings))
     namespace = f"{name}.{avro_name(relation.namespace)}.{avro_name(relation.name)}"
     key = _text(_key(schema, types, namespace)) if schema.key else None
@@ -35,7 +35,7 @@ def schemas_of(schema: TableSchema, name: str) -> AvroSchemas:
 
 
 def key_parts(types: tuple[AvroType, ...], schema: TableSchema) -> list[AvroJson]:
-    """The schema of each key column, in the order of the key."""
+    """Return the schema of each key column, in key order."""
     return [_plain(types[index]) for index in schema.key]
 
 
@@ -67,7 +67,7 @@ def _envelope(schema: TableSchema, types: tuple[AvroType, ...], namespace: str) 
 
 
 def _columns(schema: TableSchema, types: tuple[AvroType, ...]) -> list[AvroJson]:
-    """Every column may be null: the stream does not say which may not, and a deleted row may have its key alone."""
+    """Allow null in every column: the stream does not tell NOT NULL, and a deleted row may have only its key."""
     return [
         _named(column.name)
         | {
@@ -102,7 +102,7 @@ def _text(schema: AvroJson) -> str:
 
 
 def _defined_once(schema: AvroJson, seen: set[str]) -> AvroJson:
-    """A record that columns share is spelled out where it comes first, and named afterwards."""
+    """Replace repeated records by their name: Avro allows one definition."""
     if isinstance(schema, list):
         return [_defined_once(part, seen) for part in schema]
     if not isinstance(schema, Mapping):

@@ -1,9 +1,9 @@
-"""Debezium's envelope in Avro: `encode.format = "avro"`, framed as Confluent's serializers do. Pure.
+"""Encodes Debezium's envelope in Avro (`encode.format = "avro"`), with the frame of Confluent's serializers. Pure.
 
-    0, four bytes of the schema's id, Avro's binary encoding of a record `Key` or `Envelope` (`cdc.encode.avro_schema`)
+    0, four bytes of the schema id, Avro's binary encoding of a record `Key` or `Envelope` (`cdc.encode.avro_schema`)
 
-The ids are the registry's: `cdc.capture.table_planner` has them before it plans a relation. With the same ids the same
-WAL gives the same bytes.
+The ids come from the registry: `cdc.capture.table_planner` registers schemas where it plans a relation, never for a
+row. With the same ids the same WAL gives the same bytes.
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html
 """
 
@@ -28,7 +28,7 @@ _PRESENT: Final = b"\x02"
 
 
 class AvroRows:
-    """See `cdc.encode.event_records.EventPieces`."""
+    """See `cdc.encode.event_records.EnvelopeFormat`."""
 
     __slots__ = (
         "_head",
@@ -45,10 +45,10 @@ class AvroRows:
     )
 
     def __init__(self, schema: TableSchema, options: TranscodeOptions) -> None:
-        """The ids of `schema` must be known. Raises InvariantError."""
+        """Raises InvariantError when `schema` has no registered ids."""
         relation, ids = schema.relation, schema.registered
         if ids is None or (ids.key is None and schema.key):
-            raise InvariantError(f"rows of {relation.table} are to be written without a registered schema")
+            raise InvariantError(f"the schema of {relation.table} is not registered")
         types = tuple(map(avro_type, schema.encodings))
         self._schema = schema
         self.encoders = tuple(kind.encode for kind in types)
@@ -63,7 +63,7 @@ class AvroRows:
         self._shared = self._tail = b""
 
     def key(self, values: Sequence[bytes]) -> bytes:
-        """See `cdc.encode.row_records.Pieces`. A column of a row begins with its branch; in a key there is no null."""
+        """See `cdc.encode.format_parts.RowFormat`. Removes the null branch from columns: a key has no nulls."""
         pieces = [self._key_frame]
         for index, part in zip(self._schema.key, self._key_parts, strict=True):
             value = values[index]
@@ -83,7 +83,7 @@ class AvroRows:
         omitted: Collection[int] = (),
         reselected: Collection[int] = (),
     ) -> bytes:
-        """An envelope; a column that was not sent is null, and named in `unchanged`."""
+        """Build an envelope; a column that was not sent is null and listed in `unchanged`."""
         assert not omitted, "refused by the configuration"
         if stamp is not self._stamp:
             self._prepare(stamp)
@@ -105,8 +105,8 @@ class AvroRows:
             )
         )
 
-    def around(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
-        """A delete whose `before` has the key's columns, the others being null."""
+    def delete_of_key(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
+        """Build a delete whose `before` has only the key columns; the others are null."""
         values = [NULL] * len(self.encoders)
         at = _FRAME_BYTES
         for index, part in zip(self._schema.key, self._key_parts, strict=True):
@@ -115,21 +115,21 @@ class AvroRows:
             values[index] = bytes((value[0] + 2,)) + value[1:] if isinstance(part, list) else _PRESENT + value
             at = end
         if at != len(key):
-            raise DecodeError("avro", at, detail=f"is no end of a key of {self._schema.relation.table}")
+            raise DecodeError("avro", at, detail=f"additional bytes after a key of {self._schema.relation.table}")
         return self.build(b"d", values, None, stamp, lsn, ordinal)
 
     def _prepare(self, stamp: Stamp) -> None:
-        """What all rows of a transaction have, or one row, where it has a place of its own."""
-        ts_ms, place = long(stamp.commit_us // 1000), stamp.place
+        """Encode the fields that all rows of a transaction share; per row if rows carry their order."""
+        ts_ms, order = long(stamp.commit_us // 1000), stamp.order
         snapshot, xid = (b"incremental", NULL) if stamp.xid is None else (b"false", _PRESENT + long(stamp.xid))
         self._stamp = stamp
         self._shared = b"".join(
             (sized(snapshot), ts_ms, long(stamp.commit_us), xid, long(stamp.epoch), long(stamp.commit_lsn))
         )
         self._tail = ts_ms + NULL
-        if place is not None:
-            orders = long(place.total_order) + long(place.data_collection_order)
-            self._tail = ts_ms + _PRESENT + sized(place.transaction.encode()) + orders
+        if order is not None:
+            orders = long(order.total_order) + long(order.data_collection_order)
+            self._tail = ts_ms + _PRESENT + sized(order.transaction.encode()) + orders
 
     def _listed(self, indexes: Sequence[int]) -> bytes:
         return blocks([self._names[index] for index in indexes])
@@ -137,8 +137,8 @@ class AvroRows:
     def _null_key(self, index: int) -> RowRefused:
         table, column = self._schema.relation.table, self._schema.relation.columns[index].name
         return RowRefused(
-            f"key column {column!r} of {table} is null in a row; a key in Avro has no nulls",
-            hint="make the column NOT NULL again, and repair the row",
+            f"key column {column!r} of {table} is null in a row: Avro keys cannot contain null",
+            hint="repair the row and make the column NOT NULL again",
             command=f'alter table {table} alter column "{column}" set not null;',
             table=table,
             column=column,
@@ -155,10 +155,10 @@ class AvroTranscoder(EventRecords):
         schema: TableSchema,
         buffer: TopicBuffer,
         options: TranscodeOptions,
-        holes: IncompleteRecords | None = None,
+        incomplete: IncompleteRecords | None = None,
     ) -> None:
-        """Without `holes` what the stream does not have stays out of the records."""
-        super().__init__(schema, buffer, options, AvroRows(schema, options), holes)
+        """See `cdc.encode.row_records.RowRecords`."""
+        super().__init__(schema, buffer, options, AvroRows(schema, options), incomplete)
 
 
 def _frame(schema_id: int) -> bytes:

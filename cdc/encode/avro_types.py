@@ -1,9 +1,10 @@
-"""One Avro encoder per encoding of `cdc.encode.values`: text of a value, as the server prints it, to Avro binary. Pure.
+"""Encodes the server's text of a value in Avro binary: one encoder per encoding of `cdc.encode.values`. Pure.
 
-A value is what the JSON form has, in Avro's types: numbers are longs and doubles, arrays are arrays, hstore (as
-``json``) a map, bytea bytes, all else a string. Where a type has values that its Avro type cannot hold (an infinite
-date among days, an array of two dimensions), the union has a branch ``string`` beside, and such a value is the text of
-its JSON form there. A column is a union with null in front, so `AvroType.encode` begins with the index of its branch.
+A value equals its JSON form, in Avro's types: numbers are longs and doubles, arrays are arrays, hstore (as ``json``) is
+a map, bytea is bytes, everything else is a string. `numeric` is a string because it holds any number of digits and NaN.
+If the Avro type cannot hold all values (an infinite date among days, an array of two dimensions), the union has another
+branch ``string`` with the text of the JSON form. A column is a union that starts with null, so `AvroType.encode` begins
+with the index of the branch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cdc.errors import DecodeError
 Encode = Callable[[bytes], bytes]
 
 NULL: Final = b"\x00"
-"""The branch of null, in front of all others."""
+"""The branch of null, the first one."""
 _FIRST: Final = b"\x02"
 _SECOND: Final = b"\x04"
 _INTERVAL_PARTS: Final = "interval_parts"
@@ -38,9 +39,9 @@ class AvroType:
     """The Avro type of a column.
 
     Attributes:
-        branches: what a value that is not null may be, the usual one first: one or two.
-        encode: text to the index of its branch, null counting as 0, and the value. Raises DecodeError, and
-            UnicodeDecodeError for what is not UTF-8.
+        branches: the one or two types of a value that is not null, the usual one first.
+        encode: converts text to the index of the branch (null is 0) and the value. Raises DecodeError, and
+            UnicodeDecodeError for invalid UTF-8.
     """
 
     branches: tuple[AvroJson, ...]
@@ -48,7 +49,7 @@ class AvroType:
 
 
 def avro_type(encoding: TypeEncoding) -> AvroType:
-    """The type for an encoding."""
+    """Return the Avro type for an encoding."""
     name = encoding.encoding
     if name.startswith(_ARRAY):
         return _array(encoding, name)
@@ -59,14 +60,14 @@ def _integer(text: bytes) -> bytes:
     try:
         return _FIRST + long(int(text))
     except ValueError:
-        raise DecodeError("integer", 0, detail="is no number") from None
+        raise DecodeError("integer", 0, detail="invalid number") from None
 
 
 def _float(text: bytes) -> bytes:
     try:
         return _FIRST + _double(float(text))
     except ValueError:
-        raise DecodeError("float", 0, detail="is no number") from None
+        raise DecodeError("float", 0, detail="invalid number") from None
 
 
 def _boolean(text: bytes) -> bytes:
@@ -87,15 +88,15 @@ def _timestamp_utc(text: bytes) -> bytes:
 
 def _bytes(text: bytes) -> bytes:
     if text[:2] != b"\\x":
-        raise DecodeError("bytea", 0, detail="does not begin as its hex form does")
+        raise DecodeError("bytea", 0, detail="expected the hex form")
     try:
         return _FIRST + sized(a2b_hex(text[2:]))
     except BinasciiError:
-        raise DecodeError("bytea", 2, detail="has something that is no hex digit") from None
+        raise DecodeError("bytea", 2, detail="invalid hex digit") from None
 
 
 def _number_or_text(as_json: Encode) -> Encode:
-    """A long where the JSON form is a number, else the string that it is."""
+    """Encode a long if the JSON form is a number, otherwise the string in it."""
 
     def encode(text: bytes) -> bytes:
         shown = as_json(text)
@@ -123,8 +124,8 @@ def _utf8(text: bytes) -> bytes:
 
 
 def _array(encoding: TypeEncoding, name: str) -> AvroType:
-    """One dimension is an array, more are the text of the JSON form."""
-    if encoding.element is None:  # int2vector and oidvector: numbers between blanks
+    """Return the type of an array: one dimension is an array, several are the text of the JSON form."""
+    if encoding.element is None:  # int2vector and oidvector: numbers separated by blanks
         inner = _BY_ENCODING.get(name.removeprefix(_ARRAY).removesuffix(">"), _TEXT)
         items: AvroJson = ["null", *inner.branches]
         encode_item = inner.encode
@@ -172,4 +173,4 @@ _BY_ENCODING: Final[dict[str, AvroType]] = {
     ),
     "hstore_json": AvroType(({"type": "map", "values": ["null", "string"]},), _hstore),
 }
-"""What is not here is its text: a string."""
+"""Other encodings are strings with their text."""

@@ -1,7 +1,7 @@
-"""The types PostgreSQL ships, by oid: they never change, so decoding needs no catalog for them.
+"""The built-in types of PostgreSQL by oid. They never change, so decoding needs no catalog for them.
 
-Read from pg_type of PostgreSQL 18.6 (oid < 10000, base, range and multirange types); tests/integration compares it
-with the server under test. Types with other oids are looked up through `cdc.contracts.SourceCatalog`.
+From pg_type of PostgreSQL 18.6 (oid < 10000, base, range and multirange types); tests/integration compares them with
+the server. Other types are looked up through `cdc.contracts.SourceCatalog`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ ARRAYS: Final[dict[int, int]] = {
     6155: 4535,
     6157: 4536,
 }
-"""Array type -> type of its elements."""
+"""Array type -> element type."""
 
 SEMICOLON_ARRAYS: Final[frozenset[int]] = frozenset({1020})
 """Arrays whose elements are separated by ``;`` instead of ``,``: box."""

@@ -1,7 +1,7 @@
-"""Events with the fields of Debezium's envelope that ours usually lacks: `encode.compatibility = "debezium"`. Pure.
+"""Adds the fields of Debezium's envelope that ours lacks by default: `encode.compatibility = "debezium"`. Pure.
 
-They are `ts_ns`, `xmin`, `origin` and `origin_lsn` in `source`, `ts_us` and `ts_ns` of the event. Times are those of
-the commit, as everywhere.
+They are `ts_ns`, `xmin`, `origin` and `origin_lsn` in `source`, and `ts_us` and `ts_ns` of the event. All times are the
+commit time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdc.model.incomplete_record import IncompleteRecords
 
 
 class DebeziumTranscoder(Transcoder):
-    """A `Transcoder` whose stamps have these fields, too."""
+    """A `Transcoder` that adds these fields to each stamp."""
 
     __slots__ = ("_given", "_stamp")
 
@@ -26,10 +26,10 @@ class DebeziumTranscoder(Transcoder):
         schema: TableSchema,
         buffer: TopicBuffer,
         options: TranscodeOptions,
-        holes: IncompleteRecords | None = None,
+        incomplete: IncompleteRecords | None = None,
     ) -> None:
         """See `Transcoder`."""
-        super().__init__(schema, buffer, options, holes)
+        super().__init__(schema, buffer, options, incomplete)
         self._given: Stamp | None = None
         self._stamp: Stamp | None = None
 
@@ -58,7 +58,7 @@ class DebeziumTranscoder(Transcoder):
         return super().copied_keyless(lines, self._extended(stamp), ordinal)
 
     def _extended(self, stamp: Stamp) -> Stamp:
-        """The stamp with the further fields; one a transaction."""
+        """Return the stamp with the additional fields; computed once per transaction."""
         if self._stamp is None or stamp is not self._given:
             nanos = stamp.commit_us * 1000
             source = b'"ts_ns":%d,"xmin":null,"origin":null,"origin_lsn":null,%b' % (nanos, stamp.source)

@@ -1,6 +1,6 @@
-"""Dates, times and intervals as Debezium writes them, by its `time.precision.mode`. Pure.
+"""Encodes dates, times and intervals as Debezium does, by its `time.precision.mode`. Pure.
 
-`cdc.encode.temporal` reads the server's texts; here is what becomes of them.
+`cdc.encode.temporal` parses the server's texts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cdc.errors import DecodeError
 
 Form: TypeAlias = tuple[str, Callable[[bytes], bytes]]
 
-_MILLIS_MAX: Final = 3  # digits of a second that are written as milliseconds, where the mode adapts
+_MILLIS_MAX: Final = 3  # fractional digits that the adaptive modes write as milliseconds
 _DAY_US: Final = 86_400_000_000
 _DAYS_PER_MONTH: Final = 365.25 / 12
-_DIGITS: Final = 6  # of a second, of a type without a precision
+_DIGITS: Final = 6  # fractional digits of a type without a precision
 _YEAR_DIGITS: Final = 4
 _BC: Final = b" BC"
 _INFINITE_MILLIS: Final = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)  # of PostgreSQL's JDBC driver
@@ -32,7 +32,7 @@ _timetz: Final = re.compile(rb"(\d\d:\d\d:\d\d(?:\.\d{1,6})?)([+-])(\d\d)(?::(\d
 
 
 def form_of(name: str, modifier: int, mode: str, *, in_array: bool = False) -> Form | None:
-    """The form of a type with a date or time of day; None for another type. `mode` is `time.precision.mode`."""
+    """Return the form of a date or time type; None for other types. `mode` is `time.precision.mode`."""
     digits = _DIGITS if modifier < 0 else modifier
     if name == "date":
         return ("debezium_date_text", _date_text) if mode == "isostring" else ("epoch_days", epoch_days)
@@ -64,7 +64,7 @@ def _date_text(text: bytes) -> bytes:
 
 
 def _time(in_array: bool, unit: str, text: bytes) -> bytes:  # noqa: FBT001
-    """In an array Debezium has milliseconds only, whatever the unit."""
+    """Encode a time; in an array Debezium has only milliseconds, in any unit."""
     factor, divisor = _PER_US[unit]
     micros = int(day_micros(text))
     if in_array:
@@ -78,7 +78,7 @@ def _time_text(in_array: bool, text: bytes) -> bytes:  # noqa: FBT001
 
 
 def _timestamp(unit: str, text: bytes) -> bytes:
-    """A number; null for one that nanoseconds in 64 bits do not reach."""
+    """Encode a number; null if 64 bits cannot hold it in nanoseconds."""
     if text in _INFINITE:
         low, high = _INFINITE_MILLIS if unit == "millis" else (-(2**63), 2**63 - 1)
         return b"%d" % (high if text == b"infinity" else low)
@@ -95,7 +95,7 @@ def _timestamp_text(text: bytes) -> bytes:
 
 
 def _zoned_timestamp(digits: int, text: bytes) -> bytes:
-    """In UTC, which the session's zone is, with a Z and with all digits of the column's precision."""
+    """Encode with a Z and all digits of the column's precision; the time zone of the session is UTC."""
     if text in _INFINITE:
         return b'"%b"' % text
     whole, _, fraction = _iso(text.replace(b"+00", b"", 1)).partition(b".")
@@ -103,7 +103,7 @@ def _zoned_timestamp(digits: int, text: bytes) -> bytes:
 
 
 def _zoned_time(text: bytes) -> bytes:
-    """A time of day with an offset, shifted to UTC. Raises DecodeError."""
+    """Encode a time of day with an offset, shifted to UTC. Raises DecodeError."""
     match = _timetz(text)
     if match is None:
         raise DecodeError("timetz", 0, detail="expected a time of day with an offset")
@@ -116,7 +116,7 @@ def _zoned_time(text: bytes) -> bytes:
 
 
 def _iso(text: bytes) -> bytes:
-    """A date, or a timestamp, in ISO 8601: a year BC is negative, one after 9999 has a sign."""
+    """Convert a date or timestamp to ISO 8601: a year BC is negative, one after 9999 has a sign."""
     if text.endswith(_BC):
         year, rest = text.removesuffix(_BC).split(b"-", 1)
         before = int(year) - 1  # 1 BC is the year 0
@@ -133,7 +133,7 @@ def _clock(micros: int) -> bytes:
 
 
 def interval(text: bytes) -> bytes:
-    """Microseconds, of which a month has those of 30.4375 days; by Java's doubles, as Debezium counts."""
+    """Encode as microseconds; a month has 30.4375 days. Uses double arithmetic, as Debezium does in Java."""
     parts = interval_values(text)
     if parts is None:
         return b'"%b"' % text
@@ -147,7 +147,7 @@ def interval(text: bytes) -> bytes:
 
 
 def interval_text(text: bytes) -> bytes:
-    """``P1Y2M-3DT4H5M6.789S``, with every part."""
+    """Encode as ``P1Y2M-3DT4H5M6.789S``, with every part."""
     parts = interval_values(text)
     if parts is None:
         return b'"%b"' % text

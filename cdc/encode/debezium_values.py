@@ -1,7 +1,7 @@
-"""Values as Debezium's PostgreSQL connector writes them in JSON: `encode.compatibility = "debezium"`. Pure.
+"""Encodes values as Debezium's PostgreSQL connector does in JSON: `encode.compatibility = "debezium"`. Pure.
 
-`Modes` are Debezium's options; its defaults are ours. `tests/unit/cdc/test_debezium_values.py` compares every type with
-what the connector itself wrote (`tests/golden/debezium.json`). A type that Debezium leaves out keeps its usual form.
+`Modes` are Debezium's options with its defaults. `tests/unit/cdc/test_debezium_values.py` compares every type with
+output of the connector (`tests/golden/debezium.json`). A type that Debezium does not support keeps its default form.
 https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
 """
 
@@ -24,12 +24,12 @@ from cdc.errors import DecodeError
 
 Encode: TypeAlias = Callable[[bytes], bytes] | None
 Form: TypeAlias = tuple[str, Encode]
-"""Name of an encoding, and the encoder; None where the text already is JSON."""
+"""Name of an encoding, and the encoder; None if the text already is JSON."""
 
 _json: Final = msgspec.json.Encoder().encode
 _SPECIAL: Final = frozenset({b"NaN", b"Infinity", b"-Infinity"})
 _SPECIAL_TEXT: Final = {b"NaN": b"NAN", b"Infinity": b"POSITIVE_INFINITY", b"-Infinity": b"NEGATIVE_INFINITY"}
-_HEADER: Final = 4  # of a type modifier of numeric
+_HEADER: Final = 4  # added to every type modifier of numeric
 _MONEY_DIGITS: Final = 2  # money.fraction.digits
 
 
@@ -47,9 +47,9 @@ class Modes:
 
 
 def form_of(name: str, modifier: int, modes: Modes, *, in_array: bool = False) -> Form | None:
-    """The form of a type that PostgreSQL ships; None where it is the usual one.
+    """Return the form of a built-in type; None if it is the default one.
 
-    `modifier` is the column's, or the domain's.
+    `modifier` is the type modifier of the column or domain.
     """
     temporal = debezium_time.form_of(name, modifier, modes.time, in_array=in_array)
     if temporal is not None:
@@ -71,7 +71,7 @@ def form_of(name: str, modifier: int, modes: Modes, *, in_array: bool = False) -
 
 
 def hstore_form(modes: Modes) -> Form:
-    """The form of the extension's type."""
+    """Return the form of the type hstore."""
     return ("debezium_hstore_map", hstore_object) if modes.hstore == "map" else ("debezium_hstore", _hstore)
 
 
@@ -88,7 +88,7 @@ def _numeric(modifier: int, modes: Modes) -> Form:
 
 
 def _decimal(scale: int, text: bytes) -> bytes:
-    """The unscaled number in base64."""
+    """Encode the unscaled number in base64."""
     return b'"%b"' % _unscaled(text, scale) if text not in _SPECIAL else b"null"
 
 
@@ -113,7 +113,7 @@ def _decimal_text(text: bytes) -> bytes:
 
 
 def _double(text: bytes) -> bytes:
-    """As Java's Double prints the nearest double."""
+    """Encode the nearest double as Java's Double prints it."""
     return b'"%b"' % text if text in _SPECIAL else real(repr(float(text)).encode())
 
 
@@ -126,21 +126,21 @@ def _money(modes: Modes) -> Form:
 
 
 def _amount(text: bytes) -> bytes:
-    """``-$1,234.56``, as lc_monetary C prints it, as ``-1234.56``."""
+    """Convert ``-$1,234.56``, as lc_monetary C prints it, to ``-1234.56``."""
     return text.translate(None, b"$,")
 
 
 def real(text: bytes) -> bytes:
-    """A number as Java prints it: two digits at least, so the smallest ones are others than PostgreSQL's."""
+    """Encode a number as Java prints it: with at least two digits, so the smallest ones differ from PostgreSQL's."""
     if text in _SPECIAL:
         return b'"%b"' % text
-    if b"e-3" in text and b"." not in text:  # one digit, and maybe subnormal
+    if b"e-3" in text and b"." not in text:  # one digit, possibly subnormal
         return b"%.1e" % Decimal(float(text))
     return text
 
 
 def real4(text: bytes) -> bytes:
-    """As `real`, of four bytes."""
+    """As `real`, for four bytes."""
     return b"1.4e-45" if text == b"1e-45" else b"-1.4e-45" if text == b"-1e-45" else real(text)
 
 
@@ -149,18 +149,18 @@ def _bit(text: bytes) -> bytes:
 
 
 def _bits(text: bytes) -> bytes:
-    """The bits in base64, the last one lowest, the lowest byte first."""
+    """Encode bits in base64: the last bit is the lowest, the lowest byte comes first."""
     number = int(text or b"0", 2)
     return b'"%b"' % b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little"))
 
 
 def _bytes(text: bytes) -> bytes:
     if text[:2] != b"\\x":
-        raise DecodeError("bytea", 0, detail="does not begin as its hex form does")
+        raise DecodeError("bytea", 0, detail="expected the hex form")
     try:
         return a2b_hex(text[2:])
     except BinasciiError:
-        raise DecodeError("bytea", 2, detail="has something that is no hex digit") from None
+        raise DecodeError("bytea", 2, detail="invalid hex digit") from None
 
 
 def _base64(text: bytes) -> bytes:
@@ -176,7 +176,7 @@ def _hex(text: bytes) -> bytes:
 
 
 def _hstore(text: bytes) -> bytes:
-    """A string that holds a JSON object, in the order of Java's HashMap."""
+    """Encode as a string with a JSON object, in the order of Java's HashMap."""
     pairs = dict(hstore_pairs(text))
     members = b",".join(
         b"%b:%b" % (_json(key.decode()), b"null" if value is None else _json(value.decode()))
@@ -193,7 +193,7 @@ def _java_order(pairs: Mapping[bytes, bytes | None]) -> list[tuple[bytes, bytes 
 
 
 def _java_hash(key: bytes) -> int:
-    """String.hashCode, spread as HashMap does."""
+    """Return String.hashCode with HashMap's spreading."""
     number = 0
     units = key.decode().encode("utf-16-be")
     for at in range(0, len(units), 2):

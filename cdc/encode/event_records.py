@@ -1,10 +1,10 @@
-"""Row messages to events: formats whose values are Debezium's envelopes. Pure."""
+"""Turns row messages into records of the formats whose values are Debezium's envelopes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc.encode.format_parts import EventPieces
+from cdc.encode.format_parts import EnvelopeFormat
 from cdc.encode.partitioner import partition_of
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import Row, RowRecords, TranscodeOptions, Values
@@ -13,29 +13,29 @@ from cdc.model.incomplete_record import IncompleteRecords
 
 
 class EventRecords(RowRecords):
-    """Each change is an event with its row before and after; a delete is followed by a tombstone."""
+    """Writes each change as an event with the row before and after; a tombstone follows each delete."""
 
-    __slots__ = ("_around",)
+    __slots__ = ("_delete_of_key",)
 
     def __init__(
         self,
         schema: TableSchema,
         buffer: TopicBuffer,
         options: TranscodeOptions,
-        pieces: EventPieces,
-        holes: IncompleteRecords | None,
+        row_format: EnvelopeFormat,
+        incomplete: IncompleteRecords | None,
     ) -> None:
         """See `RowRecords`."""
-        super().__init__(schema, buffer, options, pieces, holes)
-        self._around = pieces.around
+        super().__init__(schema, buffer, options, row_format, incomplete)
+        self._delete_of_key = row_format.delete_of_key
 
     def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
-        """See `cdc.contracts.Transcoding.remove`: an event and a tombstone for each key."""
+        """See `cdc.contracts.Transcoding.remove`: writes an event and a tombstone for each key."""
         records = self._partitions[partition]
-        around, stamp, lsn, ordinal = self._around, truncation.stamp, truncation.lsn, truncation.ordinal
+        delete_of_key, stamp, lsn, ordinal = self._delete_of_key, truncation.stamp, truncation.lsn, truncation.ordinal
         size = 0
         for key in keys:
-            value = around(key, stamp, lsn, ordinal)
+            value = delete_of_key(key, stamp, lsn, ordinal)
             size += 2 * len(key) + len(value)
             records.append((key, value, None))
             records.append((key, None, None))
@@ -46,7 +46,7 @@ class EventRecords(RowRecords):
             value = self._built(b"d", before, None, row)
         else:
             assert key is not None
-            value = self._around(key, *row)
+            value = self._delete_of_key(key, *row)
         self._put(b"d", key, value, row, None, given)
         if key is not None:
             self._partitions[partition_of(key, self._partition_count)].append((key, None, None))

@@ -1,17 +1,17 @@
-"""Rows alone as JSON objects: `encode.format = "flat"`. A topic is then a table, key by key. Pure.
+"""Encodes rows alone as JSON objects (`encode.format = "flat"`): the topic is the table, key by key. Pure.
 
     key {"id":7}   value {"id":7,"name":"Ann"}   headers __op u, __schema_id …, __epoch 1, __commit_lsn …, __ordinal 5
 
-A delete is a tombstone, and so is each key that a TRUNCATE removes. What is not of the row stands in headers, not in
-fields: a tombstone has them, too, so every change keeps its id, and a reader that takes the value for the row finds
-nothing else in it. They are named as Debezium's ExtractNewRecordState names what `add.headers` asks for.
+A delete is a tombstone, and so is each key that a TRUNCATE removes. Metadata is in headers, not in fields: a tombstone
+has headers, too, so every change keeps its id, and the value contains only the row. Headers are named as by
+`add.headers` of Debezium's ExtractNewRecordState.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cdc.encode.envelope import member, place_object
+from cdc.encode.envelope import member, order_object
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import NOT_SENT, Row, RowRecords, TranscodeOptions, Values
 from cdc.encode.sparse_envelope import JsonRows
@@ -20,13 +20,13 @@ from cdc.model.incomplete_record import IncompleteRecords
 
 
 class FlatRows(JsonRows):
-    """See `cdc.encode.row_records.Pieces`."""
+    """See `cdc.encode.format_parts.RowFormat`."""
 
     __slots__ = ()
 
     def build(
         self,
-        op: bytes,  # noqa: ARG002 - stands in a header, as all of the position
+        op: bytes,  # noqa: ARG002 - operation and position are in headers
         before: Sequence[bytes] | None,
         after: Sequence[bytes] | None,
         stamp: Stamp,  # noqa: ARG002
@@ -35,12 +35,12 @@ class FlatRows(JsonRows):
         omitted: Collection[int] = (),
         reselected: Collection[int] = (),  # noqa: ARG002
     ) -> bytes:
-        """The new row; of a table without a key, whose deletes are no tombstones, the old one."""
+        """Return the new row; for a delete in a table without a key, which has no tombstones, the old one."""
         return self.image(before if after is None else after, omitted)
 
 
 class FlatTranscoder(RowRecords):
-    """Turns the row messages of one relation into its rows, the newest of each key."""
+    """Turns the row messages of one relation into its rows, the latest of each key."""
 
     shows_before = False
 
@@ -51,17 +51,17 @@ class FlatTranscoder(RowRecords):
         schema: TableSchema,
         buffer: TopicBuffer,
         options: TranscodeOptions,
-        holes: IncompleteRecords | None = None,
+        incomplete: IncompleteRecords | None = None,
     ) -> None:
-        """Without `holes` what the stream does not have stays out of the records."""
+        """See `cdc.encode.row_records.RowRecords`."""
         self._rows = FlatRows(schema, [member(column.name) for column in schema.relation.columns])
-        super().__init__(schema, buffer, options, self._rows, holes)
+        super().__init__(schema, buffer, options, self._rows, incomplete)
         self._schema_header = ("__schema_id", schema.schema_id.encode())
         self._stamp: Stamp | None = None
         self._shared: Headers = []
 
     def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
-        """See `cdc.contracts.Transcoding.remove`: a tombstone for each key."""
+        """See `cdc.contracts.Transcoding.remove`: writes a tombstone for each key."""
         records = self._partitions[partition]
         headers = self._headers(b"d", None, (truncation.stamp, truncation.lsn, truncation.ordinal), None)
         records.extend((key, None, headers) for key in keys)
@@ -86,11 +86,11 @@ class FlatTranscoder(RowRecords):
         return headers if given is None else headers + given
 
     def _of_transaction(self, stamp: Stamp) -> Headers:
-        """What all rows of a transaction have, or one row, where it has a place of its own."""
+        """Return the headers that all rows of a transaction share; per row if rows carry their order."""
         shared = [
             self._schema_header,
             ("__epoch", b"%d" % stamp.epoch),
             ("__commit_lsn", b"%d" % stamp.commit_lsn),
             ("__ts_ms", b"%d" % (stamp.commit_us // 1000)),
         ]
-        return shared if stamp.place is None else [*shared, ("__transaction", place_object(stamp.place))]
+        return shared if stamp.order is None else [*shared, ("__transaction", order_object(stamp.order))]

@@ -1,4 +1,4 @@
-"""What one relation's rows look like in one format: what each format gives to `cdc.encode.row_records`. Pure."""
+"""Defines what a format implements for `cdc.encode.row_records`: how rows of one relation are encoded. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Protocol
 from cdc.model.change_records import Stamp
 
 
-class Pieces(Protocol):
-    """How one relation's rows look in one format."""
+class RowFormat(Protocol):
+    """Encodes the rows of one relation in one format."""
 
     @property
     def encoders(self) -> Sequence[Callable[[bytes], bytes] | None]:
-        """Of each column: the server's text to its bytes; None where they are the same."""
+        """Per column: converts the server's text to the encoded value; None if they are equal."""
 
     @property
     def null(self) -> bytes:
-        """A column that is null."""
+        """The encoded value of null."""
 
     def key(self, values: Sequence[bytes]) -> bytes:
-        """The record's key, of a row's values. Only of a table with a key. Raises RowRefused."""
+        """Encode the key of a row; only for tables with a key. Raises RowRefused."""
 
     def build(
         self,
@@ -33,11 +33,14 @@ class Pieces(Protocol):
         omitted: Collection[int] = (),
         reselected: Collection[int] = (),
     ) -> bytes:
-        """The record's value. Columns may be NOT_SENT; `omitted` are left out, `reselected` were read later."""
+        """Encode the value of a record.
+
+        Columns may be NOT_SENT; those in `omitted` are left out, those in `reselected` were read later.
+        """
 
 
-class EventPieces(Pieces, Protocol):
-    """Of a format whose values are Debezium's envelopes."""
+class EnvelopeFormat(RowFormat, Protocol):
+    """A format whose values are Debezium's envelopes."""
 
-    def around(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
-        """The value of a delete of which there is nothing but the key, as the topic has it."""
+    def delete_of_key(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
+        """Encode a delete when only the key in the topic is known."""

@@ -1,4 +1,9 @@
-"""Which transcoder makes the records of a relation: one class a format, chosen when a relation is planned. Pure."""
+"""Selects the transcoder of a relation by its format. Pure.
+
+Each format is a class, chosen when a relation is planned, never an `if` on the row path. The JSON envelope has its own
+`insert` and update; code shared by all formats is in `cdc.encode.row_records`. A topic keeps its format, which its
+schema record names: a reader of rows would otherwise take envelopes for rows.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +25,9 @@ _FORMATS: Final[Mapping[str, _Make]] = {"json": Transcoder, "flat": FlatTranscod
 
 
 def transcoder_for(
-    schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, holes: IncompleteRecords | None
+    schema: TableSchema, buffer: TopicBuffer, options: TranscodeOptions, incomplete: IncompleteRecords | None
 ) -> RowRecords:
-    """A transcoder for rows in the format of `schema`."""
+    """Return a transcoder for rows in the format of `schema`."""
     if schema.format == "json" and schema.compatibility == "debezium":
-        return DebeziumTranscoder(schema, buffer, options, holes)
-    return _FORMATS[schema.format](schema, buffer, options, holes)
+        return DebeziumTranscoder(schema, buffer, options, incomplete)
+    return _FORMATS[schema.format](schema, buffer, options, incomplete)

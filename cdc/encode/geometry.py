@@ -1,6 +1,7 @@
-"""PostgreSQL's geometric types as Debezium writes them: coordinates, or well-known binary in base64. Pure.
+"""Encodes PostgreSQL's geometric types as Debezium does: coordinates, or well-known binary in base64. Pure.
 
-https://www.postgresql.org/docs/18/datatype-geometric.html and the OGC's well-known binary, little-endian.
+https://www.postgresql.org/docs/18/datatype-geometric.html and the OGC's well-known binary, little-endian. All encoders
+raise DecodeError for invalid text.
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ _numbers: Final = re.compile(rb"[^()\[\]{}<>,\s]+").findall
 
 
 def point(text: bytes) -> bytes:
-    """``(1.5,-2)`` as an object. Raises DecodeError, as all of these."""
+    """Encode ``(1.5,-2)`` as an object."""
     x, y = _read("point", text, 2)
     return _point(x, y)
 
 
 def circle(text: bytes) -> bytes:
-    """``<(1,2),3>`` as its center and radius."""
+    """Encode ``<(1,2),3>`` as center and radius."""
     x, y, radius = _read("circle", text, 3)
     return b'{"center":%b,"radius":%b}' % (_point(x, y), _number(radius))
 
 
 def line(text: bytes) -> bytes:
-    """``{1,-1,0}`` as the coefficients of its equation."""
+    """Encode ``{1,-1,0}`` as the coefficients of its equation."""
     a, b, c = _read("line", text, 3)
     return b'{"a":%b,"b":%b,"c":%b}' % (_number(a), _number(b), _number(c))
 
 
 def lseg(text: bytes) -> bytes:
-    """``[(1,2),(3,4)]`` as a line string."""
+    """Encode ``[(1,2),(3,4)]`` as a line string."""
     return _shape(_line_string(_pairs("lseg", text)), b'{"type":"lseg"}')
 
 
 def path(text: bytes) -> bytes:
-    """``((1,2),(3,4))``, closed, or ``[(1,2),(3,4)]``, open, as a line string."""
+    """Encode ``((1,2),(3,4))``, closed, or ``[(1,2),(3,4)]``, open, as a line string."""
     closed = b"true" if text[:1] == b"(" else b"false"
     return _shape(_line_string(_pairs("path", text)), b'{"type":"path","closed":"%b"}' % closed)
 
 
 def box(text: bytes) -> bytes:
-    """``(3,4),(1,2)``, two corners, as a polygon."""
+    """Encode ``(3,4),(1,2)``, two corners, as a polygon."""
     right, top, left, bottom = _read("box", text, 4)
     ring = [(right, top), (right, bottom), (left, bottom), (left, top)]
     return _shape(_polygon(ring), b'{"type":"box"}')
 
 
 def polygon(text: bytes) -> bytes:
-    """``((1,2),(3,4),(5,6))`` as a polygon."""
+    """Encode ``((1,2),(3,4),(5,6))`` as a polygon."""
     return _shape(_polygon(_pairs("polygon", text)), b'{"type":"polygon"}')
 
 
@@ -62,16 +63,16 @@ def _read(kind: str, text: bytes, count: int = 0) -> list[float]:
     try:
         found = [float(number) for number in _numbers(text)]
     except ValueError:
-        raise DecodeError(kind, 0, detail="has something that is no number") from None
+        raise DecodeError(kind, 0, detail="invalid number") from None
     if count and len(found) != count:
-        raise DecodeError(kind, 0, detail=f"has {len(found)} numbers, expected {count}")
+        raise DecodeError(kind, 0, detail=f"{len(found)} numbers, expected {count}")
     return found
 
 
 def _pairs(kind: str, text: bytes) -> list[tuple[float, float]]:
     found = _read(kind, text)
     if not found or len(found) % 2:
-        raise DecodeError(kind, 0, detail="has a coordinate without another")
+        raise DecodeError(kind, 0, detail="odd number of coordinates")
     return list(zip(found[::2], found[1::2], strict=True))
 
 

@@ -1,6 +1,6 @@
-r"""hstore's text to a JSON object: `encode.hstore = "json"`. Pure.
+r"""Converts hstore text to a JSON object: `encode.hstore = "json"`. Pure.
 
-Implements what hstore_out prints, ``"a"=>"1", "b"=>NULL`` with ``\`` before quotes and backslashes
+Parses the output of hstore_out, ``"a"=>"1", "b"=>NULL`` with ``\`` before quotes and backslashes
 (https://www.postgresql.org/docs/18/hstore.html#HSTORE-EXTERNAL-REP).
 """
 
@@ -20,19 +20,19 @@ _json_text: Final = msgspec.json.Encoder().encode
 
 
 def hstore_object(text: bytes) -> bytes:
-    """Keys and values as `hstore_to_jsonb` has them: strings, or null. Raises DecodeError."""
+    """Encode keys and values as `hstore_to_jsonb` does: strings, or null. Raises DecodeError."""
     pairs = hstore_pairs(text)
     return b"{%b}" % b",".join(b"%b:%b" % (_string(key), _string(value)) for key, value in pairs)
 
 
 def hstore_pairs(text: bytes) -> list[tuple[bytes, bytes | None]]:
-    """Keys and values without their escapes, None for null. Raises DecodeError."""
+    """Return keys and values without escapes, None for null. Raises DecodeError."""
     pairs: list[tuple[bytes, bytes | None]] = []
     at = 0
     while at < len(text):
         match = _pair(text, at)
         if match is None:
-            raise DecodeError("hstore", at, detail="has something that is no pair")
+            raise DecodeError("hstore", at, detail="invalid pair")
         value = match[2]
         pairs.append((unescaped(match[1]), None if value is None else unescaped(value)))
         at = match.end()

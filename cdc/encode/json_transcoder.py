@@ -1,11 +1,11 @@
-"""Row messages to Debezium's JSON envelope, bytes to bytes: the hot path. Pure.
+"""Turns row messages into Debezium's JSON envelope, bytes to bytes: the hot path. Pure.
 
-One transcoder per relation: a template with the constant parts of the envelope filled in, and one encoder function
-per column (None where the text already is JSON). Per row there is one list of column texts, one `%` for the value,
-one for the key, one hash for the partition; no object, no dict.
+Each relation has a transcoder with a template of the envelope's constant parts, and one encoder function per column
+(None if the text already is JSON). A row costs one list of column texts, one `%` for the value, one for the key, and
+one hash for the partition; no object, no dict.
 
-What is rare (deletes, old rows, TOAST, oversize, a message that is broken) leaves this path for
-`cdc.encode.row_records`, with envelopes that `cdc.encode.sparse_envelope` builds.
+Rare cases (deletes, old rows, TOAST, oversize, invalid messages) leave this path for `cdc.encode.row_records`, with
+envelopes from `cdc.encode.sparse_envelope`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Transcoder(EventRecords):
         schema: TableSchema,
         buffer: TopicBuffer,
         options: TranscodeOptions,
-        holes: IncompleteRecords | None = None,
+        incomplete: IncompleteRecords | None = None,
     ) -> None:
-        """Without `holes` what the stream does not have stays out of the records."""
+        """See `cdc.encode.row_records.RowRecords`."""
         relation = schema.relation
         names = [member(column.name) for column in relation.columns]
         head = b'"source":' + source_head(
             options.name, options.database, (relation.namespace, relation.name), schema.schema_id
         )
-        super().__init__(schema, buffer, options, Sparse(schema, names, head), holes)
+        super().__init__(schema, buffer, options, Sparse(schema, names, head), incomplete)
         self._key = itemgetter(*schema.key) if schema.key else None
         self._names, self._key_names = names, [names[index] for index in schema.key]
         self._key_format = object_format(self._key_names)
@@ -55,7 +55,7 @@ class Transcoder(EventRecords):
         self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), ROW_TAIL)
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """An Insert message. Raises DecodeError, RowRefused."""
+        """Transcode an Insert message. Raises DecodeError, RowRefused."""
         if len(frame) > self._frame_limit:
             self._refuse_by_length(frame, stamp)
         try:
@@ -101,7 +101,7 @@ class Transcoder(EventRecords):
         return 0
 
     def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
-        """See `cdc.encode.row_records.RowRecords.copied`: whole columns at once; the rest is the same for all rows."""
+        """See `cdc.encode.row_records.RowRecords.copied`; encodes whole columns at once."""
         try:
             found = columns(text, self._encoders, self._null) if text else []
         except (ValueError, DecodeError):

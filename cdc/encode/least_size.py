@@ -1,7 +1,7 @@
-"""How large a row's record is at least, from the lengths in its frame, so that a huge row is not encoded. Pure.
+"""Computes the minimum size of a row's record from the lengths in its frame, so that huge rows are not encoded. Pure.
 
-To encode a row takes several times its size. The lengths of its values say without that when it cannot fit. They are a
-lower bound: only values that no encoder shortens count.
+Encoding a row takes several times its size in memory. The lengths of its values show beforehand that it cannot fit.
+They are a lower bound: only values that no encoder shortens count.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from cdc.encode.values import TypeEncoding
 from cdc.wire.frame import PAYLOAD_OFFSET
 
 Lengths: TypeAlias = list[int | None]
-"""Of each column the bytes of its text; 0 of a null, None of a value that was not sent."""
+"""Per column the bytes of its text; 0 for null, None for a value that was not sent."""
 
 _LENGTH: Final = struct.Struct(">I").unpack_from
-_TUPLE_AT: Final = PAYLOAD_OFFSET + 6  # behind tag, oid and kind of the first tuple
-_BOUNDS_BYTES: Final = 256  # of an array, in front of its first brace: six dimensions; JSON has none
+_TUPLE_AT: Final = PAYLOAD_OFFSET + 6  # after tag, oid and kind of the first tuple
+_BOUNDS_BYTES: Final = 256  # of an array before its first brace, up to six dimensions; JSON has none
 _WHOLE: Final = frozenset({"string", "text", "json", "json_value", "decimal", "decimal_number", "hexadecimal"})
-_HALF: Final = frozenset({"base64", "base64url"})  # two digits of text are a byte, and 1.33 of them
+_HALF: Final = frozenset({"base64", "base64url"})  # two digits of text are one byte, which takes 1.33 in base64
 _AVRO_BYTES: Final = frozenset({"hexadecimal", *_HALF})
 
 
 class LeastSize:
-    """Of the records of one relation."""
+    """Computes minimum sizes for the records of one relation."""
 
     __slots__ = ("_parts",)
 
@@ -34,9 +34,9 @@ class LeastSize:
         self._parts = tuple(_part(encoding.encoding, avro=form == "avro") for encoding in encodings)
 
     def of(self, *rows: Lengths) -> int:
-        """Bytes of the largest record of a message with these rows, at least.
+        """Return the minimum size of the largest record for a message with these rows.
 
-        An update whose key changed makes one record of the old row and one of the new, so they are not added up.
+        An update that changes the key makes one record of the old row and one of the new, so sizes are not added.
         """
         return max((self._row(row) for row in rows), default=0)
 
@@ -49,13 +49,13 @@ class LeastSize:
 
 
 def lengths(frame: bytes, count: int, *, updated: bool, deleted: bool) -> list[Lengths]:
-    """Of the rows that will stand in the records of a row message, which has `count` columns.
+    """Return the lengths of the rows that the records of a row message with `count` columns will contain.
 
-    `updated`, `deleted`: whether the record of such a message has the old row.
+    `updated`, `deleted`: whether the record of an update or delete contains the old row.
 
     Raises:
-        IndexError: the message is broken.
-        struct.error: it ends too early.
+        IndexError: the message is invalid.
+        struct.error: the message is truncated.
     """
     first, at = _tuple(frame, _TUPLE_AT, count)
     kind = frame[_TUPLE_AT - 1]
@@ -71,7 +71,7 @@ def lengths(frame: bytes, count: int, *, updated: bool, deleted: bool) -> list[L
 
 
 def _tuple(frame: bytes, at: int, count: int) -> tuple[Lengths, int]:
-    """Of the tuple at `at`, and the offset after it."""
+    """Return the lengths of the tuple at `at`, and the offset after it."""
     found: Lengths = []
     at += 2
     for _ in range(count):
@@ -89,7 +89,7 @@ def _tuple(frame: bytes, at: int, count: int) -> tuple[Lengths, int]:
 
 
 def _part(encoding: str, *, avro: bool) -> tuple[int, int]:
-    """(divisor of a text's length, bytes less); a divisor of 0: nothing is known."""
+    """Return (divisor of the text length, bytes to subtract); a divisor of 0 means no lower bound."""
     if avro:
         return (2, 1) if encoding in _AVRO_BYTES else (1, 0) if encoding in _WHOLE else (0, 0)
     if encoding in _WHOLE:

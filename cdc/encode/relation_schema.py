@@ -1,4 +1,4 @@
-"""From a Relation message to its schema: encodings, key, and the id that names both. Pure."""
+"""Derives the schema of a relation from its Relation message: encodings, key, and schema id. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cdc.model.type_facts import TypeFacts
 
 _LATER_OPTIONS: Final = (
     *("time", "bytea", "interval", "json", "hstore", "format", "compatibility", "debezium"),
-)  # in the order in which they came
+)  # in the order in which they were introduced
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Everything a transcoder needs to know of a relation.
+    """Everything that a transcoder needs to know about a relation.
 
     Attributes:
         key: indexes of the key columns in key order; empty for a keyless table.
         encodings: one per column.
         schema_id: first 8 hex digits of SHA-256 over the canonical relation and the options.
         format: `encode.format`.
-        registered: ids of its schemas in the registry, in Avro.
+        registered: ids of its schemas in the registry, for Avro.
         compatibility: `encode.compatibility`.
     """
 
@@ -52,7 +52,7 @@ class TableSchema:
         )
 
     def record(self, topic: str, epoch: int, lsn: Lsn, left_out: Sequence[str] = ()) -> SchemaRecord:
-        """The record that explains `schema_id` to consumers. `left_out`: columns that the stream does not have."""
+        """Return the record that describes `schema_id` to consumers. `left_out`: columns that are not in the stream."""
         columns = tuple(
             SchemaColumn(
                 name=column.name,
@@ -82,17 +82,17 @@ class TableSchema:
 def table_schema(
     relation: Relation, key_columns: Sequence[str], types: Mapping[int, TypeFacts], options: EncodeOptions
 ) -> TableSchema:
-    """Put together what is known of a relation.
+    """Build the schema of a relation.
 
     Raises:
-        SourceRefused: a key column is not in the relation (dropped since, or not published).
+        SourceRefused: a key column is not in the relation (dropped meanwhile, or not published).
     """
     names = [column.name for column in relation.columns]
     missing = [name for name in key_columns if name not in names]
     if missing:
         raise SourceRefused(
             f"key column {missing[0]!r} of {relation.table} is not in the stream",
-            hint="publish every key column; a column list must contain the replica identity",
+            hint="publish every key column: a column list must contain the replica identity",
             table=relation.table,
             column=missing[0],
         )
@@ -111,7 +111,7 @@ def table_schema(
 def _schema_id(
     relation: Relation, key: tuple[int, ...], encodings: Sequence[TypeEncoding], options: EncodeOptions
 ) -> str:
-    """What came later stands behind the rest, and only where it changes the bytes: so older ids stay as they are."""
+    """Compute the schema id. Newer options are appended only if they change the bytes, so older ids never change."""
     chosen = options.chosen()
     later: list[object] = [[name, chosen[name]] for name in _LATER_OPTIONS if name in chosen]
     forgotten = [index for index, encoding in enumerate(encodings) if not encoding.known]

@@ -1,11 +1,11 @@
-"""Row messages of one relation to records, whatever their format: reading, keys, holes, limits, errors. Pure.
+"""Turns row messages of one relation into records, for all formats: parsing, keys, TOAST, limits, errors. Pure.
 
-What a format is made of it is given as `Pieces`; the formats are `cdc.encode.json_transcoder` (Debezium's envelope in
-JSON, the hot path of most) and `cdc.encode.avro_transcoder`, by way of `cdc.encode.event_records`, and
-`cdc.encode.flat_transcoder`. `cdc.encode.formats` chooses one per relation.
+A `cdc.encode.format_parts.RowFormat` encodes the rows. The formats are `cdc.encode.json_transcoder` (Debezium's
+envelope in JSON, the most common hot path), `cdc.encode.avro_transcoder` and `cdc.encode.flat_transcoder`.
+`cdc.encode.formats` selects one per relation.
 
-What an unchanged column lacks is noted as a `cdc.model.incomplete_record.IncompleteRecord`; broken bytes are given to
-`cdc.wire.pgoutput`, which says what is wrong. Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first
+A record that lacks unchanged TOAST values is added to the `IncompleteRecords`. Invalid bytes are passed to
+`cdc.wire.pgoutput`, which diagnoses the error. Offsets into a frame: 25 tag, 26 relation oid, 30 kind of the first
 tuple, 31 its column count.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final, Literal, NoReturn, TypeAlias
 
-from cdc.encode.format_parts import Pieces
+from cdc.encode.format_parts import RowFormat
 from cdc.encode.least_size import LeastSize, lengths
 from cdc.encode.partitioner import partition_of
 from cdc.encode.relation_schema import TableSchema
@@ -29,7 +29,7 @@ from cdc.wire import copy_text, pgoutput
 from cdc.wire.frame import PAYLOAD_OFFSET
 
 NOT_SENT: Final = b""
-"""Stands for a value the stream does not have: no encoder gives an empty text."""
+"""Marks a value that is not in the stream; no encoder returns an empty text."""
 
 TUPLE_AT: Final = 31
 ROW_LSN: Final = struct.Struct(">Q").unpack_from
@@ -37,23 +37,23 @@ ROW_LSN: Final = struct.Struct(">Q").unpack_from
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
 _LENGTH: Final = struct.Struct(">I").unpack_from
-_EXACT_BYTES: Final = 1 << 20  # over the limit, up to which a refusal says the exact size of the record
+_EXACT_BYTES: Final = 1 << 20  # a refusal reports the exact size of records up to this much above the limit
 _NO_LIMIT: Final = 1 << 62
 
 Values: TypeAlias = list[bytes]
 """Encoded columns of a row, in the relation's order."""
 Row: TypeAlias = tuple[Stamp, int, int]
-"""Where a row stands: its transaction's stamp, its LSN, its ordinal."""
+"""The position of a row: stamp of its transaction, LSN, ordinal."""
 _Parts: TypeAlias = tuple[bytes, Values, Row, Headers | None]
-"""Operation, new row, place and given headers of a record that lacks values."""
+"""Operation, new row, position and given headers of a record that lacks values."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranscodeOptions:
-    """What an operator may choose about rows.
+    """Options for the rows of a pipeline.
 
     Attributes:
-        row_bytes_max: a larger value is refused or made smaller.
+        row_bytes_max: a larger record is refused, or columns are left out.
         oversize: ``stop`` or ``omit``.
     """
 
@@ -64,31 +64,31 @@ class TranscodeOptions:
 
 
 class UnchangedValue(Exception):
-    """A column was not sent; the row takes the long way."""
+    """A column was not sent; the row leaves the hot path."""
 
 
 class RowRecords(ABC):
     """Turns the row messages of one relation into records of its topic; see `cdc.contracts.Transcoding`.
 
-    Not thread-safe. After a Relation message for the same table a new one takes its place; the buffer stays.
+    Not thread-safe. A new Relation message for the same table creates a new instance with the same buffer.
     """
 
     shows_before: ClassVar = True
-    """Whether the record of an update has the old row, if the stream has it."""
+    """Whether the record of an update contains the old row, if the stream has it."""
 
     __slots__ = (
         "_buffer",
         "_column_count",
         "_encoders",
+        "_format",
         "_frame_limit",
-        "_holes",
+        "_incomplete",
         "_keyed",
         "_limit",
         "_null",
         "_options",
         "_partition_count",
         "_partitions",
-        "_pieces",
         "schema",
     )
 
@@ -97,27 +97,27 @@ class RowRecords(ABC):
         schema: TableSchema,
         buffer: TopicBuffer,
         options: TranscodeOptions,
-        pieces: Pieces,
-        holes: IncompleteRecords | None,
+        row_format: RowFormat,
+        incomplete: IncompleteRecords | None,
     ) -> None:
-        """Without `holes` what the stream does not have stays out of the records."""
-        self._holes = holes
+        """Without `incomplete`, records are published without values that the stream does not contain."""
+        self._incomplete = incomplete
         self.schema = schema
         self._buffer = buffer
         self._options = options
         self._limit = options.row_bytes_max
-        # With `omit` the columns are wanted that fit.
+        # With `omit`, columns that fit are published, so every row is encoded.
         self._frame_limit = options.row_bytes_max + _EXACT_BYTES if options.oversize == "stop" else _NO_LIMIT
         self._partitions = buffer.partitions
         self._partition_count = len(buffer.partitions)
-        self._pieces = pieces
-        self._encoders = tuple(pieces.encoders)
-        self._null = pieces.null
+        self._format = row_format
+        self._encoders = tuple(row_format.encoders)
+        self._null = row_format.null
         self._column_count = len(schema.relation.columns).to_bytes(2, "big")
         self._keyed = bool(schema.key)
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """An Insert message. Raises DecodeError, RowRefused."""
+        """Transcode an Insert message. Raises DecodeError, RowRefused."""
         if len(frame) > self._frame_limit:
             self._refuse_by_length(frame, stamp)
         values, end = self._guarded(frame, TUPLE_AT, None)
@@ -128,9 +128,9 @@ class RowRecords(ABC):
         self._put(b"c", self._key_bytes(values), self._built(b"c", None, values, row), row, values)
 
     def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
-        """An Update message. A changed key becomes a delete with its tombstone, and a create.
+        """Transcode an Update message. A changed key becomes a delete with its tombstone, and a create.
 
-        Returns how many bytes are expected to come when its hole is filled, 0 without one.
+        Returns the expected size of missing values, 0 if the record is complete.
         """
         if len(frame) > self._frame_limit:
             self._refuse_by_length(frame, stamp)
@@ -139,7 +139,7 @@ class RowRecords(ABC):
         return self._update_with_old(frame, stamp, ordinal)
 
     def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """A Delete message: the event, then a tombstone."""
+        """Transcode a Delete message: the event, then a tombstone."""
         if len(frame) > self._frame_limit:
             self._refuse_by_length(frame, stamp)
         old, end = self._guarded(frame, TUPLE_AT, None)
@@ -147,7 +147,7 @@ class RowRecords(ABC):
         if end != len(frame) or kind not in b"KO":
             self._broken(frame)
         if kind == 75 and not self._keyed:
-            raise DecodeError("D", 5, detail=f"has only a key, and {self.schema.relation.table} has none")
+            raise DecodeError("D", 5, detail=f"only a key, but {self.schema.relation.table} has no key")
         (lsn,) = ROW_LSN(frame, 1)
         self._remove(self._key_bytes(old), old if kind == 79 else None, (stamp, lsn, ordinal), None)
 
@@ -156,18 +156,18 @@ class RowRecords(ABC):
         """See `cdc.contracts.Transcoding.remove`."""
 
     def key_of(self, line: bytes) -> bytes:
-        """The key of a line of COPY. Raises DecodeError, RowRefused. May be called from any thread."""
-        return self._pieces.key(self._copied_values(line))
+        """Return the key of a COPY line. Raises DecodeError, RowRefused. May be called from any thread."""
+        return self._format.key(self._copied_values(line))
 
     def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
-        """Place rows that were read, lines of COPY, at ordinal 0 of a boundary, but for keys that `drop` has.
+        """Add COPY lines that were read from the table, at ordinal 0 of a boundary, except keys in `drop`.
 
-        Returns how many they are, and their bytes. Raises DecodeError, RowRefused.
+        Returns the number of records and their bytes. Raises DecodeError, RowRefused.
         """
         row, count, size = (stamp, stamp.commit_lsn, 0), 0, 0
         for line in text.splitlines(keepends=True):
             values = self._copied_values(line)
-            key = self._pieces.key(values)
+            key = self._format.key(values)
             if key not in drop:
                 value = self._built(b"r", None, values, row)
                 self._put(b"r", key, value, row, values)
@@ -175,7 +175,7 @@ class RowRecords(ABC):
         return count, size
 
     def copied_keyless(self, lines: Sequence[bytes], stamp: Stamp, ordinal: int) -> int:
-        """As `copied`, of a table without a key: ordinals, from `ordinal` on, tell rows apart. Returns their bytes."""
+        """As `copied`, for a table without a key; rows have ascending ordinals from `ordinal` on. Returns the bytes."""
         size = 0
         for number, line in enumerate(lines, ordinal):
             values, row = self._copied_values(line), (stamp, stamp.commit_lsn, number)
@@ -185,7 +185,7 @@ class RowRecords(ABC):
         return size
 
     def _copied_values(self, line: bytes) -> Values:
-        """Encoded column values of a line of COPY."""
+        """Return the encoded column values of a COPY line."""
         texts, null = copy_text.texts(line, len(self._encoders)), self._null
         try:
             return [
@@ -196,10 +196,10 @@ class RowRecords(ABC):
             self._not_unicode(texts)
 
     def _row(self, frame: bytes, at: int, missing: Sequence[bytes] | None = None) -> tuple[Values, int]:
-        """Encoded column values of the tuple at `at`, and the offset after it.
+        """Return the encoded column values of the tuple at `at`, and the offset after it.
 
-        `missing` gives the values of columns that were not sent; without it such a column raises.
-        Raises IndexError or struct.error past the end; a value cut short shows as an end past the frame.
+        `missing` has the values for columns that were not sent; without it, such a column raises UnchangedValue.
+        Raises IndexError or struct.error past the end; a truncated value results in an offset past the frame.
         """
         if frame[at : at + 2] != self._column_count:
             raise IndexError
@@ -240,17 +240,17 @@ class RowRecords(ABC):
         return 0
 
     def _update_without(self, frame: bytes, row: Row) -> int:
-        """Columns were not sent, and there is no old row to take them from."""
+        """Transcode an update in which columns were not sent, and without an old row that has them."""
         values, end = self._guarded(frame, TUPLE_AT, [NOT_SENT] * len(self._encoders))
         self._checked_end(frame, end)
         if any(values[index] == NOT_SENT for index in self.schema.key):
-            raise DecodeError("U", 5, detail="has an unchanged key column and no old key")
+            raise DecodeError("U", 5, detail="unchanged key column without an old key")
         key = self._key_bytes(values)
         self._put(b"u", key, self._built(b"u", None, values, row), row, values)
-        return self._note_hole(frame, key, (b"u", values, row, None))
+        return self._note_missing(frame, key, (b"u", values, row, None))
 
     def _update_with_old(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
-        """The old row (FULL) or old key came too: see whether the key changed, fill what was not sent."""
+        """Transcode an update with the old row (FULL) or old key: detects a changed key, fills columns not sent."""
         kind = frame[30:31]
         if kind not in {b"K", b"O"}:
             self._broken(frame)
@@ -268,38 +268,38 @@ class RowRecords(ABC):
         row = (stamp, lsn, ordinal)
         if old_key == new_key:
             self._put(b"u", new_key, self._built(b"u", before, new, row), row, new)
-            return self._note_hole(frame, new_key, (b"u", new, row, None))
+            return self._note_missing(frame, new_key, (b"u", new, row, None))
         assert old_key is not None
         assert new_key is not None
         created = self._built(b"c", None, new, row)
         self._remove(old_key, before, row, [(NEW_KEY, new_key)])
         given = [(OLD_KEY, old_key)]
         self._put(b"c", new_key, created, row, new, given)
-        return self._note_hole(frame, new_key, (b"c", new, row, given))
+        return self._note_missing(frame, new_key, (b"c", new, row, given))
 
-    def _note_hole(self, frame: bytes, key: bytes | None, parts: _Parts) -> int:
-        """The record put last may lack columns: have them read, or mark it as incomplete.
+    def _note_missing(self, frame: bytes, key: bytes | None, parts: _Parts) -> int:
+        """If the last record lacks columns, request their values, or mark it as incomplete.
 
-        With REPLICA IDENTITY FULL none is missing.
+        With REPLICA IDENTITY FULL no column is missing. The values are read right before the batch is written.
         """
         _, after, (stamp, _, _), _ = parts
         if key is None or NOT_SENT not in after:
             return 0
         partition = partition_of(key, self._partition_count)
         records = self._partitions[partition]
-        if self._holes is None:
+        if self._incomplete is None:
             self._buffer.incomplete.add((partition, len(records) - 1))
             return 0
         missing = tuple(index for index, value in enumerate(after) if value == NOT_SENT)
         fill = partial(self._fill, records, len(records) - 1, parts)
         relation, key_columns = self.schema.relation, self.schema.key
         assert stamp.xid is not None
-        return self._holes.add(
+        return self._incomplete.add(
             IncompleteRecord(relation, key_columns, self._key_texts(frame), key, missing, stamp.xid, fill)
         )
 
     def _key_texts(self, frame: bytes) -> tuple[str, ...]:
-        """The key of the new row as the server wrote it, of a frame that was read before."""
+        """Return the key of the new row as the server wrote it, from a valid frame."""
         texts, at = self._texts(frame, TUPLE_AT)
         if frame[30] != 78:
             old = texts
@@ -308,7 +308,7 @@ class RowRecords(ABC):
         return tuple((texts[index] or b"").decode() for index in self.schema.key)
 
     def _texts(self, frame: bytes, at: int) -> tuple[list[bytes | None], int]:
-        """The texts of the tuple at `at`, None where there is none, and the offset after it."""
+        """Return the texts of the tuple at `at`, None for missing ones, and the offset after it."""
         at += 2
         texts: list[bytes | None] = []
         for _ in self._encoders:
@@ -322,7 +322,7 @@ class RowRecords(ABC):
         return texts, at
 
     def _fill(self, records: list[Record], at: int, parts: _Parts, found: ReadValues) -> None:
-        """Make a record anew with values that were read later."""
+        """Encode a record again with values that were read later."""
         op, after, row, given = parts
         values = after.copy()
         for index, text in found.items():
@@ -336,23 +336,23 @@ class RowRecords(ABC):
 
     def _headers(
         self,
-        op: bytes,  # noqa: ARG002 - for formats whose values do not say it
+        op: bytes,  # noqa: ARG002 - for formats that have it in headers
         after: Values | None,  # noqa: ARG002
         row: Row,  # noqa: ARG002
         given: Headers | None,
         reselected: Collection[int] = (),  # noqa: ARG002
     ) -> Headers | None:
-        """The headers of a record, of which `given` must be some."""
+        """Return the headers of a record; they include `given`."""
         return given
 
     @abstractmethod
     def _remove(self, key: bytes | None, before: Values | None, row: Row, given: Headers | None) -> None:
-        """Records of a row that is gone: `before` is all of it, if the stream has that."""
+        """Add the records of a deleted row; `before` is the whole row, if the stream has it."""
 
     def _built(
         self, op: bytes, before: Values | None, after: Values | None, row: Row, reselected: Collection[int] = ()
     ) -> bytes:
-        value = self._pieces.build(op, before, after, *row, reselected=reselected)
+        value = self._format.build(op, before, after, *row, reselected=reselected)
         return value if len(value) <= self._limit else self._smaller(op, before, after, row, len(value), reselected)
 
     def _put(
@@ -371,12 +371,12 @@ class RowRecords(ABC):
             self._partitions[partition_of(key, self._partition_count)].append((key, value, headers))
 
     def _append_keyless(self, value: bytes | None, stamp: Stamp, headers: Headers | None = None) -> None:
-        """A table without a key: all rows of a transaction in one partition, the same one on replay."""
+        """Append for a table without a key: all rows of a transaction go to one partition, the same on replay."""
         index = partition_of(stamp.commit_lsn.to_bytes(8, "big"), self._partition_count)
         self._partitions[index].append((None, value, headers))
 
     def _key_bytes(self, values: Values) -> bytes | None:
-        return self._pieces.key(values) if self._keyed else None
+        return self._format.key(values) if self._keyed else None
 
     def _smaller(
         self,
@@ -387,7 +387,7 @@ class RowRecords(ABC):
         size: int,
         reselected: Collection[int] = (),
     ) -> bytes:
-        """Leave out the largest columns, never a key column, until the row fits; or refuse it."""
+        """Leave out the largest columns, never a key column, until the record fits; otherwise refuse the row."""
         sizes = sorted(
             (max(len(image[i]) for image in (before, after) if image is not None), i)
             for i in range(len(self._encoders))
@@ -397,7 +397,7 @@ class RowRecords(ABC):
         value = b""
         while self._options.oversize == "omit" and sizes:
             omitted.add(sizes.pop()[1])
-            value = self._pieces.build(op, before, after, *row, omitted=omitted, reselected=reselected)
+            value = self._format.build(op, before, after, *row, omitted=omitted, reselected=reselected)
             if len(value) <= self._limit:
                 return value
         raise self._too_large(str(size), size, sizes[-1][1] if sizes else None, row[0])
@@ -405,7 +405,7 @@ class RowRecords(ABC):
     def _too_large(self, shown: str, size: int, largest: int | None, stamp: Stamp) -> RowRefused:
         table = self.schema.relation.table
         column = "" if largest is None else self.schema.relation.columns[largest].name
-        may_omit = self.schema.format == "json"  # the others cannot say what a row lacks
+        may_omit = self.schema.format == "json"  # other formats cannot list omitted columns
         return RowRefused(
             f"a row of {table} makes a record of {shown} bytes; the limit is {self._limit} "
             f"(largest column: {column!r})",
@@ -419,9 +419,9 @@ class RowRecords(ABC):
         )
 
     def _refuse_by_length(self, frame: bytes, stamp: Stamp) -> None:
-        """Raise RowRefused for a row that is far over the limit, before any of it is encoded.
+        """Raise RowRefused for a row far above the limit, before it is encoded.
 
-        What is broken in a frame is for the way of all rows to find.
+        Errors in the frame are left to the normal path.
         """
         try:
             shows = self.shows_before, self.shows_before or not self._keyed
@@ -448,7 +448,7 @@ class RowRecords(ABC):
             self._broken(frame)
 
     def _broken(self, frame: bytes) -> NoReturn:
-        """Ask the exact decoder what is wrong; it must find something."""
+        """Raise the error that the exact decoder finds; it must find one."""
         message = pgoutput.decode(frame[PAYLOAD_OFFSET:])
         relation = self.schema.relation
         for row in (getattr(message, "old", None), getattr(message, "new", None)):
@@ -456,20 +456,20 @@ class RowRecords(ABC):
                 raise DecodeError(
                     chr(frame[PAYLOAD_OFFSET]),
                     TUPLE_AT - PAYLOAD_OFFSET,
-                    detail=f"has {len(row)} columns, the relation {relation.table} has {len(relation.columns)}",
+                    detail=f"{len(row)} columns, the relation {relation.table} has {len(relation.columns)}",
                 )
         if isinstance(message, pgoutput.Insert | pgoutput.Update | pgoutput.Delete):
-            raise DecodeError(chr(frame[PAYLOAD_OFFSET]), 6, detail="has an unchanged value where there can be none")
-        raise InvariantError(f"the fast path refused a message of {relation.table} that is well formed")
+            raise DecodeError(chr(frame[PAYLOAD_OFFSET]), 6, detail="unexpected unchanged value")
+        raise InvariantError(f"the fast path refused a valid message of {relation.table}")
 
     def _not_text(self, frame: bytes) -> NoReturn:
-        """Find the column whose text is not UTF-8, which only an SQL_ASCII database can send."""
+        """Raise the error for the column whose text is not UTF-8; only an SQL_ASCII database can send that."""
         message = pgoutput.decode(frame[PAYLOAD_OFFSET:])
         try:
             self._not_unicode(getattr(message, "old", None), getattr(message, "new", None))
         except RowRefused as error:
-            # The change is in the WAL as it is; a slot that begins behind it is the only way past it.
-            error.hint += "; what the WAL has of it stays, so then have the tables read anew, behind it"
+            # The change stays in the WAL, so capture can only continue with a slot that begins behind it.
+            error.hint += "; the old value stays in the WAL, so then recreate the slot and read the tables again"
             error.command = "cdc slot recreate --resnapshot"
             raise
 
@@ -482,13 +482,13 @@ class RowRecords(ABC):
                         encode(value)
                 except UnicodeDecodeError:
                     raise self._no_text(column.name) from None
-        raise InvariantError(f"a value of {relation.table} failed to encode once but not twice")
+        raise InvariantError(f"a value of {relation.table} failed to encode once but not again")
 
     def _no_text(self, column: str) -> RowRefused:
         table = self.schema.relation.table
         return RowRefused(
             f"column {column!r} of {table} has bytes that are not UTF-8",
-            hint="the database's encoding lets any bytes in: repair the row",
+            hint="repair the row; the encoding of the database accepts any bytes",
             table=table,
             column=column,
         )

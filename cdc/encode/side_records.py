@@ -1,4 +1,4 @@
-"""Records beside the tables' topics, as Debezium has them: transactions, TRUNCATE, logical messages. Pure.
+"""Encodes the records of Debezium's other topics: transactions, TRUNCATE, logical messages. Pure.
 
 https://debezium.io/documentation/reference/stable/connectors/postgresql.html (transaction metadata, message events)
 """
@@ -18,28 +18,28 @@ _json = msgspec.json.encode
 
 
 class SideRecords:
-    """Makes the records of one pipeline."""
+    """Encodes the records of one pipeline."""
 
     def __init__(self, name: str, database: str) -> None:
         self._name = name
         self._database = database
 
     def begin(self, transaction: str, ts_ms: int) -> Record:
-        """A transaction that has events."""
+        """Encode the begin of a transaction with events."""
         return self._status(transaction, "BEGIN", ts_ms, None, None)
 
     def end(self, transaction: str, ts_ms: int, counts: Mapping[str, int]) -> Record:
-        """Its end, with the number of events of each ``schema.table``."""
+        """Encode the end of a transaction, with the number of events of each ``schema.table``."""
         collections = [{"data_collection": table, "event_count": count} for table, count in sorted(counts.items())]
         return self._status(transaction, "END", ts_ms, sum(counts.values()), collections)
 
     def truncate(self, transaction: str, table: tuple[str, str], stamp: Stamp, lsn: int, ordinal: int) -> Record:
-        """A TRUNCATE of (schema, table)."""
+        """Encode a TRUNCATE of (schema, table). Debezium's transaction topic has it; deletes are written anyway."""
         source = self._source(*table, stamp, lsn, ordinal)
         return _json({"id": transaction}), b'{"before":null,"after":null,%b,"op":"t",%b' % (source, stamp.tail), None
 
     def message(self, message: LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> Record:
-        """A message of pg_logical_emit_message: any bytes, in base64."""
+        """Encode a message of pg_logical_emit_message, with its bytes in base64."""
         content = base64.b64encode(message.content)
         value = b'{"op":"m",%b,"message":{"prefix":%b,"content":"%b"},%b' % (
             self._source("", "", stamp, lsn, ordinal),

@@ -1,4 +1,4 @@
-"""Envelopes from pieces, for rows that a transcoder's templates do not fit: TOAST, old rows, oversize. Pure."""
+"""Builds envelopes for rows that do not fit the templates of a transcoder: TOAST, old rows, oversize. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NULL: Final = b"null"
 
 
 class JsonRows:
-    """What every format in JSON has: columns as JSON, keys as objects.
+    """The common part of JSON formats: columns as JSON, keys as objects.
 
-    `names` are those of the columns, as `cdc.encode.envelope.member` has them.
+    `names` are the column names, encoded by `cdc.encode.envelope.member`.
     """
 
     __slots__ = ("_key_format", "_key_of", "_names", "encoders", "null")
@@ -31,13 +31,13 @@ class JsonRows:
         self._key_format = object_format([names[index] for index in schema.key])
 
     def key(self, values: Sequence[bytes]) -> bytes:
-        """See `cdc.encode.row_records.Pieces`."""
+        """See `cdc.encode.format_parts.RowFormat`."""
         assert self._key_of is not None
         key: bytes = self._key_format % self._key_of(values)
         return key
 
     def image(self, values: Sequence[bytes] | None, omitted: Collection[int] = ()) -> bytes:
-        """A row as an object of the columns it has."""
+        """Encode a row as an object of its available columns."""
         if values is None:
             return NULL
         pairs = (
@@ -48,14 +48,14 @@ class JsonRows:
         return b"{%b}" % b",".join(pairs)
 
     def listed(self, indexes: Iterable[int]) -> bytes:
-        """Names of columns as an array."""
+        """Encode column names as an array."""
         return b"[%b]" % b",".join(self._names[i][:-1] for i in indexes)
 
 
 class Sparse(JsonRows):
-    """Builds the envelopes of one relation; see `cdc.encode.row_records.Pieces`.
+    """Builds the envelopes of one relation; see `cdc.encode.format_parts.EnvelopeFormat`.
 
-    `head` is what `source` has of the relation, with the opening of the object.
+    `head` is the beginning of `source`, with the fields of the relation.
     """
 
     __slots__ = ("_head",)
@@ -75,7 +75,7 @@ class Sparse(JsonRows):
         omitted: Collection[int] = (),
         reselected: Collection[int] = (),
     ) -> bytes:
-        """An envelope; `source` lists the columns that were not sent, were read later, or are left out."""
+        """Build an envelope; `source` lists columns that were not sent, were read later, or are left out."""
         unchanged = [i for i, value in enumerate(after or ()) if value == NOT_SENT and i not in omitted]
         lists = b""
         if unchanged:
@@ -95,7 +95,7 @@ class Sparse(JsonRows):
             stamp.tail,
         )
 
-    def around(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
-        """A delete whose `before` is the key: that is all the stream has of the old row."""
+    def delete_of_key(self, key: bytes, stamp: Stamp, lsn: int, ordinal: int) -> bytes:
+        """Build a delete whose `before` is the key, the only part of the old row in the stream."""
         tail = ROW_TAIL % (lsn, lsn, ordinal)
         return b'{"before":%b,"after":null,%b%b%b,"op":"d",%b' % (key, self._head, stamp.source, tail, stamp.tail)

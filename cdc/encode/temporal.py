@@ -1,8 +1,8 @@
-"""Dates and times as integers, intervals as their parts: `encode.time = "micros"`, `encode.interval = "parts"`. Pure.
+"""Encodes times as integers and intervals as parts: `encode.time = "micros"`, `encode.interval = "parts"`. Pure.
 
-The texts are those of DateStyle ISO and IntervalStyle iso_8601
-(https://www.postgresql.org/docs/18/datatype-datetime.html#DATATYPE-DATETIME-OUTPUT). A value that has no such number,
-an infinity or a timestamp beyond 64 bits, keeps the string it has otherwise: so its JSON type tells the two apart.
+The texts have DateStyle ISO and IntervalStyle iso_8601
+(https://www.postgresql.org/docs/18/datatype-datetime.html#DATATYPE-DATETIME-OUTPUT). Infinities and timestamps beyond
+64 bits keep their default string, so the JSON type distinguishes them from numbers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from cdc.errors import DecodeError
 
 _INT64_MAX: Final = 2**63 - 1  # reached in 294247; PostgreSQL's own epoch is 30 years later, and so is its end
-_DAYS_CACHED: Final = 4096  # dates repeat; ten years of them, under 1 MB
-_MINUTES_MAX: Final = 24 * 60 + 1  # 24:00 is one, too
+_DAYS_CACHED: Final = 4096  # dates repeat; eleven years of them take less than 1 MB
+_MINUTES_MAX: Final = 24 * 60 + 1  # includes 24:00
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _CYCLE_YEARS: Final = 400  # after which the calendar repeats
 _CYCLE_DAYS: Final = 146_097
@@ -38,17 +38,17 @@ _interval: Final = re.compile(
 
 @lru_cache(maxsize=_DAYS_CACHED)
 def epoch_days(text: bytes) -> bytes:
-    """A date as days since 1970-01-01. Raises DecodeError."""
+    """Encode a date as days since 1970-01-01. Raises DecodeError."""
     return b'"%b"' % text if text in _INFINITE else b"%d" % _days(text)
 
 
 def day_micros(text: bytes) -> bytes:
-    """A time as microseconds since midnight. Raises DecodeError."""
+    """Encode a time as microseconds since midnight. Raises DecodeError."""
     return b"%d" % _micros(text)
 
 
 def epoch_micros(text: bytes) -> bytes:
-    """A timestamp without zone as microseconds since 1970-01-01 00:00. Raises DecodeError."""
+    """Encode a timestamp without time zone as microseconds since 1970-01-01 00:00. Raises DecodeError."""
     if text in _INFINITE:
         return b'"%b"' % text
     day, _, clock = text.partition(b" ")
@@ -59,18 +59,18 @@ def epoch_micros(text: bytes) -> bytes:
 
 
 def interval_parts(text: bytes) -> bytes:
-    """An interval as PostgreSQL keeps it: months, days and microseconds, each with a sign. Raises DecodeError."""
+    """Encode an interval as PostgreSQL stores it: signed months, days and microseconds. Raises DecodeError."""
     parts = interval_values(text)
     return b'"%b"' % text if parts is None else b'{"months":%d,"days":%d,"micros":%d}' % parts
 
 
 def interval_values(text: bytes) -> tuple[int, int, int] | None:
-    """Months, days and microseconds; None for an infinite interval. Raises DecodeError."""
+    """Return months, days and microseconds; None for an infinite interval. Raises DecodeError."""
     match = _interval(text)
     if match is None:
         if text in _INFINITE:
             return None
-        raise DecodeError("interval", 0, detail="is no interval")
+        raise DecodeError("interval", 0, detail="invalid interval")
     years, months, days, hours, minutes, sign, seconds, fraction = match.groups(b"0")
     micros = int(seconds) * _SECOND_US + int(fraction.ljust(6, b"0"))
     micros = int(hours) * _HOUR_US + int(minutes) * _MINUTE_US + (-micros if sign == b"-" else micros)
@@ -79,10 +79,10 @@ def interval_values(text: bytes) -> tuple[int, int, int] | None:
 
 @lru_cache(maxsize=_DAYS_CACHED)
 def _days(text: bytes) -> int:
-    """Days since 1970-01-01 of ``2026-11-21`` or ``0044-03-15 BC``."""
+    """Return the days since 1970-01-01 of ``2026-11-21`` or ``0044-03-15 BC``."""
     match = _date(text)
     if match is None:
-        raise DecodeError("date", 0, detail="is no date")
+        raise DecodeError("date", 0, detail="invalid date")
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if match[4] is not None:
         year = 1 - year
@@ -90,15 +90,15 @@ def _days(text: bytes) -> int:
     try:
         ordinal = date(place + 1, month, day).toordinal()
     except ValueError:
-        raise DecodeError("date", 0, detail="is no day of the calendar") from None
+        raise DecodeError("date", 0, detail="day does not exist in the calendar") from None
     return ordinal + cycles * _CYCLE_DAYS - _EPOCH_ORDINAL
 
 
 def _micros(text: bytes) -> int:
-    """Microseconds since midnight of ``16:52:38.25``."""
+    """Return the microseconds since midnight of ``16:52:38.25``."""
     match = _seconds(text, 5)
     if match is None:
-        raise DecodeError("time", 0, detail="is no time of day")
+        raise DecodeError("time", 0, detail="invalid time of day")
     second, fraction = match.groups()
     micros = _minutes(text[:5]) + int(second) * _SECOND_US
     return micros if fraction is None else micros + int(fraction.ljust(6, b"0"))
@@ -106,8 +106,8 @@ def _micros(text: bytes) -> int:
 
 @lru_cache(maxsize=_MINUTES_MAX)
 def _minutes(text: bytes) -> int:
-    """Microseconds since midnight of ``16:52``."""
+    """Return the microseconds since midnight of ``16:52``."""
     match = _minute(text)
     if match is None:
-        raise DecodeError("time", 0, detail="is no time of day")
+        raise DecodeError("time", 0, detail="invalid time of day")
     return int(match[1]) * _HOUR_US + int(match[2]) * _MINUTE_US

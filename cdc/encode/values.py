@@ -1,13 +1,12 @@
-"""One encoder per type: text of a value, as the server prints it under our session settings, to JSON. Pure.
+"""Encodes the server's text of a value as JSON, with one encoder per type. Pure.
 
-The rule, so that nobody needs a table to know it: **a value is what `to_jsonb(value)` shows**, with three
-exceptions that keep it exact in every language: `numeric` is a string (or a number, by choice), `bigint` is a
-number (or a string, by choice), and `json`/`jsonb` are a string that holds their text, because a nested null could
-not be told from a missing value. Composite types and types nobody heard of are their text: the stream does not say
-what fields a composite had when the row was written, and the catalog's of now may be others. `EncodeOptions` has
-more forms to choose from.
+The rule: **a value is what `to_jsonb(value)` shows**, with three exceptions that keep it exact in every language.
+`numeric` is a string (optionally a number), `bigint` is a number (optionally a string), and `json`/`jsonb` are a string
+with their text, because a nested null could not be distinguished from a missing value. Composite and unknown types are
+their text: the stream does not tell which fields a composite had when the row was written, and the current catalog may
+differ. `EncodeOptions` has more forms.
 
-The session settings are `cdc.replication.connect.SESSION`.
+The text depends on the session settings in `cdc.replication.connect.SESSION`.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from cdc.errors import DecodeError
 from cdc.model.type_facts import TypeFacts
 
 Encode: TypeAlias = Callable[[bytes], bytes] | None
-"""Text to JSON; None when the text already is JSON."""
+"""Converts text to JSON; None if the text already is JSON."""
 
-_DOMAIN_DEPTH_MAX: Final = 32  # domains over domains; PostgreSQL has no limit, nobody has more
+_DOMAIN_DEPTH_MAX: Final = 32  # domains over domains; PostgreSQL has no limit, real schemas have fewer
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _json_text: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """What an operator may choose; see `cdc.config.settings.Encode`. It changes the bytes, so every schema_id too."""
+    """The options of `[encode]`, see `cdc.config.settings.Encode`. They change the bytes and thus every schema_id."""
 
     numeric: Literal["string", "number"] = "string"
     int64: Literal["number", "string"] = "number"
@@ -53,11 +52,11 @@ class EncodeOptions:
 
     @property
     def modes(self) -> Modes | None:
-        """Debezium's modes, if values are to be as it writes them; `debezium` names those that are chosen."""
+        """Debezium's modes if `compatibility` is ``debezium``, else None; `debezium` has the chosen ones."""
         return Modes(**dict(self.debezium)) if self.compatibility == "debezium" else None  # type: ignore[arg-type]
 
     def chosen(self) -> dict[str, object]:
-        """Option -> value, of those that are not what they are by default."""
+        """Return option -> value of the options that differ from their defaults."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
 
@@ -69,8 +68,8 @@ class TypeEncoding:
         name: the PostgreSQL type, for the schema record.
         encoding: name of the form: integer, boolean, string, float, decimal, timestamp, ..., array<...>.
         encode: the encoder.
-        known: False when the catalog has forgotten the type, or one it is made of, and its text stands in.
-        element: of an array, what its elements are; None for the two vectors, whose text is another.
+        known: False if the type, or a type it consists of, is no longer in the catalog, and its text is used.
+        element: encoding of the elements of an array; None for the two vector types, which have another text form.
         delimiter: between elements.
     """
 
@@ -83,68 +82,68 @@ class TypeEncoding:
 
 
 def string(text: bytes) -> bytes:
-    """Any text as a JSON string."""
+    """Encode any text as a JSON string."""
     return _json_text(text.decode())
 
 
 quoted: Final[Callable[[bytes], bytes]] = b'"%b"'.__mod__
-"""Text that never needs escaping: digits, dates, uuids. The operator itself: a call less for every value."""
+"""Quotes text that never needs escaping: digits, dates, uuids. The bound operator saves one call per value."""
 
 
 def boolean(text: bytes) -> bytes:
-    """``t`` or ``f``."""
+    """Encode ``t`` or ``f``."""
     return b"true" if text == b"t" else b"false"
 
 
 def number(text: bytes) -> bytes:
-    """A number, or a string for NaN and the infinities, which JSON cannot write."""
+    """Encode a number; NaN and infinities become strings, because JSON has no numbers for them."""
     return text if text[-1:] < b"A" else b'"%b"' % text
 
 
 def hexadecimal(text: bytes) -> bytes:
-    r"""Bytea in hex form: a string that starts with ``\x``."""
+    r"""Encode bytea as a hex string that starts with ``\x``."""
     return b'"\\%b"' % text
 
 
 def base64(text: bytes) -> bytes:
-    """Bytea in hex form as base64 (RFC 4648, padded). Raises DecodeError."""
+    """Encode bytea as base64 (RFC 4648, padded). Raises DecodeError."""
     if text[:2] != b"\\x":
-        raise DecodeError("bytea", 0, detail="does not begin as its hex form does")
+        raise DecodeError("bytea", 0, detail="expected the hex form")
     try:
         return b'"%b"' % b2a_base64(a2b_hex(text[2:]), newline=False)
     except BinasciiError:
-        raise DecodeError("bytea", 2, detail="has something that is no hex digit") from None
+        raise DecodeError("bytea", 2, detail="invalid hex digit") from None
 
 
 def base64url(text: bytes) -> bytes:
-    """As `base64`, in the alphabet for URLs and file names."""
+    """As `base64`, with the alphabet for URLs and file names."""
     return base64(text).translate(_URL_SAFE)
 
 
 def nested(text: bytes) -> bytes:
-    """Text that is JSON already, and still must be UTF-8, which an SQL_ASCII database does not see to."""
+    """Keep text that is JSON; it must be valid UTF-8, which an SQL_ASCII database does not ensure."""
     if not text.isascii():
         text.decode()
     return text
 
 
 def timestamp(text: bytes) -> bytes:
-    """ISO 8601 with a T; infinity stays a word."""
+    """Encode as ISO 8601 with a T; infinity stays a word."""
     return b'"%b"' % text.replace(b" ", b"T", 1)
 
 
 def timestamp_utc(text: bytes) -> bytes:
-    """As `timestamp`, with the offset as to_jsonb writes it: the session runs in UTC, so it is always +00."""
+    """As `timestamp`, with the offset as in to_jsonb; the session uses UTC, so it is always +00."""
     return b'"%b"' % text.replace(b" ", b"T", 1).replace(b"+00", b"+00:00", 1)
 
 
 def vector(text: bytes) -> bytes:
-    """int2vector and oidvector: numbers between blanks."""
+    """Encode int2vector and oidvector: numbers separated by blanks."""
     return b"[%b]" % text.replace(b" ", b",")
 
 
 def quoted_vector(text: bytes) -> bytes:
-    """As `vector`, elements as strings."""
+    """As `vector`, with elements as strings."""
     return b'["%b"]' % text.replace(b" ", b'","') if text else b"[]"
 
 
@@ -184,19 +183,19 @@ _BY_CHOICE: Final[dict[tuple[str, object], dict[str, tuple[str, Encode]]]] = {
     ("interval", "parts"): {"interval": ("interval_parts", interval_parts)},
     ("json", "value"): {"json": ("json_value", nested), "jsonb": ("json_value", nested)},
 }
-"""(option, value) -> what it changes of `_BY_NAME`. `hstore` has no oid of its own, see `_resolve`."""
+"""(option, value) -> changes to `_BY_NAME`. `hstore` has no fixed oid, see `_resolve`."""
 
 
 def resolve(oid: int, types: Mapping[int, TypeFacts], options: EncodeOptions, modifier: int = -1) -> TypeEncoding:
-    """The encoding of a type. A type that is neither built in nor in `types` is its text.
+    """Return the encoding of a type. A type that is neither built in nor in `types` is encoded as its text.
 
-    `modifier` is the column's type modifier; the usual forms do not depend on it.
+    `modifier` is the column's type modifier; the default forms do not depend on it.
     """
     return _resolve(oid, types, options, modifier, 0)
 
 
 def unknown_types(oids: set[int]) -> set[int]:
-    """Those of `oids` that only the catalog can explain."""
+    """Return the types that must be looked up in the catalog."""
     return {oid for oid in oids if oid not in SCALARS and oid not in ARRAYS}
 
 

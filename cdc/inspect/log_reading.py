@@ -17,10 +17,12 @@ from cdc.clock import Clock
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Now, Start
 from cdc.cutindex.lookup import cut_before
 from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
+from cdc.model.event_envelope import EventEnvelope, EventSource, decode_envelope
 from cdc.model.key_match import key_matches
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, table_of, view_schema_topic
-from cdc.progress.restore import LogRecord, Partition, TopicReader
+from cdc.progress.restore import Partition, TopicReader
 
 HELD_RECORDS_MAX: Final = 20_000  # records sorted at a time; about what a fetch of each of 16 partitions brings
 HELD_BYTES_MAX: Final = 32 << 20
@@ -48,28 +50,6 @@ class Table:
     format: str = "json"
 
 
-class Source(msgspec.Struct, frozen=True):
-    """The fields of `source` that reading needs."""
-
-    schema: str
-    table: str
-    epoch: int
-    commit_lsn: int
-    ordinal: int
-    unchanged: tuple[str, ...] = ()
-    omitted: tuple[str, ...] = ()
-
-
-class Envelope(msgspec.Struct, frozen=True):
-    """An event's value; row images stay bytes until somebody looks at them."""
-
-    before: msgspec.Raw
-    after: msgspec.Raw
-    source: Source
-    op: str
-    ts_ms: int
-
-
 @dataclass(frozen=True, slots=True)
 class Event:
     """A record and what it says. `envelope` is None for a tombstone that stands right behind its delete.
@@ -78,7 +58,7 @@ class Event:
     """
 
     record: LogRecord
-    envelope: Envelope | None
+    envelope: EventEnvelope | None
     position: Position
 
 
@@ -144,7 +124,7 @@ class Selection:
 
     def wants(self, event: Event) -> bool:
         """Whether to show it. A tombstone goes with its delete, unless only some operations are wanted."""
-        partition = event.record[:2]
+        partition = event.record.topic_partition
         envelope = event.envelope
         if envelope is None:
             return not self._ops and self._kept.get(partition, self._unconditional)
@@ -156,7 +136,7 @@ class Selection:
     def _unconditional(self) -> bool:
         return self.key is None and not isinstance(self._start, AtLsn | AtTime)
 
-    def _wants(self, event: Event, envelope: Envelope) -> bool:
+    def _wants(self, event: Event, envelope: EventEnvelope) -> bool:
         start, source = self._start, envelope.source
         if self._ops and envelope.op not in self._ops:
             return False
@@ -164,7 +144,7 @@ class Selection:
             return False
         if isinstance(start, AtLsn) and (source.epoch, source.commit_lsn) < (self._epoch or source.epoch, start.lsn):
             return False
-        return self.key is None or key_matches(self.key, event.record[4])
+        return self.key is None or key_matches(self.key, event.record.key)
 
 
 def parse_event(record: LogRecord, before: Position) -> Event:
@@ -178,7 +158,7 @@ def parse_event(record: LogRecord, before: Position) -> Event:
     if value is None:
         return Event(record, None, before)
     try:
-        envelope = _decode(value)
+        envelope = decode_envelope(value)
     except msgspec.MsgspecError as error:
         raise TopicMismatch(
             f"record {offset} of {topic}-{partition} is no event of Tailrace: {error}",
@@ -197,11 +177,14 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
     op, row = headers["__op"].decode(), msgspec.Raw(value or b"null")
     nothing = msgspec.Raw(b"null")
     try:
-        position = int(headers["__epoch"]), int(headers["__commit_lsn"]), int(headers["__ordinal"])
+        epoch, commit_lsn, ordinal = int(headers["__epoch"]), int(headers["__commit_lsn"]), int(headers["__ordinal"])
         unchanged = msgspec.json.decode(headers.get("__unchanged", b"[]"), type=tuple[str, ...])
-        source = Source(*table_of(topic), *position, unchanged=unchanged)
+        schema, table = table_of(topic)
+        source = EventSource(
+            schema=schema, table=table, epoch=epoch, commit_lsn=commit_lsn, ordinal=ordinal, unchanged=unchanged
+        )
         before, after = (row, nothing) if op == "d" else (nothing, row)
-        envelope = Envelope(before, after, source, op, int(headers["__ts_ms"]))
+        envelope = EventEnvelope(before=before, after=after, source=source, op=op, ts_ms=int(headers["__ts_ms"]))
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         raise TopicMismatch(
             f"record {offset} of {topic}-{partition} is no row of Tailrace: its headers are not ({error})",
@@ -210,7 +193,7 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
             partition=partition,
             offset=offset,
         ) from None
-    return Event(record, envelope, position)
+    return Event(record, envelope, (epoch, commit_lsn, ordinal))
 
 
 @dataclass(slots=True)
@@ -224,13 +207,13 @@ class EventMerger:
     def add(self, records: Iterable[LogRecord]) -> list[Event]:
         """Take records; returns events that can wait no longer, because too many are held."""
         for record in records:
-            partition = record[:2]
+            partition = record.topic_partition
             before = self._last.get(partition, (0, 0, 0))
             event = parse_event(record, before)
             position = max(before, event.position)  # order within the partition wins, whatever the record says
             self._last[partition] = position
             heapq.heappush(self._held, (position, *record[:3], event))
-            self._bytes += len(record[5] or b"")
+            self._bytes += len(record.value or b"")
         ready = []
         while len(self._held) > HELD_RECORDS_MAX or self._bytes > HELD_BYTES_MAX:
             ready.append(self._pop())
@@ -242,7 +225,7 @@ class EventMerger:
 
     def _pop(self) -> Event:
         event = heapq.heappop(self._held)[4]
-        self._bytes -= len(event.record[5] or b"")
+        self._bytes -= len(event.record.value or b"")
         return event
 
 
@@ -265,9 +248,6 @@ def follow(reader: EventReader, offsets: Mapping[Partition, int], clock: Clock) 
             ready += merger.flush()
             since_s = clock.monotonic_s()
         yield ready
-
-
-_decode: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def _checked(start: AtOffset, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:

@@ -171,7 +171,7 @@ class PipelineObserver:
         _, restored, ddl = self._restored
         # The newest cut says what progress says, and is read without reading all of the progress topic again.
         batches = reader.read({partition: max(low, high - _NEWEST_CUTS)}, {partition: high})
-        newest = [record for batch in batches for record in batch if record[5] is not None][-1:]
+        newest = [record for batch in batches for record in batch if record.value is not None][-1:]
         if not newest or newest[0][5] is None:
             return LogView(restored.progress, restored.identity, None, ddl)
         return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)

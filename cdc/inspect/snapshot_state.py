@@ -52,7 +52,7 @@ class SnapshotView:
         prefix, signals = snapshot_key(name), signals_key(name)
         for batch in self._reader.read({partition: start}, {partition: high}, timeout_s=_ANSWER_S):
             for record in batch:
-                key, value = record[4], record[5]
+                key, value = record.key, record.value
                 if key is None or value is None:
                     continue
                 if key == signals:

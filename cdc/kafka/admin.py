@@ -1,6 +1,6 @@
-"""Describes and creates topics, and says what the cluster is; one request for any number of topics.
+"""Describes and creates topics and describes the cluster; one request for any number of topics.
 
-Knows what Kafka says, not what it should say: that is `cdc.publish.topic_setup`.
+Reports settings as they are; `cdc.publish.topic_setup` decides what they should be.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerRefused, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import MISSING, T, attempt, construct, guarded, of, translate, unreachable
+from cdc.kafka.client_errors import MISSING, T, attempt, construct, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
 
 BROKER_CONFIGS: Final = frozenset({"message.max.bytes", "transaction.max.timeout.ms", "min.insync.replicas"})
-# Kafka refuses a request that makes more than 10,000 records in its metadata log (`MAX_RECORDS_PER_USER_OP` of its
-# QuorumController): one for each topic, partition and setting. Seen with 2,003 topics of 1 partition on 4.3.1.
+# Kafka refuses a request that creates more than 10,000 records in its metadata log (`MAX_RECORDS_PER_USER_OP` of
+# QuorumController): one for each topic, partition and setting. Kafka 4.3.1 refused 2,003 topics of 1 partition.
 CREATE_RECORDS_MAX: Final = 9_000
-VISIBLE_WAIT_S: Final = 0.03  # between looks for a topic that was just created
-LOOK_S: Final = 0.2  # how often a wait for an answer looks at what the client says meanwhile
-REFUSAL_S: Final = 1.0  # a refusal that lasts: another broker of the list may still take us
-ANSWER_GRACE_S: Final = 2.0  # librdkafka ends a request by itself; only if it does not, we do
+VISIBLE_WAIT_S: Final = 0.03  # between checks for a topic that was just created
+CHECK_S: Final = 0.2  # how often a wait for an answer checks the client's events
+REFUSAL_S: Final = 1.0  # a refusal must last this long: another broker of the list may still accept the client
+ANSWER_GRACE_S: Final = 2.0  # librdkafka times a request out by itself; this is the limit if it does not
 
 R = TypeVar("R")
 
 
 class TopicAdmin:
-    """The admin client. Thread-safe. `timeout_s` is for one call, after which BrokerUnreachable is raised."""
+    """The admin client. Thread-safe. `timeout_s` limits one call; BrokerUnreachable is raised after it."""
 
     def __init__(self, kafka: Kafka, *, client_id: str = "tailrace-admin", clock: Clock | None = None) -> None:
-        """Raises ConfigError for options librdkafka does not take. No connection is made yet."""
+        """Raises ConfigError for options that librdkafka does not accept. Makes no connection yet."""
         self._clock = clock or SystemClock()
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
@@ -49,7 +49,7 @@ class TopicAdmin:
         self._client = construct(lambda: AdminClient(config), kafka.options)
 
     def describe(self, topics: Iterable[str], *, timeout_s: float = 30.0) -> dict[str, TopicFacts | None]:
-        """Facts of each topic, None for one that is not there. Two requests, however many topics."""
+        """Return the facts of each topic, None for one that does not exist. Two requests for any number of topics."""
         descriptions = self._descriptions(list(dict.fromkeys(topics)), timeout_s)
         there = [name for name, description in descriptions.items() if description is not None]
         configs = self._configs(ResourceType.TOPIC, there, READ_CONFIGS, timeout_s)
@@ -61,10 +61,10 @@ class TopicAdmin:
     def create(self, specs: Sequence[TopicSpec], *, timeout_s: float = 300.0) -> None:
         """Create topics, about a thousand in one request, and wait until all of them can be described.
 
-        That can take minutes: a loaded broker makes 10 to 20 partitions a second (measured 2026-11-21, 2 cores).
+        This can take minutes: a loaded broker creates 10 to 20 partitions per second (measured 2026-11-21, 2 cores).
 
-        A topic that exists by then is left as it is. Raises for the first that the broker refuses (TopicMismatch for
-        a name, BrokerRefused for a setting or a right); the others are created all the same.
+        Existing topics stay unchanged. Raises for the first topic that the broker refuses (TopicMismatch for a name,
+        BrokerRefused for a setting or a right); the others are created nevertheless.
         """
         failures = [failure for batch in _batches(specs) for failure in self._create(batch, timeout_s)]
         if failures:
@@ -80,12 +80,12 @@ class TopicAdmin:
             self._result(doing, future, timeout_s, topic=topic)
 
     def operations(self, topics: Sequence[str], *, timeout_s: float = 30.0) -> dict[str, frozenset[str]]:
-        """What our user may do with those that are there, as ``WRITE``; without those of which nothing is said.
+        """Return the operations that our user may perform on each topic, for example ``WRITE``.
 
-        Nothing at all is an empty set: whether such a topic is there, the broker does not tell. Raises
-        BrokerUnreachable, BrokerRefused.
+        A topic that our user may not even describe has an empty set; it may not exist. Topics that do not exist, and
+        those whose operations the broker does not report, are left out. Raises BrokerUnreachable, BrokerRefused.
         """
-        doing = "ask for rights on topics"
+        doing = "read the rights on topics"
         asked = self._call(
             doing,
             lambda: self._client.describe_topics(
@@ -95,7 +95,7 @@ class TopicAdmin:
         found: dict[str, frozenset[str]] = {}
         for name, future in asked.items():
             _, error = attempt(lambda: self._await(doing, future, timeout_s + ANSWER_GRACE_S))  # noqa: B023 - now
-            refused = of(error)
+            refused = kafka_error_in(error)
             if refused is not None and refused.name() == "TOPIC_AUTHORIZATION_FAILED":
                 found[name] = frozenset()
                 continue
@@ -105,7 +105,7 @@ class TopicAdmin:
         return found
 
     def broker_facts(self, *, timeout_s: float = 30.0) -> BrokerFacts:
-        """The cluster's id, its number of brokers, and the limits of one broker if we may read them."""
+        """Return the id of the cluster, its number of brokers, and the limits of one broker if our ACLs allow it."""
         doing = "describe the cluster"
         asked = self._call(doing, lambda: self._client.describe_cluster(request_timeout=timeout_s))
         cluster = self._result(doing, asked, timeout_s)
@@ -122,7 +122,7 @@ class TopicAdmin:
         )
 
     def _create(self, specs: Sequence[TopicSpec], timeout_s: float) -> Iterator[TailraceError]:
-        """One request; what was refused."""
+        """Send one request; yields the refusals."""
         doing = "create the topic"
         wanted = [
             NewTopic(spec.topic, spec.partition_count, spec.replication_factor, config=dict(spec.configs))
@@ -134,14 +134,14 @@ class TopicAdmin:
         )
         for name, future in asked.items():
             _, error = attempt(lambda: future.result(timeout_s + ANSWER_GRACE_S))  # noqa: B023 - called at once
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             if error is not None and (kafka_error is None or kafka_error.name() != "TOPIC_ALREADY_EXISTS"):
                 yield self._error(error, doing, topic=name)
 
     def _configs(
         self, kind: ResourceType, names: Sequence[str], wanted: Iterable[str], timeout_s: float
     ) -> dict[str, dict[str, str]]:
-        """Settings by resource; a topic that has gone meanwhile is left out."""
+        """Return settings by resource; a topic that was deleted meanwhile is left out."""
         doing = "read settings"
         if not names:
             return {}
@@ -155,7 +155,7 @@ class TopicAdmin:
         return found
 
     def _descriptions(self, names: Sequence[str], timeout_s: float) -> dict[str, Any]:
-        """The client's `TopicDescription` by topic, None for one that is not there."""
+        """Return the client's `TopicDescription` by topic, None for one that does not exist."""
         doing = "describe topics"
         if not names:
             return {}
@@ -165,7 +165,7 @@ class TopicAdmin:
         return {name: self._result(doing, future, timeout_s, topic=name) for name, future in asked.items()}
 
     def _wait_visible(self, topics: Sequence[str], timeout_s: float) -> None:
-        """A broker that has not heard of a new topic yet says that it is unknown; `timeout_s` without any progress."""
+        """Wait until every broker knows the new topics; `timeout_s` limits the time without progress."""
         never = threading.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         missing = list(topics)
@@ -182,9 +182,9 @@ class TopicAdmin:
             self._clock.wait(never, VISIBLE_WAIT_S)
 
     def _result(self, doing: str, future: Future[R], timeout_s: float, **about: object) -> R | None:
-        """What the broker answered; None when it does not know the topic."""
+        """Return the answer of the broker; None when it does not know the topic."""
         result, error = attempt(lambda: self._await(doing, future, timeout_s + ANSWER_GRACE_S))
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         if isinstance(error, TailraceError):
             raise error
         if kafka_error is not None and kafka_error.name() in MISSING:
@@ -194,17 +194,17 @@ class TopicAdmin:
         return result
 
     def _await(self, doing: str, future: Future[R], timeout_s: float) -> R:
-        """The future's result; gives up early when the client says that a person must mend the connection."""
+        """Return the result of the future; gives up early when only an operator can fix the connection."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         refused_s: float | None = None
         while True:
             try:
-                return future.result(LOOK_S)
+                return future.result(CHECK_S)
             except TimeoutError:
                 now_s = self._clock.monotonic_s()
                 if now_s > deadline_s:
                     raise
-            attempt(lambda: self._client.poll(0))  # so that the error events are here
+            attempt(lambda: self._client.poll(0))  # delivers pending error events
             if self._events.refusal() is not None:
                 refused_s = now_s if refused_s is None else refused_s
                 if now_s - refused_s > REFUSAL_S:
@@ -214,14 +214,14 @@ class TopicAdmin:
         return guarded(call, lambda error: self._error(error, doing))
 
     def _error(self, error: object, doing: str, **about: object) -> TailraceError:
-        attempt(lambda: self._client.poll(0))  # so that the error events are here
+        attempt(lambda: self._client.poll(0))  # delivers pending error events
         if isinstance(error, TimeoutError):
             return unreachable(doing, None, self._events, servers=self._servers, **about)
         return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers, **about)
 
 
 def _batches(specs: Sequence[TopicSpec]) -> Iterator[list[TopicSpec]]:
-    """As many topics as the controller takes in one request."""
+    """Divide topics into requests that the controller accepts."""
     batch: list[TopicSpec] = []
     record_count = 0
     for spec in specs:
@@ -236,7 +236,7 @@ def _batches(specs: Sequence[TopicSpec]) -> Iterator[list[TopicSpec]]:
 
 
 def _facts(topic: str, description: Any, configs: Mapping[str, str]) -> TopicFacts:
-    """From a `TopicDescription`. Its id is standard base64, Kafka's own tools print the URL-safe one."""
+    """Convert a `TopicDescription`. Its id is standard base64; Kafka's own tools print the URL-safe form."""
     return TopicFacts(
         topic=topic,
         topic_id=str(description.topic_id).translate(_URL_SAFE),

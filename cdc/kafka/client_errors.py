@@ -1,6 +1,6 @@
-"""Turns what the Kafka client raises into our error tree, by error code alone (RELIABILITY part 4).
+"""Translates errors of the Kafka client into our error tree, by error code alone.
 
-Every call into the client goes through `attempt` or `guarded`. Knows nothing of what the callers want to do next.
+Every call into the client goes through `attempt` or `guarded`. How callers react to an error is not decided here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from cdc.kafka.client_options import option_error
 
 T = TypeVar("T")
 
-# Symbolic names as `KafkaError.name()` has them; a leading underscore is librdkafka's own, the others the broker's.
+# Symbolic names as `KafkaError.name()` returns them; a leading underscore marks librdkafka's own, the others come from
+# the broker.
 FENCED: Final = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 MISNAMED: Final = frozenset({"TOPIC_EXCEPTION"})  # an illegal name, or one that collides with another topic's
@@ -37,7 +38,7 @@ TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "IN
 TRUNCATED: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
 UNREACHABLE: Final = frozenset(
     {
-        # A leader moves or a topic is new: retriable by protocol, but the client says so of produce requests only.
+        # A leader moves or a topic is new: retriable by protocol, but the client marks only produce requests so.
         "FENCED_LEADER_EPOCH",
         "UNKNOWN_LEADER_EPOCH",
         "OFFSET_NOT_AVAILABLE",
@@ -71,7 +72,7 @@ UNREACHABLE: Final = frozenset(
         "KAFKA_STORAGE_ERROR",
         "THROTTLING_QUOTA_EXCEEDED",
         "LISTENER_NOT_FOUND",
-        # The group, the leader or the broker's registration is changing; the same request succeeds a moment later.
+        # The group, the leader or the registration of the broker changes; the same request succeeds a moment later.
         "UNSTABLE_OFFSET_COMMIT",
         "REBALANCE_IN_PROGRESS",
         "ILLEGAL_GENERATION",
@@ -88,12 +89,12 @@ UNREACHABLE: Final = frozenset(
         "UNKNOWN_CONTROLLER_ID",
         "REBOOTSTRAP_REQUIRED",
         "TRANSACTION_COORDINATOR_FENCED",
-        # A broker could not read the answer of another broker, or a response was cut off.
+        # A broker could not read the answer of another broker, or a response was truncated.
         "INVALID_MSG",
         "_BAD_MSG",
         "_UNDERFLOW",
         "_PARTIAL",
-        # States of the client itself that a new client, or a moment, ends: a process that slept for too long is one.
+        # States of the client that a new client or a moment ends, for example after the process slept for too long.
         "_MAX_POLL_EXCEEDED",
         "_ASSIGNMENT_LOST",
         "_NO_OFFSET",
@@ -108,8 +109,8 @@ UNREACHABLE: Final = frozenset(
         "_CRIT_SYS_RESOURCE",
     }
 )
-# The broker's idea of the transaction is not ours, whoever is right: a new producer reads back what came of it.
-ASTRAY: Final = frozenset(
+# Broker and client disagree about the state of the transaction: a new producer reads the outcome back.
+UNCLEAR: Final = frozenset(
     {
         "INVALID_TXN_STATE",
         "INVALID_PRODUCER_ID_MAPPING",
@@ -127,60 +128,60 @@ MISUSED: Final = frozenset({"_STATE", "_CONFLICT", "_PREV_IN_PROGRESS", "_INVALI
 REFUSED: Final = {
     "_AUTHENTICATION": "check kafka.options.sasl.mechanism, sasl.username and sasl.password",
     "SASL_AUTHENTICATION_FAILED": "check kafka.options.sasl.mechanism, sasl.username and sasl.password",
-    "UNSUPPORTED_SASL_MECHANISM": "set kafka.options.sasl.mechanism to one the broker has",
-    "ILLEGAL_SASL_STATE": "set kafka.options.security.protocol to what the listener speaks",
+    "UNSUPPORTED_SASL_MECHANISM": "set kafka.options.sasl.mechanism to one that the broker supports",
+    "ILLEGAL_SASL_STATE": "set kafka.options.security.protocol to the protocol of the listener",
     "_SSL": "check kafka.options.security.protocol, ssl.ca.location and the name and dates in the broker's certificate",
-    "SECURITY_DISABLED": "the broker has no authorizer; remove what asks for one",
+    "SECURITY_DISABLED": "the broker has no authorizer; remove the settings that need one",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow Write and Describe on the transactional id",
     "TOPIC_AUTHORIZATION_FAILED": "allow Read, Write, Describe, DescribeConfigs and Create on the topic",
     "CLUSTER_AUTHORIZATION_FAILED": "allow Create and DescribeConfigs on the cluster, or create the topics by hand",
     "GROUP_AUTHORIZATION_FAILED": "allow Read on the group",
     "INVALID_TRANSACTION_TIMEOUT": "raise the broker's transaction.max.timeout.ms, or lower "
     "kafka.options.transaction.timeout.ms",
-    "INVALID_TIMESTAMP": "the clock of this machine is ahead of the broker's: set it, or give the topic "
-    "message.timestamp.type=LogAppendTime",
+    "INVALID_TIMESTAMP": "the clock of this machine is ahead of the broker's clock: correct it, or set "
+    "message.timestamp.type=LogAppendTime for the topic",
     "INVALID_REPLICATION_FACTOR": "set kafka.replication_factor to at most the number of brokers",
-    "INVALID_PARTITIONS": "set kafka.partitions to what the cluster allows",
-    "INVALID_CONFIG": "the broker does not take a setting of the topic; create it by hand",
-    "POLICY_VIOLATION": "the cluster's policy forbids the topic as we want it; create it by hand",
-    "UNSUPPORTED_VERSION": "Kafka 2.5 or later is needed",
-    "_UNSUPPORTED_FEATURE": "Kafka 2.5 or later is needed",
-    "UNSUPPORTED_COMPRESSION_TYPE": "set kafka.options.compression.type to one the broker has",
+    "INVALID_PARTITIONS": "set kafka.partitions to a number that the cluster allows",
+    "INVALID_CONFIG": "the broker rejects a setting of the topic; create the topic by hand",
+    "POLICY_VIOLATION": "a policy of the cluster forbids these topic settings; create the topic by hand",
+    "UNSUPPORTED_VERSION": "Kafka 2.5 or later is required",
+    "_UNSUPPORTED_FEATURE": "Kafka 2.5 or later is required",
+    "UNSUPPORTED_COMPRESSION_TYPE": "set kafka.options.compression.type to one that the broker supports",
 }
 
 
 def attempt(call: Callable[[], T]) -> tuple[T, None] | tuple[None, object]:
-    """Run a call into the client: (result, None), or (None, what it raised). Never raises what the client did."""
+    """Run a call into the client. Returns (result, None), or (None, raised error); never raises that error."""
     try:
         return call(), None
-    # The one bare except of the project. On a fatal error `flush()` and `poll()` raise a KafkaException, a SystemError
-    # or a `KafkaError`, by what the callbacks that run meanwhile happen to call (confluent-kafka 2.16, a fenced
-    # producer). A KafkaError does not derive from BaseException, so that no other clause sees it.
+    # The only bare except of the project. On a fatal error `flush()` and `poll()` raise a KafkaException, a SystemError
+    # or a `KafkaError`, depending on what the callbacks call meanwhile (confluent-kafka 2.16, a fenced producer). A
+    # KafkaError does not derive from BaseException, so no other clause catches it.
     except:  # noqa: E722
         error: object = sys.exc_info()[1]
         if isinstance(error, BaseException) and not isinstance(error, Exception):
             raise
     if isinstance(error, BaseException):
-        # The frames of the traceback hold the client, and close() must be able to destroy it now: an instance that is
-        # merely forgotten goes on with what it was asked, and was seen to fence its successor.
+        # The frames of the traceback keep the client alive, but close() must be able to destroy it now: an instance
+        # that stays alive finishes its requests. One was seen to fence its successor.
         error.with_traceback(None)
     return None, error
 
 
 def guarded(call: Callable[[], T], handle: Callable[[object], TailraceError]) -> T:
-    """Run a call into the client; when it raises, raise what `handle` makes of it."""
+    """Run a call into the client; when it raises, raise the error that `handle` returns."""
     result, error = attempt(call)
     if error is None:
         return cast("T", result)  # `attempt` returns a result whenever it returns no error
-    # A bare KafkaError is no exception, so it cannot be the cause of one.
+    # A bare KafkaError is not an exception, so it cannot be the cause of one.
     raise handle(error) from (error if isinstance(error, BaseException) else None)
 
 
 def construct(call: Callable[[], T], options: Mapping[str, Secret]) -> T:
-    """Make a client. What librdkafka says of a configuration becomes a ConfigError that shows no value."""
+    """Create a client. A configuration that librdkafka refuses becomes a ConfigError that shows no values."""
 
     def refused(error: object) -> TailraceError:
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         return option_error(kafka_error.str() if kafka_error else "", options)
 
     return guarded(call, refused)
@@ -195,19 +196,19 @@ def translate(
     servers: str = "",
     **facts: object,
 ) -> TailraceError:
-    """The error of our tree for what the client raised or handed to a callback.
+    """Return the error of our tree for an error that the client raised or passed to a callback.
 
     Args:
-        error: a KafkaError, a KafkaException, or anything else that came out of a call.
-        doing: what was asked, after "cannot": "commit the transaction".
-        uncertain: the call belongs to a transaction, so that what is not known to be harmless is OutcomeUnknown.
-        events: the client's events, which know why it merely timed out.
+        error: a KafkaError, a KafkaException, or anything else that a call raised.
+        doing: the request, as it follows "cannot": "commit the transaction".
+        uncertain: the call belongs to a transaction; errors that are not known to be harmless become OutcomeUnknown.
+        events: the events of the client, which explain a timeout.
         servers: kafka.bootstrap, for the message.
         facts: for the log; `topic` and `transactional_id` also appear in the message.
     """
     if isinstance(error, TailraceError):
         return error
-    kafka_error = of(error)
+    kafka_error = kafka_error_in(error)
     if kafka_error is None:
         what = f"cannot {doing}: the Kafka client raised {type(error).__name__}"
         # A callback that runs while a fatal error is being raised surfaces as SystemError.
@@ -216,7 +217,7 @@ def translate(
     about = ", ".join(f"{key} {facts[key]!r}" for key in ("topic", "transactional_id") if key in facts)
     message = f"cannot {doing}{f' ({about})' if about else ''}: {kafka_error.str()} ({name})"
     if name in FENCED:
-        hint = "another process has this transactional id, or the transaction was open for too long"
+        hint = "another process uses this transactional id, or the transaction was open for too long"
         return _make(ProducerFenced, message, facts, hint=hint)
     if name in TOO_LARGE:
         return _too_large(message, facts)
@@ -226,7 +227,7 @@ def translate(
         return _make(TopicMissing, message, facts, hint=_topic_hint(name))
     if name in MISNAMED or name in TRUNCATED:
         return _make(TopicMismatch, message, facts, hint=_topic_hint(name))
-    if uncertain or name in ASTRAY or kafka_error.fatal() or kafka_error.txn_requires_abort():
+    if uncertain or name in UNCLEAR or kafka_error.fatal() or kafka_error.txn_requires_abort():
         return _make(OutcomeUnknown, message, facts)
     if name in UNREACHABLE or kafka_error.retriable():
         return unreachable(doing, kafka_error, events, servers=servers, **facts)
@@ -236,7 +237,7 @@ def translate(
 def unreachable(
     doing: str, error: KafkaError | None, events: ClientEvents | None, *, servers: str = "", **facts: object
 ) -> BrokerError:
-    """The error for a call that got no answer: BrokerRefused if the events say that a person must mend it."""
+    """Return the error for a call without an answer: BrokerRefused if the events show that an operator must act."""
     refusal = events.refusal() if events else None
     if refusal is not None:
         return BrokerRefused(
@@ -245,16 +246,16 @@ def unreachable(
     reason = (events.reason() if events else "") or (error.str() if error else "no answer")
     return BrokerUnreachable(
         f"cannot {doing}: Kafka{f' on {servers}' if servers else ''} does not answer: {reason}",
-        hint="check that the brokers run, that kafka.bootstrap names them, and that "
-        "kafka.options.security.protocol is what the listener speaks",
+        hint="check that the brokers run, that kafka.bootstrap lists them, and that kafka.options.security.protocol "
+        "is the protocol of the listener",
         command="",
         servers=servers,
         **facts,
     )
 
 
-def of(error: object) -> KafkaError | None:
-    """The KafkaError in what was raised, if there is one."""
+def kafka_error_in(error: object) -> KafkaError | None:
+    """Return the KafkaError that `error` is or contains, if any."""
     if isinstance(error, KafkaException):
         error = error.args[0] if error.args else None
     return error if isinstance(error, KafkaError) else None
@@ -267,7 +268,7 @@ def _too_large(message: str, facts: Mapping[str, object]) -> TailraceError:
         RowRefused,
         message,
         facts,
-        hint="raise capture.row_bytes_max and the topic's max.message.bytes, or leave the column out",
+        hint="raise capture.row_bytes_max and max.message.bytes of the topic, or leave the column out",
         command=f"kafka-configs.sh --bootstrap-server <host:port> --alter --entity-type topics --entity-name "
         f"{facts['topic']} --add-config max.message.bytes=<bytes>",
     )
@@ -275,10 +276,10 @@ def _too_large(message: str, facts: Mapping[str, object]) -> TailraceError:
 
 def _topic_hint(name: str) -> str:
     if name in MISSING:
-        return "the topic or partition does not exist, or the broker has only just started; see cdc doctor"
+        return "the topic or partition does not exist, or the broker has just started; run cdc doctor"
     if name in MISNAMED:
-        return "names that differ only by . and _ are one name to Kafka; set another name"
-    return "what is to be read is no longer in the topic, or the topic was made again"
+        return "Kafka does not distinguish . and _ in topic names; set another name"
+    return "the requested records are no longer in the topic, or the topic was recreated"
 
 
 def _make(

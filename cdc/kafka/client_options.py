@@ -1,7 +1,7 @@
-"""The librdkafka configuration of each kind of client: ours, the operator's, and which of them wins (DESIGN section 5).
+"""Builds the librdkafka configuration of each kind of client from our defaults and ``[kafka.options]``. Pure.
 
-Pure: settings in, dictionaries out. What exactly once rests on is fixed here; tuning can be overridden under
-``[kafka.options]``. See https://github.com/confluentinc/librdkafka/blob/v2.16.0/CONFIGURATION.md for every name.
+Options that exactly-once delivery depends on are fixed; the operator can override the others. See
+https://github.com/confluentinc/librdkafka/blob/v2.16.0/CONFIGURATION.md for every name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from cdc.errors import ConfigError
 
 ClientOptions: TypeAlias = dict[str, str]
 
-TRANSACTION_TIMEOUT_MS: Final = 60_000  # the broker aborts a transaction of ours after this; also Kafka's own default
-SOCKET_TIMEOUT_MS: Final = 30_000  # a half-open connection is noticed within half a transaction timeout
+TRANSACTION_TIMEOUT_MS: Final = 60_000  # the broker aborts a longer transaction; also Kafka's own default
+SOCKET_TIMEOUT_MS: Final = 30_000  # a half-open connection is detected within half a transaction timeout
 QUEUE_BYTES: Final = 32 << 20  # records handed to librdkafka and not yet acknowledged: 2-3 batches of capture
-QUEUE_MESSAGES: Final = 100_000  # the same bound for tiny records: five batches of `batch_rows_max`
+QUEUE_MESSAGES: Final = 100_000  # the same limit for tiny records: five batches of `batch_rows_max`
 READ_QUEUE_BYTES: Final = 16 << 20  # fetched ahead of a reader
-# How long a broker may hold back the answer to a fetch that finds nothing. The end of a log is announced that late, and
-# whatever is asked next on the same connection waits for it: a start reads eight ends, which cost 0.9 s of 1.1 s with
-# 100 ms (2026-11-23). Who follows a log asks again and again, and gets a record at once either way.
+# How long a broker may delay its answer to a fetch that finds nothing. A reader learns of the end of a partition this
+# late, and later requests on the same connection wait for the answer. A start reads eight ends: with 100 ms they took
+# 0.9 s of its 1.1 s (2026-11-23). A reader that follows a log fetches continuously and gets new records at once anyway.
 END_WAIT_MS: Final = 10
 FOLLOW_WAIT_MS: Final = 100
-FETCH_BYTES: Final = 8 << 20  # of one answer, compressed; a larger batch comes alone, whatever this says
+FETCH_BYTES: Final = 8 << 20  # of one answer, compressed; a larger batch still arrives, alone
 MESSAGE_BYTES_MIN: Final = 1_000  # librdkafka's own range of message.max.bytes
 MESSAGE_BYTES_MAX: Final = 1_000_000_000
 RECORD_OVERHEAD_BYTES: Final = 128
@@ -44,7 +44,7 @@ _ALIASES: Final = {
     "sasl.mechanisms": "sasl.mechanism",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
 }
-"""Two names of one librdkafka option would otherwise both be set, and the last one wins."""
+"""Alias -> name of a librdkafka option. Otherwise both names would be set, and the last one would win."""
 
 _FIXED: Final = frozenset(
     {
@@ -83,21 +83,20 @@ def producer_options(
 ) -> ClientOptions:
     """Options of the transactional producer.
 
-    `message_bytes_max` is the topics' `max.message.bytes`; a record larger than `record_bytes_max` of it is refused
-    when it is handed over. A transaction may last `transaction_s` at least. Raises ConfigError when the timeouts
-    contradict each other.
+    `message_bytes_max` is `max.message.bytes` of the topics; librdkafka refuses records larger than `record_bytes_max`
+    of it. A transaction can last at least `transaction_s`. Raises ConfigError when timeouts contradict each other.
     """
     user = _user_options(kafka.options, without=_CONSUMER_ONLY)
     timeout_ms = user.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
     limit_ms = _milliseconds("transaction.timeout.ms", timeout_ms)
     for option, wanted_ms in (("message.timeout.ms", TRANSACTION_TIMEOUT_MS), ("socket.timeout.ms", SOCKET_TIMEOUT_MS)):
         value = user.setdefault(option, str(min(wanted_ms, limit_ms)))
-        # Zero is "for ever" to librdkafka, so it is not within the limit either.
+        # Zero means "for ever" to librdkafka, so it exceeds the limit, too.
         if not 0 < _milliseconds(option, value) <= limit_ms:
             raise ConfigError(
                 f"kafka.options.{option} is {value} and transaction.timeout.ms is {limit_ms}: a record could arrive "
                 "after its transaction has ended",
-                hint=f"set kafka.options.{option} between 1 and {limit_ms}, or raise transaction.timeout.ms",
+                hint=f"set kafka.options.{option} to 1 ... {limit_ms}, or raise transaction.timeout.ms",
             )
     user["transaction.timeout.ms"] = str(max(limit_ms, transaction_s * 1000))
     return {
@@ -105,7 +104,7 @@ def producer_options(
         "linger.ms": "5",
         "batch.size": "1000000",
         "compression.type": "lz4",
-        # A topic that was deleted is said to be missing after 10 s; with the default of 30 s flush gives up first.
+        # librdkafka reports a deleted topic as missing after 10 s; with the default of 30 s, flush times out first.
         "topic.metadata.propagation.max.ms": "10000",
         "queue.buffering.max.messages": str(QUEUE_MESSAGES),
         "queue.buffering.max.kbytes": str(max(QUEUE_BYTES, 2 * message_bytes_max) >> 10),
@@ -123,7 +122,7 @@ def consumer_options(
 ) -> ClientOptions:
     """Options of a reader that assigns partitions by itself: no group, no stored offsets, committed records only.
 
-    `follows`: it waits at the ends of logs for more; else it reads up to them and is done.
+    With `follows` the reader waits for new records at the ends of partitions; otherwise it stops there.
     """
     return {
         **_common(kafka, client_id=client_id),
@@ -132,11 +131,11 @@ def consumer_options(
         "fetch.max.bytes": str(min(FETCH_BYTES, ahead_bytes // 2)),
         "fetch.wait.max.ms": str(FOLLOW_WAIT_MS if follows else END_WAIT_MS),
         **_user_options(kafka.options, without=_PRODUCER_ONLY),
-        "group.id": client_id,  # librdkafka wants one; nothing is ever committed under it
+        "group.id": client_id,  # librdkafka requires one; nothing is ever committed under it
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
         "enable.partition.eof": "true",
-        "auto.offset.reset": "error",  # an offset that is gone is an error, never a silent jump
+        "auto.offset.reset": "error",  # a missing offset is an error, never a silent jump
         "isolation.level": "read_committed",
         "allow.auto.create.topics": "false",
         **_fixed(kafka),
@@ -144,26 +143,26 @@ def consumer_options(
 
 
 def group_options(kafka: Kafka, *, group: str, instance: str, ahead_bytes: int) -> ClientOptions:
-    """Options of a member of a consumer group, which commits what it is told to and assigns cooperatively."""
+    """Options of a member of a consumer group with explicit commits and cooperative assignment."""
     given = consumer_options(kafka, client_id=f"{group}.{instance}" if instance else group, ahead_bytes=ahead_bytes)
     given["group.id"] = group
     if instance:
         given["group.instance.id"] = instance
     if given.get("group.protocol", "classic") == "consumer":
-        return given  # the broker assigns, and has the timeouts (KIP-848)
-    # A member hears by its heartbeat that the group is dealt anew, twice each time; a second is a third of the default.
+        return given  # the broker assigns partitions and sets the timeouts (KIP-848)
+    # A member learns of a rebalance by its heartbeat, twice each time; a second is a third of the default.
     return {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": "1000", **given}
 
 
 def offsets_options(kafka: Kafka, *, group: str) -> ClientOptions:
-    """Options of a client that reads and writes the offsets of a group and never joins it."""
+    """Options of a client that reads and writes the offsets of a group without joining it."""
     given = consumer_options(kafka, client_id=f"{group}.offsets")
-    # With the protocol of Kafka 4 it would give a member's name, and the broker refuses one it does not know.
+    # With the protocol of Kafka 4 it would send a member id, and the broker refuses unknown members.
     return {name: value for name, value in given.items() if not name.startswith("group.")} | {"group.id": group}
 
 
 def sender_options(kafka: Kafka, *, timeout_s: float, message_bytes_max: int = 4 << 20) -> ClientOptions:
-    """Options of a producer of single records; what is not delivered after `timeout_s` never will be."""
+    """Options of a producer of single records; a record that is not delivered within `timeout_s` is dropped."""
     return {
         **_common(kafka, client_id="tailrace-sender"),
         **_user_options(kafka.options, without=_CONSUMER_ONLY),
@@ -184,28 +183,28 @@ def admin_options(kafka: Kafka, *, client_id: str) -> ClientOptions:
 
 
 def record_bytes_max(message_bytes_max: int) -> int:
-    """Largest record (key, value, headers) for topics whose `max.message.bytes` is `message_bytes_max`."""
+    """Return the largest record (key, value, headers) for topics whose `max.message.bytes` is `message_bytes_max`."""
     return min(max(message_bytes_max - RECORD_OVERHEAD_BYTES, MESSAGE_BYTES_MIN), MESSAGE_BYTES_MAX)
 
 
 def option_error(message: str, options: Mapping[str, Secret]) -> ConfigError:
-    """The ConfigError for librdkafka's refusal of a configuration.
+    """Return the ConfigError for a configuration that librdkafka refuses.
 
-    Only the name of the option is taken from `message`: the rest can hold its value, which can be a password.
+    Only the name of the option is taken from `message`: the rest can contain its value, which can be a password.
     """
     found = re.search(r'configuration property:? "([a-zA-Z0-9_.]+)"', message) or re.search(r"`([a-z0-9_.]+)`", message)
     name = _spelled(found[1], options) if found else ""
     what = f"kafka.options.{name}" if name in options else f"one of kafka.options ({', '.join(sorted(options))})"
     unknown = "No such configuration property" in message
     return ConfigError(
-        f"{what} is not an option of librdkafka" if unknown else f"{what} has a value librdkafka does not take",
+        f"{what} is not an option of librdkafka" if unknown else f"{what} has a value that librdkafka does not accept",
         hint="names and values: https://github.com/confluentinc/librdkafka/blob/v2.16.0/CONFIGURATION.md",
         option=name,
     )
 
 
 def _spelled(name: str, options: Mapping[str, Secret]) -> str:
-    """The name under which the operator wrote an option that librdkafka calls `name`."""
+    """Return the alias that the operator used for an option that librdkafka calls `name`."""
     same = {name, _ALIASES.get(name, name), *(alias for alias, real in _ALIASES.items() if real == name)}
     return next((option for option in options if option in same), name)
 
@@ -230,12 +229,12 @@ def _user_options(options: Mapping[str, Secret], *, without: re.Pattern[str]) ->
 
 
 def patience_s(kafka: Kafka) -> float:
-    """How long a producer's caller waits for Kafka: less than the transaction's timeout, so that we give up first."""
+    """Return how long callers of a producer wait for Kafka; shorter than the transaction timeout."""
     return transaction_timeout_ms(kafka) / 1000 * 5 / 6
 
 
 def transaction_timeout_ms(kafka: Kafka) -> int:
-    """How long a transaction of capture may last before the broker aborts it, unless tables are copied."""
+    """Return how long a transaction of capture may last before the broker aborts it; longer while tables are copied."""
     given = kafka.options.get("transaction.timeout.ms")
     return TRANSACTION_TIMEOUT_MS if given is None else _milliseconds("transaction.timeout.ms", given.reveal())
 

@@ -1,4 +1,4 @@
-"""What we ask of topics and what Kafka says about them, as values; nothing here knows a client (DESIGN section 4)."""
+"""Values that describe topics, groups and the cluster. Independent of the Kafka client."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from cdc.model.change_records import Headers
-
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
-
-LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
-"""(topic, partition, offset, timestamp in ms, key, value, headers) of a committed record."""
 
 READ_CONFIGS: Final = (
     "cleanup.policy",
@@ -28,11 +23,11 @@ READ_CONFIGS: Final = (
     "min.insync.replicas",
     "unclean.leader.election.enable",
 )
-"""The topic settings our promises rest on; `TopicFacts.configs` has these and no others."""
+"""The topic settings that our guarantees depend on; `TopicFacts.configs` has exactly these."""
 
 
 class AssignedMember(NamedTuple):
-    """A member of a group and its partitions; `instance` is empty for one whose name does not stay over restarts."""
+    """A member of a group and its partitions; `instance` is its group.instance.id, empty for a dynamic member."""
 
     member: str
     instance: str
@@ -40,7 +35,7 @@ class AssignedMember(NamedTuple):
 
 
 class GroupAssignment(NamedTuple):
-    """Which member of a group has which partitions. `stable`: nobody is coming or going."""
+    """Which member of a group has which partitions. `stable`: the group is not rebalancing."""
 
     stable: bool
     owners: frozenset[AssignedMember]
@@ -61,9 +56,9 @@ class TopicFacts:
     """A topic that exists.
 
     Attributes:
-        topic_id: as `kafka-topics.sh --describe` prints it; changes when the topic is made again.
-        replication_factor: of the partition that has the fewest replicas.
-        configs: those of `READ_CONFIGS`, in effect, wherever they come from (topic, broker, default).
+        topic_id: as `kafka-topics.sh --describe` prints it; changes when the topic is recreated.
+        replication_factor: of the partition with the fewest replicas.
+        configs: the effective values of `READ_CONFIGS`, set by topic, broker or default.
     """
 
     topic: str
@@ -75,7 +70,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """The cluster. `configs` are those of one broker; empty where the ACLs do not let us read them."""
+    """The cluster. `configs` are those of one broker; empty if the ACLs do not allow reading them."""
 
     cluster_id: str
     broker_count: int

@@ -1,6 +1,6 @@
-"""Writes records outside of any transaction, durably, one batch at a time: what sinks keep about themselves.
+"""Writes records durably outside of transactions, one batch at a time: the state that sinks keep in Kafka.
 
-Never used for data. What `RecordWriter.write` was given is on every replica in sync when it returns.
+Never used for data. When `RecordWriter.write` returns, every in-sync replica has the records.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cdc.model.change_records import Headers
 
 WRITE_TIMEOUT_S: Final = 15.0
 MESSAGE_BYTES_MAX: Final = 4 << 20
-QUEUED_MAX: Final = 10_000  # handed to librdkafka before their delivery is waited for; it takes 100,000
+QUEUED_MAX: Final = 10_000  # handed to librdkafka before waiting for delivery; its queue holds 100,000
 
 OutRecord: TypeAlias = tuple[str, int, bytes, bytes | None, Headers | None]
 """(topic, partition, key, value or None for a tombstone, headers)."""
 
 
 class RecordWriter:
-    """One idempotent producer, made when it is first needed and again after an error. One thread."""
+    """One idempotent producer, created when first needed and again after an error. Used by one thread."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class RecordWriter:
         timeout_s: float = WRITE_TIMEOUT_S,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
-        """No connection is made yet. `timeout_s` is for one `write`; topics must exist, they are never made by this."""
+        """Makes no connection yet. `timeout_s` limits one `write`. Topics must exist; this class never creates them."""
         self._kafka = kafka
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -45,10 +45,10 @@ class RecordWriter:
         self._producer: Producer | None = None
 
     def write(self, records: Sequence[OutRecord]) -> list[int]:
-        """Their offsets, in the same order; order per partition is theirs.
+        """Write records in order and return their offsets, in the same order.
 
-        After an error some of them may be there: write all of them again. Raises TopicMismatch, BrokerRefused,
-        BrokerUnreachable, RowRefused.
+        After an error some of the records may have been written: write all of them again. Raises TopicMismatch,
+        BrokerRefused, BrokerUnreachable, RowRefused.
         """
         offsets: list[int] = []
         for start in range(0, len(records), QUEUED_MAX):
@@ -56,7 +56,7 @@ class RecordWriter:
         return offsets
 
     def close(self) -> None:
-        """Let go of the producer; what was not written is not written later either. May be called twice."""
+        """Drop the producer; records that were not written yet are lost. May be called twice."""
         producer, self._producer = self._producer, None
         if producer is not None:
             attempt(producer.purge)

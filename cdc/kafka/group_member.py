@@ -1,43 +1,43 @@
-"""A member of a consumer group: which partitions are ours, their committed records, and how far we are.
+"""Reads committed records as a member of a consumer group, and commits offsets explicitly.
 
-Owns one librdkafka consumer. Partitions come and go cooperatively (KIP-429): those that stay are read on meanwhile.
-Whoever is told is a `Membership`, called inside `poll`, and only there. Offsets are committed when asked for, never by
-themselves. Knows no format, and nothing of what is done with a record.
+Owns one librdkafka consumer. Rebalances are cooperative (KIP-429): partitions that stay are read meanwhile. `poll`, and
+only `poll`, calls the `Membership` when partitions are assigned or revoked. This module knows no record format.
 
-The classic protocol is the default, since every broker has it; ``kafka.options.group.protocol = "consumer"`` is the
-one of Kafka 4 (KIP-848), whose timeouts are the broker's.
+The classic protocol is the default because every broker supports it. ``kafka.options.group.protocol = "consumer"``
+selects that of Kafka 4 (KIP-848), where the broker sets the timeouts.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, cast
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
-from cdc.kafka import client_options, cluster_facts
-from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, of, translate
+from cdc.kafka import client_options
+from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.cluster_facts import TopicPartition
 from cdc.model.change_records import Headers
+from cdc.model.log_record import LogRecord
 
-Place: TypeAlias = cluster_facts.TopicPartition
-
-FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not asked for yet; the runner holds more, by its own bounds
+FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not polled yet; the runner buffers more, within its own limits
 BATCH_RECORDS_MAX: Final = 2_000
-ASK_S: Final = 30.0  # for offsets while an assignment begins
+ASK_S: Final = 30.0  # for offset requests during an assignment
 CLOSE_S: Final = 10.0
 DISTURBED_S: Final = 90.0
-"""So soon after a failed connection or a session that timed out, a refused instance id says nothing of a rival."""
+"""Within this time after a failed connection or session timeout, a refused instance id does not prove a rival."""
 
 _SEEK_AGAIN_S: Final = 0.05
 _ASK_AGAIN_S: Final = 0.1
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-# The group went on without us: what we would have committed is done again by whoever has the partition now.
+# The group continued without this member: the new owner of the partition repeats what was not committed.
 _GONE: Final = frozenset(
     {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
 )
@@ -45,16 +45,16 @@ _SAME_INSTANCE: Final = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID
 
 
 class CommittedOffset(NamedTuple):
-    """What the group has committed for a partition: the offset to read on from, and what was written beside it."""
+    """A committed offset of a partition, where reading continues, and the metadata committed with it."""
 
     offset: int
     metadata: str
 
 
 class PartitionStart(NamedTuple):
-    """A partition that is ours from now on; `committed` is None when nobody ever was.
+    """A newly assigned partition; `committed` is None if the group never committed an offset for it.
 
-    `low` is the first offset there is, `high` the one after the last committed record.
+    `low` is the first existing offset, `high` the one after the last committed record.
     """
 
     committed: CommittedOffset | None
@@ -63,27 +63,27 @@ class PartitionStart(NamedTuple):
 
 
 class Membership(Protocol):
-    """Told what becomes of partitions, in the thread that polls. What it raises comes out of that call."""
+    """Called in the polling thread when partitions are assigned or taken away. Its errors are raised by `poll`."""
 
-    def assigned(self, places: Mapping[Place, PartitionStart]) -> Mapping[Place, int]:
-        """These are ours now. Returns where to read each of them from."""
+    def assigned(self, places: Mapping[TopicPartition, PartitionStart]) -> Mapping[TopicPartition, int]:
+        """Take over partitions; returns the offset from which to read each of them."""
 
-    def revoked(self, places: Sequence[Place]) -> None:
-        """These go to somebody else as soon as this returns; offsets may be committed until then."""
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        """Give up partitions; they move to another member when this returns, and can be committed until then."""
 
-    def lost(self, places: Sequence[Place]) -> None:
-        """These are somebody else's already: nothing of them may be committed."""
+    def lost(self, places: Sequence[TopicPartition]) -> None:
+        """Partitions already belong to another member: do not commit their offsets."""
 
 
 class PollResult(NamedTuple):
-    """Records in order per partition, and ends: nothing committed lies between a partition's records and its end."""
+    """Records in order per partition, and ends: no committed record lies between a partition's records and its end."""
 
-    records: list[cluster_facts.LogRecord]
-    ends: dict[Place, int]
+    records: list[LogRecord]
+    ends: dict[TopicPartition, int]
 
 
 class GroupConsumer:
-    """One member of a group. Every call from one thread. `close` leaves the group, unless it has an instance id."""
+    """One member of a group. Used by one thread. `close` leaves the group, unless the member has an instance id."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class GroupConsumer:
         clock: Clock | None = None,
         ahead_bytes: int = FETCH_AHEAD_BYTES,
     ) -> None:
-        """No connection is made yet. `instance`: a name that stays ours over restarts (static membership).
+        """Makes no connection yet. `instance` is the group.instance.id (static membership), empty for none.
 
-        Raises ConfigError for options nobody takes.
+        Raises ConfigError for options that librdkafka does not accept.
         """
         self._clock = clock or SystemClock()
         self._membership = membership
@@ -107,9 +107,9 @@ class GroupConsumer:
         self._failure: TailraceError | None = None
         self._instance = instance
         self._topics: list[str] = []
-        self._mine: set[Place] = set()
+        self._mine: set[TopicPartition] = set()
         self._fresh: set[tuple[str | None, int | None]] = set()
-        self._paused: set[Place] = set()
+        self._paused: set[TopicPartition] = set()
         config: dict[str, object] = {
             **client_options.group_options(kafka, group=group, instance=instance, ahead_bytes=ahead_bytes),
             "error_cb": self._events.on_error,
@@ -119,11 +119,11 @@ class GroupConsumer:
 
     @property
     def member(self) -> str:
-        """What the group calls us; empty before it does."""
+        """The member id that the group assigned; empty before it did."""
         return guarded(lambda: self._consumer.memberid() or "", lambda error: self._error(error, "read the member id"))
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Take part in reading these topics from the next `poll` on."""
+        """Join the group to read these topics, from the next `poll` on."""
         self._topics = list(topics)
         self._call(
             "join the group",
@@ -133,15 +133,15 @@ class GroupConsumer:
         )
 
     def rejoin(self) -> None:
-        """Leave the group and come again, which deals all partitions anew; ours are revoked in a `poll` to come."""
+        """Leave the group and join again, which reassigns all partitions; a later `poll` revokes the current ones."""
         self._call("leave the group", self._consumer.unsubscribe)
         self.subscribe(self._topics)
 
     def poll(self, wait_s: float) -> PollResult:
-        """What there is, after waiting up to `wait_s` for the first record; the membership is told meanwhile.
+        """Return available records after waiting up to `wait_s` for the first; calls the membership meanwhile.
 
-        Raises SinkGap when an offset is not in the log any more, ProducerFenced when another process has our
-        instance id, BrokerRefused, TopicMismatch, and what the membership raised.
+        Raises SinkGap when an offset is no longer in the log, ProducerFenced when another process uses our instance
+        id, BrokerRefused, TopicMismatch, and errors of the membership.
         """
         doing = "read records"
         polled = PollResult([], {})
@@ -152,58 +152,58 @@ class GroupConsumer:
         self._fresh.clear()
         rest = self._call(doing, lambda: self._consumer.consume(BATCH_RECORDS_MAX - 1, 0))
         self._raise_failure()
-        # A partition that came again meanwhile is read from another offset: what was there before is not of it.
+        # A partition that was assigned again meanwhile is read from another offset: drop the record fetched before.
         if (first.topic(), first.partition()) not in self._fresh:
             self._take(first, polled)
         for message in rest:
             self._take(message, polled)
         return polled
 
-    def commit(self, positions: Mapping[Place, tuple[int, str]]) -> bool:
-        """Make offsets durable, with what is to be written beside each. False: the group is being dealt anew.
+    def commit(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        """Commit offsets with their metadata. Returns False while the group rebalances.
 
-        Then nothing was committed for sure, and some of it may belong to others by now. Raises BrokerUnreachable,
-        BrokerRefused, ProducerFenced.
+        Then the commit may have had no effect, and partitions may belong to other members already. Raises
+        BrokerUnreachable, BrokerRefused, ProducerFenced.
         """
         if not positions:
             return True
         wanted = [
-            TopicPartition(topic, partition, offset, metadata)
+            PartitionOffset(topic, partition, offset, metadata)
             for (topic, partition), (offset, metadata) in positions.items()
         ]
         answer, error = attempt(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
         errors = [error] if error is not None else [one.error for one in answer or [] if one.error is not None]
         if not errors:
             return True
-        kafka_error = of(errors[0])
+        kafka_error = kafka_error_in(errors[0])
         if kafka_error is not None and kafka_error.name() in _GONE:
             return False
         raise self._error(errors[0], "commit offsets")
 
-    def pause(self, places: Iterable[Place]) -> None:
-        """Fetch no more of these; what was fetched and not handed out is fetched again later."""
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Stop fetching these partitions; records that were fetched and not returned are fetched again later."""
         wanted = [place for place in places if place in self._mine and place not in self._paused]
         if wanted:
-            self._call("pause", lambda: self._consumer.pause([TopicPartition(*place) for place in wanted]))
+            self._call("pause", lambda: self._consumer.pause([PartitionOffset(*place) for place in wanted]))
             self._paused.update(wanted)
 
-    def resume(self, places: Iterable[Place]) -> None:
-        """Fetch these again."""
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Fetch these partitions again."""
         wanted = [place for place in places if place in self._paused]
         if wanted:
-            self._call("resume", lambda: self._consumer.resume([TopicPartition(*place) for place in wanted]))
+            self._call("resume", lambda: self._consumer.resume([PartitionOffset(*place) for place in wanted]))
             self._paused.difference_update(wanted)
 
-    def seek(self, place: Place, offset: int) -> None:
-        """Read on from `offset` in a partition of ours. Raises BrokerUnreachable when that does not take effect."""
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Continue at `offset` in an assigned partition. Raises BrokerUnreachable when that does not take effect."""
         never = threading.Event()
         ends_s = self._clock.monotonic_s() + ASK_S
         while True:
-            _, error = attempt(lambda: self._consumer.seek(TopicPartition(*place, offset)))
+            _, error = attempt(lambda: self._consumer.seek(PartitionOffset(*place, offset)))
             if error is None:
                 return
-            kafka_error = of(error)
-            # A partition that was just given to us is not being fetched yet.
+            kafka_error = kafka_error_in(error)
+            # A newly assigned partition is not fetched yet.
             if kafka_error is None or kafka_error.name() not in {"_STATE", "_PREV_IN_PROGRESS"}:
                 raise self._error(error, "seek", topic=place[0])
             if self._clock.monotonic_s() > ends_s:
@@ -211,55 +211,55 @@ class GroupConsumer:
             self._clock.wait(never, _SEEK_AGAIN_S)
 
     def close(self) -> None:
-        """Leave the group; the membership is told that its partitions are revoked. May be called twice."""
+        """Leave the group, which revokes its partitions. May be called twice."""
         attempt(self._consumer.close)
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         places = [(one.topic, one.partition) for one in partitions]
-        starts: Mapping[Place, int] = {}
+        starts: Mapping[TopicPartition, int] = {}
         try:
             starts = self._membership.assigned(self._begins(consumer, places))
         except TailraceError as error:
             self._failure = error
-        # Something has to be assigned: the client would do it by itself otherwise, from where it likes.
-        wanted = [TopicPartition(*place, starts[place]) for place in places if place in starts]
+        # The callback must assign: otherwise the client assigns by itself, at offsets of its own choice.
+        wanted = [PartitionOffset(*place, starts[place]) for place in places if place in starts]
         _, refused = attempt(lambda: consumer.incremental_assign(wanted))
         if refused is not None and self._failure is None:
             self._failure = self._error(refused, "take partitions")
         self._mine.update(starts)
         self._fresh.update(starts)
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         self._leave(consumer, partitions, self._membership.revoked)
 
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         self._leave(consumer, partitions, self._membership.lost)
 
     def _leave(
-        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[Place]], None]
+        self, consumer: Consumer, partitions: list[PartitionOffset], tell: Callable[[Sequence[TopicPartition]], None]
     ) -> None:
         places = [(one.topic, one.partition) for one in partitions]
         try:
             tell([place for place in places if place in self._mine])
         except TailraceError as error:
             self._failure = self._failure or error
-        paused = [TopicPartition(*place) for place in places if place in self._paused]
+        paused = [PartitionOffset(*place) for place in places if place in self._paused]
         if paused:
-            attempt(lambda: consumer.resume(paused))  # librdkafka keeps it in mind over assignments
+            attempt(lambda: consumer.resume(paused))  # librdkafka remembers a pause across assignments
         attempt(lambda: consumer.incremental_unassign([one for one in partitions if self._has(one)]))
         self._mine.difference_update(places)
         self._paused.difference_update(places)
 
-    def _has(self, one: TopicPartition) -> bool:
+    def _has(self, one: PartitionOffset) -> bool:
         return (one.topic, one.partition) in self._mine
 
-    def _begins(self, consumer: Consumer, places: Sequence[Place]) -> dict[Place, PartitionStart]:
+    def _begins(self, consumer: Consumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionStart]:
         if not places:
             return {}
         doing = "read committed offsets"
-        asked = [TopicPartition(*place) for place in places]
+        asked = [PartitionOffset(*place) for place in places]
         answer = self._call(doing, lambda: consumer.committed(asked, ASK_S))
-        committed: dict[Place, CommittedOffset | None] = {}
+        committed: dict[TopicPartition, CommittedOffset | None] = {}
         for one in answer:
             if one.error is not None:
                 raise self._error(one.error, doing, topic=one.topic)
@@ -268,9 +268,9 @@ class GroupConsumer:
         low, high = self._offsets(consumer, places, _EARLIEST), self._offsets(consumer, places, _LATEST)
         return {place: PartitionStart(committed.get(place), low[place], high[place]) for place in places}
 
-    def _offsets(self, consumer: Consumer, places: Sequence[Place], which: int) -> dict[Place, int]:
+    def _offsets(self, consumer: Consumer, places: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
         doing = "read offsets"
-        asked = [TopicPartition(*place, which) for place in places]
+        asked = [PartitionOffset(*place, which) for place in places]
         ends_s = self._clock.monotonic_s() + ASK_S
         while True:
             answer, error = attempt(lambda: consumer.offsets_for_times(asked, ASK_S))
@@ -278,7 +278,7 @@ class GroupConsumer:
             if not errors:
                 return {(one.topic, one.partition): one.offset for one in answer or []}
             raised = self._error(errors[0], doing)
-            # A new partition has no leader yet, or an old one has another than this client knows, or none it knows.
+            # Transient: a new partition has no leader yet, or its leader moved.
             passing = isinstance(raised, (BrokerUnreachable, TopicMissing))
             if not passing or self._clock.monotonic_s() > ends_s:
                 raise raised
@@ -289,7 +289,7 @@ class GroupConsumer:
         if error is not None and error.name() != "_PARTITION_EOF":
             self._judge(error, message)
             return
-        # A message has these unless it stands for an error of the client as a whole.
+        # Every message has these, except one that reports an error of the client as a whole.
         place = (cast("str", message.topic()), cast("int", message.partition()))
         offset = cast("int", message.offset())
         if place not in self._mine:
@@ -298,21 +298,24 @@ class GroupConsumer:
             polled.ends[place] = offset
             return
         polled.ends.pop(place, None)
-        headers = cast("Headers | None", message.headers())  # the stub allows what a deserializing consumer has
-        polled.records.append((*place, offset, message.timestamp()[1], message.key(), message.value(), headers))
+        headers = cast("Headers | None", message.headers())  # the stub also covers deserializing consumers
+        polled.records.append(
+            LogRecord(place[0], place[1], offset, message.timestamp()[1], message.key(), message.value(), headers)
+        )
 
     def _judge(self, error: KafkaError, message: Message) -> None:
-        """Raise what time does not mend; the rest librdkafka retries by itself."""
+        """Raise errors that do not pass by themselves; librdkafka retries the others."""
         name, topic, partition = error.name(), message.topic(), message.partition()
         if name in TRUNCATED:
             raise SinkGap(
-                f"{topic}-{partition} does not have the offset that group {self._group} must read next",
-                hint="records are gone that the sink has not read: repair topic and sink by `cdc verify SINK --repair`",
+                f"{topic}-{partition} no longer has the offset that group {self._group} must read next",
+                hint="records are gone before the sink read them: repair topic and sink with "
+                "`cdc verify SINK --repair`",
                 topic=topic,
                 partition=partition,
             )
         raised = self._error(error, "read records", **({} if topic is None else {"topic": topic}))
-        if raised.retry != "timed" or isinstance(raised, MemberDropped):  # this client gets nothing more
+        if raised.retry != "timed" or isinstance(raised, MemberDropped):  # this client receives no more records
             raise raised
 
     def _raise_failure(self) -> None:
@@ -324,26 +327,26 @@ class GroupConsumer:
         return guarded(call, lambda error: self._error(error, doing))
 
     def _error(self, error: object, doing: str, **about: object) -> TailraceError:
-        kafka_error = of(error)
+        kafka_error = kafka_error_in(error)
         name = "" if kafka_error is None else kafka_error.name()
-        # With an instance id the only fatal error of a consumer is that somebody else has it.
+        # With an instance id, the only fatal error of a consumer is that another member uses that id.
         if name in _SAME_INSTANCE or (self._instance and name in {"_FATAL", "_FENCED"}):
             return refused_instance(doing, self._group, self._events)
         return translate(error, doing=doing, uncertain=False, events=self._events, servers=self._servers, **about)
 
 
 def refused_instance(doing: str, group: str, events: ClientEvents) -> TailraceError:
-    """The error for a member that the group refuses under its own instance id.
+    """Return the error for a member whose instance id the group refuses.
 
-    The group has another member of this name: a rival, or this member as it was before an outage. Joining again
-    decides: with a rival, one of both is refused soon, while the broker answers.
+    The group already has a member with this id: a rival, or this member before an outage. Joining again decides: with
+    a rival, the group soon refuses one of the two while the broker answers.
     """
     if events.disturbed_within(DISTURBED_S):
         return MemberDropped(
-            f"cannot {doing}: group {group} has dropped this member while Kafka was away",
-            hint="no action is needed: the member joins again by itself",
+            f"cannot {doing}: group {group} dropped this member during an outage of Kafka",
+            hint="no action is required: the member joins again by itself",
         )
     return ProducerFenced(
-        f"cannot {doing}: another process is a member of group {group} under our instance id",
-        hint="give each process an instance id of its own",
+        f"cannot {doing}: another process in group {group} uses the same instance id",
+        hint="give each process its own instance id",
     )

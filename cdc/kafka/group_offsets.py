@@ -1,9 +1,9 @@
-"""Reads and writes the offsets of a consumer group, and lists its members, without being a member.
+"""Reads and writes the offsets of a consumer group, and lists its members, without joining it.
 
-Two defects of librdkafka 2.16 shape this module. An admin client that knew a group's coordinator never gets another
-answer about groups once the broker was restarted, so a new client asks again what has no answer. And an admin client
-that asks for offsets crashes the process while the coordinator moves (it has no group of its own to update), so a
-consumer that joins nothing reads and writes them.
+Two defects of librdkafka 2.16 shape this module. After a restart of the broker, an admin client that knew the
+coordinator never gets another answer about groups; therefore a new client repeats unanswered requests. And an admin
+client that requests offsets crashes the process while the coordinator moves, because it has no group of its own to
+update; therefore a consumer that never joins reads and writes offsets.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState
+from confluent_kafka import TopicPartition as PartitionOffset
 from confluent_kafka.admin import AdminClient
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import attempt, construct, of, translate, unreachable
+from cdc.kafka.client_errors import attempt, construct, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
-from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment
-from cdc.kafka.cluster_facts import TopicPartition as Place
+from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment, TopicPartition
 from cdc.kafka.group_member import CommittedOffset
 
 REQUEST_S: Final = 3000.0
-"""When the client itself gives up a request. Long, because that ends the whole process now and then: a request for a
-group's coordinator that times out while a broker restarts fails an assertion of librdkafka 2.16
-(https://github.com/confluentinc/librdkafka/issues/4605). We stop waiting after AGAIN_S, and drop the client."""
+"""Timeout inside the client. Long, because such a timeout can end the process: a coordinator request that times out
+while a broker restarts fails an assertion of librdkafka 2.16
+(https://github.com/confluentinc/librdkafka/issues/4605). Callers stop waiting after AGAIN_S and drop the client."""
 
 AGAIN_S: Final = 5.0
-"""A question that has no answer by then is asked again, by a new client."""
+"""A request without an answer by then is repeated by a new client."""
 
 PATIENCE_S: Final = 20.0
-"""After this long without an answer BrokerUnreachable is raised."""
+"""BrokerUnreachable is raised after this time without an answer."""
 
 _PAUSE_S: Final = 0.2
 _NO_GROUP: Final = frozenset({"GROUP_ID_NOT_FOUND"})
 
 
 class GroupAdmin:
-    """Asks about groups. Connects when it is first asked. Raises BrokerUnreachable, BrokerRefused."""
+    """Reads and changes groups. Connects at the first request. Raises BrokerUnreachable, BrokerRefused."""
 
     def __init__(self, kafka: Kafka, *, client_id: str = "tailrace-groups", clock: Clock | None = None) -> None:
         """Raises ConfigError."""
@@ -51,48 +51,48 @@ class GroupAdmin:
         self._clock = clock or SystemClock()
         self._admin = _Admin(kafka, client_id)
 
-    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """Of each of these partitions that has an offset; empty for a group that does not exist."""
+    def committed(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offset of each partition that has one; empty for a group that does not exist."""
         with closing(GroupOffsets(self._kafka, group, clock=self._clock)) as offsets:
             return offsets.found(places)
 
-    def alter(self, group: str, offsets: Mapping[Place, CommittedOffset]) -> None:
-        """Write offsets of a group without members; with members the broker refuses."""
+    def alter(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Write offsets of a group without members; the broker refuses while it has members."""
         with closing(GroupOffsets(self._kafka, group, clock=self._clock)) as writer:
             writer.alter(offsets)
 
     def delete(self, group: str) -> None:
-        """Have the broker forget a group without members; nothing when there is none."""
+        """Delete a group without members, if it exists."""
         self._result(
             f"delete group {group}",
             lambda client: client.delete_consumer_groups([group], request_timeout=REQUEST_S)[group].result(AGAIN_S),
         )
 
     def members(self, group: str) -> set[str]:
-        """Ids of those that are in a group now."""
+        """Return the ids of the current members of a group."""
         found = self._result(
-            f"ask who is in group {group}",
+            f"list the members of group {group}",
             lambda client: client.describe_consumer_groups([group], request_timeout=REQUEST_S)[group].result(AGAIN_S),
         )
         return set() if found is None else {member.member_id for member in found.members}
 
     def operations(self, group: str) -> frozenset[str] | None:
-        """What our user may do with a group, as ``READ``; nothing: an empty set. None: the broker does not say."""
-        found = self._result(f"ask for rights on group {group}", lambda client: _allowed(client, group))
+        """Return the operations that our user may perform on a group, for example ``READ``; None if unknown."""
+        found = self._result(f"read the rights on group {group}", lambda client: _allowed(client, group))
         return found if found is None else frozenset(found)
 
     def _result(self, doing: str, ask: Callable[[AdminClient], Any]) -> Any:
-        """The answer; None when there is no such group."""
+        """Return the answer; None if the group does not exist."""
         ends_s = self._clock.monotonic_s() + PATIENCE_S
         while True:
             answer, error = attempt(lambda: ask(self._admin.client))
             if error is None:
                 return answer
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             if kafka_error is not None and kafka_error.name() in _NO_GROUP:
                 return None
             raised = self._admin.error(error, doing)
-            # The first group of a broker waits for a topic to be made, and each for its coordinator.
+            # The first group of a broker waits for the offsets topic, and every group for its coordinator.
             if not isinstance(raised, BrokerUnreachable) or self._clock.monotonic_s() > ends_s:
                 raise raised
             self._admin.renew()
@@ -100,7 +100,7 @@ class GroupAdmin:
 
 
 class GroupAssignmentReader:
-    """Which members have which partitions of one group, asked without waiting."""
+    """Reads which member of a group has which partitions, without blocking."""
 
     def __init__(self, kafka: Kafka, group: str, *, clock: Clock | None = None) -> None:
         """Raises ConfigError."""
@@ -111,7 +111,7 @@ class GroupAssignmentReader:
         self._asked: Future[Any] | None = None
 
     def look(self) -> GroupAssignment | None:
-        """What the coordinator answered to an earlier call, once; None while it has not. Errors are no answer."""
+        """Return the answer to an earlier request, once; None while there is none, also after an error."""
         attempt(lambda: self._admin.client.poll(0))
         now_s = self._clock.monotonic_s()
         if self._asked is not None and not self._asked.done() and now_s - self._asked_s > AGAIN_S:
@@ -149,13 +149,13 @@ class GroupOffsets:
         }
         self._consumer = construct(lambda: Consumer(config), kafka.options)
 
-    def committed(self, partitions: Iterable[Place]) -> dict[Place, int]:
-        """The offset each partition is to be read on from; none for one that was never committed."""
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offset of each partition; partitions without one are left out."""
         return {place: one.offset for place, one in self.found(partitions).items()}
 
-    def found(self, partitions: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """The same, with what was written beside each."""
-        asked = [TopicPartition(*place) for place in partitions]
+    def found(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offset and its metadata of each partition that has one."""
+        asked = [PartitionOffset(*place) for place in partitions]
         if not asked:
             return {}
         doing = f"read the offsets of group {self._group}"
@@ -166,9 +166,9 @@ class GroupOffsets:
             if one.offset >= 0
         }
 
-    def alter(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+    def alter(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write offsets; the broker refuses while the group has members."""
-        wanted = [TopicPartition(*place, one.offset, one.metadata) for place, one in offsets.items()]
+        wanted = [PartitionOffset(*place, one.offset, one.metadata) for place, one in offsets.items()]
         if wanted:
             doing = f"write the offsets of group {self._group}"
             self._answer(doing, lambda: self._consumer.commit(offsets=wanted, asynchronous=False) or [])
@@ -177,16 +177,16 @@ class GroupOffsets:
         """End the connections. May be called twice."""
         attempt(self._consumer.close)
 
-    def _answer(self, doing: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    def _answer(self, doing: str, ask: Callable[[], list[PartitionOffset]]) -> list[PartitionOffset]:
         ends_s = self._clock.monotonic_s() + PATIENCE_S
         while True:
             answer, error = attempt(ask)
             errors = [error] if error is not None else [one.error for one in answer or [] if one.error is not None]
             if not errors:
                 return answer or []
-            attempt(lambda: self._consumer.poll(0))  # so that the events are here
+            attempt(lambda: self._consumer.poll(0))  # delivers pending events
             raised = translate(errors[0], doing=doing, events=self._events, servers=self._servers)
-            # The first group of a broker waits for a topic to be made, and each for its coordinator.
+            # The first group of a broker waits for the offsets topic, and every group for its coordinator.
             if not isinstance(raised, BrokerUnreachable) or self._clock.monotonic_s() > ends_s:
                 raise raised
             self._clock.wait(threading.Event(), _PAUSE_S)
@@ -201,7 +201,7 @@ class _Admin:
         self.renew()
 
     def renew(self) -> None:
-        """Drop the client, with the requests that wait in it, for a new one. Raises ConfigError."""
+        """Replace the client; requests that wait in the old one are dropped. Raises ConfigError."""
         self._events = events = ClientEvents()
         config: dict[str, Any] = {
             **client_options.admin_options(self._kafka, client_id=self._client_id),
@@ -211,7 +211,7 @@ class _Admin:
         self.client = construct(lambda: AdminClient(config), self._kafka.options)
 
     def error(self, error: object, doing: str) -> TailraceError:
-        """The error of our tree for what a request of the client came to."""
+        """Return the error of our tree for a failed request of the client."""
         attempt(lambda: self.client.poll(0))
         servers = self._kafka.bootstrap
         if isinstance(error, TimeoutError):
@@ -220,7 +220,7 @@ class _Admin:
 
 
 def dealt_of(found: Any) -> GroupAssignment:
-    """What the description of a group says of its members."""
+    """Convert the description of a group."""
     owners = [
         AssignedMember(
             one.member_id,
@@ -233,11 +233,11 @@ def dealt_of(found: Any) -> GroupAssignment:
 
 
 def _allowed(client: AdminClient, group: str) -> set[str] | None:
-    """Raises what the client does, but for a group that we may not even ask about."""
+    """Return the allowed operations, an empty set if describing the group is forbidden. Raises the client's errors."""
     asked = client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=REQUEST_S)
     answer, error = attempt(lambda: asked[group].result(AGAIN_S))
-    refused = of(error)
+    refused = kafka_error_in(error)
     if refused is not None and refused.name() == "GROUP_AUTHORIZATION_FAILED":
         return set()
-    told = answer.authorized_operations if answer is not None else asked[group].result(0).authorized_operations
-    return None if told is None else {operation.name for operation in told}
+    allowed = answer.authorized_operations if answer is not None else asked[group].result(0).authorized_operations
+    return None if allowed is None else {operation.name for operation in allowed}

@@ -1,8 +1,9 @@
-"""The transactional producer: records in, an outcome that is known or an error that says it is not.
+"""Publishes records in Kafka transactions, each with a known outcome or an error that says it is unknown.
 
-Owns one librdkafka producer. After any error it is finished: `close` it and make another with the same
-transactional id, whose `init` makes the broker refuse whatever this one still has on the way (DESIGN section 5).
-Knows no LSN, no row and no format.
+Owns one librdkafka producer. Never reuse it after an error: `close` it and create another one with the same
+transactional id. Its `init` makes the broker refuse requests of the old one that are still in flight. librdkafka has no
+KIP-890 client, so a late EndTxn could otherwise end the next transaction of the same producer.
+Knows nothing about LSNs, rows or formats.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import OutcomeUnknown, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import T, attempt, construct, guarded, of, translate, unreachable
+from cdc.kafka.client_errors import T, attempt, construct, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.model.change_records import Record
 
 ROOM_WAIT_S: Final = 0.05  # one wait for room in the queue; a batch of 1 MB leaves in about 10 ms
-RETRY_WAIT_S: Final = 0.1  # between attempts to resume a commit that failed at once
-CAUSE_WAIT_S: Final = 5.0  # for the reason of a failure: known already, but told by a thread that may be busy
+RETRY_WAIT_S: Final = 0.1  # between attempts to resume a commit that failed immediately
+CAUSE_WAIT_S: Final = 5.0  # for the cause of a failure: known already, but reported by a thread that may be busy
 ROOM_TIMEOUT_S: Final = (
     client_options.TRANSACTION_TIMEOUT_MS / 1000
-)  # nothing left for so long: the transaction is dead
+)  # if nothing left the queue for this long, the broker has aborted the transaction
 
 _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
@@ -35,12 +36,12 @@ _Produce: TypeAlias = Callable[..., None]
 
 
 class TransactionalProducer:
-    """One producer instance, from `init` to the first error. Calls come from one thread.
+    """One producer instance, from `init` to the first error. Used by one thread.
 
     The cycle is `begin`, any number of `produce_all`, `flush`, `commit` (or `abort`). Callbacks run inside these
-    calls. Every method raises errors of our tree only: ProducerFenced when a newer instance took over,
-    BrokerRefused, TopicMismatch and RowRefused when a person must act, BrokerUnreachable while nothing was
-    committed, OutcomeUnknown when nobody can say.
+    calls. Methods raise only errors of our tree: ProducerFenced when a newer instance took over; BrokerRefused,
+    TopicMismatch and RowRefused when an operator must act; BrokerUnreachable when nothing was committed;
+    OutcomeUnknown when the transaction may be committed.
     """
 
     def __init__(
@@ -52,14 +53,14 @@ class TransactionalProducer:
         transaction_s: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        """Raises ConfigError for options librdkafka does not take. No connection is made yet.
+        """Makes no connection yet. Raises ConfigError for options that librdkafka does not accept.
 
         Args:
             kafka: the section of the configuration.
-            transactional_id: the broker lets only its newest user live.
-            message_bytes_max: `max.message.bytes` of the topics; see `options.record_bytes_max`.
-            transaction_s: how long a transaction may last at least; 0: as long as the configuration says.
-            clock: of the machine unless a test says otherwise.
+            transactional_id: the broker accepts only its newest user.
+            message_bytes_max: `max.message.bytes` of the topics; see `client_options.record_bytes_max`.
+            transaction_s: the minimum duration of a transaction; 0 for that of the configuration.
+            clock: the system clock by default.
         """
         self._clock = clock or SystemClock()
         self._events = ClientEvents()
@@ -80,9 +81,9 @@ class TransactionalProducer:
         self._producer = construct(lambda: Producer(config), kafka.options)
 
     def init(self, timeout_s: float) -> None:
-        """Take the transactional id: older instances are fenced and their open transaction is aborted.
+        """Take over the transactional id: fences older instances and aborts their open transaction.
 
-        Blocks until older transactions are finished, `timeout_s` at most.
+        Blocks until older transactions are finished, at most `timeout_s`.
         """
         doing = "get the transactional id"
         self._call(doing, lambda: self._producer.init_transactions(timeout_s), uncertain=False)
@@ -90,7 +91,7 @@ class TransactionalProducer:
         self._events.clear()
 
     def begin(self) -> None:
-        """Open a transaction. Purely local: the broker hears of it with the first record.
+        """Open a transaction, locally: the broker learns of it with the first record.
 
         Raises OutcomeUnknown when `suspicious`: a delayed request of an earlier transaction could end this one.
         """
@@ -107,8 +108,8 @@ class TransactionalProducer:
     ) -> None:
         """Hand records to librdkafka, in order. The list may be cleared afterwards: the bytes are copied.
 
-        `on_last` is told the offset of the last record when the broker has it, from within `flush` or a later call;
-        never for a record that failed (then `flush` raises). Waits while librdkafka's queue is full.
+        `on_last` receives the offset of the last record once the broker has it, inside `flush` or a later call; it is
+        not called for a failed record (then `flush` raises). Waits while the queue of librdkafka is full.
         """
         if not records:
             return
@@ -125,9 +126,9 @@ class TransactionalProducer:
         self._hand_over_one(topic, partition, records[-1], self._delivery(topic, on_last))
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until the broker has every record, and every `on_last` was called.
+        """Wait until the broker has every record and every `on_last` was called.
 
-        Raises what the first failed record says; BrokerUnreachable when records are left after `timeout_s`.
+        Raises the error of the first failed record; BrokerUnreachable when records are left after `timeout_s`.
         """
         doing = "deliver records"
         left = self._call(doing, lambda: self._producer.flush(timeout_s))
@@ -138,9 +139,9 @@ class TransactionalProducer:
             raise unreachable(f"deliver {left} records in {timeout_s:g} s", None, self._events, servers=self._servers)
 
     def commit(self, timeout_s: float) -> None:
-        """End the transaction. Returns only when the broker has said that it is committed.
+        """Commit the transaction. Returns only when the broker has confirmed the commit.
 
-        A commit whose answer is late is resumed until `timeout_s` is over; then OutcomeUnknown.
+        Resumes a commit whose answer is late until `timeout_s`; then raises OutcomeUnknown.
         """
         doing = "commit the transaction"
         start_s = self._clock.monotonic_s()
@@ -149,7 +150,7 @@ class TransactionalProducer:
             _, error = attempt(lambda: self._producer.commit_transaction(left_s))  # noqa: B023 - called at once
             if error is None:
                 break
-            kafka_error = of(error)
+            kafka_error = kafka_error_in(error)
             left_s = start_s + timeout_s - self._clock.monotonic_s()
             if left_s <= 0 or kafka_error is None or not kafka_error.retriable():
                 raise self._error(error, doing, uncertain=True)
@@ -160,9 +161,9 @@ class TransactionalProducer:
             self._slow = f"a commit took {took_s:.1f} s"
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, timeout_s: float) -> None:
-        """Commit offsets of a consumer group with the transaction; nobody needs to be a member of it.
+        """Commit offsets of a consumer group with the transaction; the group needs no members.
 
-        A producer that another one has fenced gets ProducerFenced, so it also tells whether we are still the one.
+        Raises ProducerFenced for a fenced producer, so callers also use it to check that they are still the writer.
         """
         doing = "commit offsets"
         metadata = self._groups.get(group) or self._group_metadata(group)
@@ -170,17 +171,17 @@ class TransactionalProducer:
         self._call(doing, lambda: self._producer.send_offsets_to_transaction(positions, metadata, timeout_s))
 
     def abort(self, timeout_s: float) -> bool:
-        """Throw the open transaction away. Returns whether the broker said so; if not, the next `init` does it."""
+        """Abort the open transaction. Returns whether the broker confirmed it; if not, the next `init` aborts it."""
         _, error = attempt(lambda: self._producer.abort_transaction(timeout_s))
         return error is None
 
     def close(self) -> None:
-        """Destroy the instance: nothing it still has is delivered. The transaction is not ended, and nobody waited for.
+        """Destroy the instance and its queued records, without waiting and without ending the transaction.
 
-        May be called twice. `Producer.close` is not used: it aborts and flushes for as long as the broker is silent
-        (seen with a stopped broker). librdkafka's instance dies with the last reference to the `Producer`, which is
-        the one taken here; a bound method or a traceback that outlived a call would keep it alive, and alive it could
-        still finish `init` and fence its successor.
+        May be called twice. `Producer.close` is not used: it aborts and flushes, and blocks while the broker does not
+        answer (seen with a stopped broker). librdkafka's instance ends with the last reference to the `Producer`, which
+        is dropped here. A bound method or a traceback that outlives a call would keep it alive; it could then still
+        finish `init` and fence its successor.
         """
         producer = self.__dict__.pop("_producer", None)
         if producer is not None:
@@ -189,16 +190,16 @@ class TransactionalProducer:
 
     @property
     def suspicious(self) -> str | None:
-        """Why this instance must be replaced before its next transaction, if it must.
+        """Why this instance must be replaced before its next transaction; None if it can be kept.
 
-        A request timed out, a connection broke or a commit was slow: a copy of a request may still be on its way,
-        and librdkafka has no KIP-890, which would make the broker refuse it (RELIABILITY part 6). Complete after
-        `commit`; what happens later is seen by `begin`.
+        After a request timeout, a broken connection or a slow commit, a copy of a request may still be in flight. The
+        broker would accept it in the next transaction, because librdkafka does not implement KIP-890. The value is
+        complete after `commit`; `begin` detects later events.
         """
         return self._slow or self._events.lost
 
     def _group_metadata(self, group: str) -> object:
-        """What names a group without a member; only a consumer gives it out, and it stays the same."""
+        """Return the metadata of a group without members; only a consumer can create it, and it never changes."""
         own = {
             **client_options.consumer_options(self._kafka, client_id=self._id),
             "group.id": group,
@@ -212,7 +213,7 @@ class TransactionalProducer:
         return self._groups[group]
 
     def _hand_over(self, topic: str, partition: int, records: Iterator[Record]) -> bool:
-        """The hot path: False when the queue was full for the record `records` stands behind."""
+        """Produce records on the hot path; returns False when the queue was full for the last record taken."""
         produce = cast("_Produce", self._producer.produce)  # the stub's list of headers is invariant
         try:
             for key, value, headers in records:
@@ -225,7 +226,7 @@ class TransactionalProducer:
         return True
 
     def _hand_over_one(self, topic: str, partition: int, record: Record, delivery: DeliveryCallback | None) -> None:
-        """One record, with its callback; waits for room, and fails when there is none for `ROOM_TIMEOUT_S`."""
+        """Produce one record with its callback; waits for room in the queue, at most `ROOM_TIMEOUT_S`."""
         key, value, headers = record
         deadline_s = self._clock.monotonic_s() + ROOM_TIMEOUT_S
 
@@ -248,8 +249,8 @@ class TransactionalProducer:
 
     def _delivery(self, topic: str, on_last: Callable[[int], None] | None) -> DeliveryCallback:
         def delivered(error: KafkaError | None, message: Message) -> None:
-            # With an error nothing may be called here: librdkafka may be raising a fatal one at this moment, and a
-            # call into C would turn it into a SystemError.
+            # After an error this callback must not call into C: librdkafka may be raising a fatal error at this moment,
+            # and such a call would turn it into a SystemError.
             if error is not None:
                 self._failed = (topic, error)
             elif on_last is not None:
@@ -263,7 +264,7 @@ class TransactionalProducer:
         return guarded(call, lambda error: self._error(error, doing, uncertain=uncertain))
 
     def _serve(self, doing: str, *, wait_s: float = 0.0) -> None:
-        """Let librdkafka call back; a fatal error comes out here."""
+        """Run pending callbacks of librdkafka; raises a fatal error."""
         self._call(doing, lambda: self._producer.poll(wait_s))
 
     def _produce_error(self, error: object, topic: str, partition: int, record: Record) -> TailraceError:
@@ -279,18 +280,18 @@ class TransactionalProducer:
         )
 
     def _error(self, error: object, doing: str, *, uncertain: bool, **facts: object) -> TailraceError:
-        """What the client raised, in our tree; a mere "fatal" or a SystemError is replaced by its cause."""
-        attempt(lambda: self._producer.poll(0))  # so that the error events are here
-        kafka_error = of(error)
+        """Translate an error of the client; a bare "fatal" error or a SystemError is replaced by its cause."""
+        attempt(lambda: self._producer.poll(0))  # delivers pending error events
+        kafka_error = kafka_error_in(error)
         if not isinstance(error, TailraceError) and (kafka_error is None or kafka_error.name() == "_FATAL"):
-            # Every transactional call answers a fatal state with its first cause, and does nothing else then.
+            # In a fatal state every transactional call only returns the first cause.
             _, answer = attempt(lambda: self._producer.abort_transaction(CAUSE_WAIT_S))
-            cause = of(answer)
+            cause = kafka_error_in(answer)
             error = cause if cause is not None and cause.fatal() else error
         elif kafka_error is not None and kafka_error.name() in _PURGED:
-            # Thrown away because the transaction failed: the commit, which cannot be after that, says why.
+            # The record was purged because the transaction failed: a commit now fails, too, and returns the cause.
             _, answer = attempt(lambda: self._producer.commit_transaction(CAUSE_WAIT_S))
-            error = of(answer) or error
+            error = kafka_error_in(answer) or error
         return translate(
             error,
             doing=doing,

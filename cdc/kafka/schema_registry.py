@@ -1,4 +1,4 @@
-"""The schema registry: any that speaks Confluent's API, through confluent_kafka's own client.
+"""Registers and reads schemas in any registry with Confluent's API, through confluent_kafka's client.
 
 https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_TIMEOUT_S: Final = 8.0  # of a request; six for a new table are below the minute of an open Kafka transaction
+_TIMEOUT_S: Final = 8.0  # per request; the six for a new table fit into the minute of an open Kafka transaction
 _NUMBERS: Final = frozenset({"timeout", "cache.capacity", "max.retries", "retries.wait.ms", "retries.max.wait.ms"})
 _NOT_THERE: Final = frozenset({40401, 40402, 40403})  # subject, version, schema
 _NOT_FOUND: Final = 404
@@ -36,8 +36,8 @@ class ConfluentRegistry:
     """See `cdc.contracts.SchemaRegistry`. Called from one thread."""
 
     def __init__(self, settings: Registry) -> None:
-        """Connects at the first question. Raises ConfigError for options that the client does not take."""
-        self._url = settings.url.partition(",")[0].strip().rstrip("/")  # of several the one to name
+        """Connects at the first request. Raises ConfigError for options that the client does not accept."""
+        self._url = settings.url.partition(",")[0].strip().rstrip("/")  # messages show the first of several
         self._client = _client(settings)
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class ConfluentRegistry:
             wanted[f"{topic}-key"] = schemas.key
         ids = {subject: self._known(subject, text, table) for subject, text in wanted.items()}
         new = [subject for subject, found in ids.items() if found is None]
-        # One that is not compatible is handed in first, alone: what the registry answers is the reason.
+        # An incompatible schema is registered first, alone: the answer of the registry is the reason.
         compatible = {subject: self._is_compatible(subject, wanted[subject], table) for subject in new}
         for subject in sorted(new, key=compatible.__getitem__):
             ids[subject] = self._register(subject, wanted[subject], table)
@@ -60,14 +60,14 @@ class ConfluentRegistry:
         return AvroIds(ids.get(f"{topic}-key"), value)
 
     def schema(self, schema_id: int) -> str:
-        """The text of the schema with this id. Raises RegistryUnreachable, RegistryRefused."""
+        """Return the text of the schema with this id. Raises RegistryUnreachable, RegistryRefused."""
         found = self._ask("", "", lambda: self._client.get_schema(schema_id))
         if found is None or found.schema_str is None:
-            raise self._refused("", "", f"it has no schema {schema_id}")
+            raise self._refused("", "", f"schema {schema_id} does not exist")
         return found.schema_str
 
     def level(self) -> str:
-        """The compatibility that subjects have unless they have their own. Raises as `register`."""
+        """Return the default compatibility level of subjects. Raises as `register`."""
         return self._ask("", "", self._client.get_compatibility) or "none"
 
     def _known(self, subject: str, text: str, table: str) -> int | None:
@@ -75,20 +75,20 @@ class ConfluentRegistry:
         return None if found is None else found.schema_id
 
     def _is_compatible(self, subject: str, text: str, table: str) -> bool:
-        """Also where there is nothing yet that it could contradict."""
+        """Return whether the schema can be registered; True for a new subject."""
         return self._ask(subject, table, lambda: self._client.test_compatibility(subject, _schema(text))) is not False
 
     def _register(self, subject: str, text: str, table: str) -> int:
         found = self._ask(subject, table, lambda: self._client.register_schema(subject, _schema(text)))
         if found is None:
-            raise self._refused(subject, table, "it says that the subject is not there")
+            raise self._refused(subject, table, "the subject does not exist")
         return found
 
     def _ask(self, subject: str, table: str, question: Callable[[], _Answer]) -> _Answer | None:
-        """Translate errors; None when the subject or schema is not there."""
+        """Send a request and translate errors; None when the subject or schema does not exist."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
-        # Which HTTP library the client uses is its own affair, and its exceptions are passed on as they are.
+        # The client passes exceptions of its HTTP library on unchanged.
         from confluent_kafka.schema_registry.common._httpx_compat import httpx
         from confluent_kafka.schema_registry.error import OAuthTokenError
 
@@ -106,26 +106,26 @@ class ConfluentRegistry:
                 raise self._not_allowed(subject, table, status) from error
             raise self._refused(subject, table, f"HTTP status {status}, {error.error_message}") from error
         except OAuthTokenError as error:
-            raise self._unreachable("cannot be asked: no token was given") from error
+            raise self._unreachable("cannot be used: no OAuth token was issued") from error
         except httpx.HTTPError as error:
             if _is_about_certificates(error):
                 raise self._untrusted(subject, table, str(error)) from error
             raise self._unreachable(f"does not answer: {type(error).__name__}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise self._refused(subject, table, "what answers there does not speak Confluent's API") from error
+            raise self._refused(subject, table, "the server at this address does not have Confluent's API") from error
 
     def _unreachable(self, what: str) -> RegistryUnreachable:
         return RegistryUnreachable(
             f"the schema registry {self._url} {what}",
-            hint="capture waits for it: nothing may be written whose schema is not registered",
+            hint="capture waits for the registry, because it registers every schema before it writes rows with it",
             command=f"curl -s {self._url}/subjects",
         )
 
     def _incompatible(self, subject: str, table: str, reason: str) -> RegistryRefused:
         return RegistryRefused(
-            f"the schema of {table} as it is now is not compatible with subject {subject!r}: {_cut(reason)}",
-            hint="nothing behind the change is published or acknowledged; have the registry accept it by a lower "
-            "compatibility level of the subject, or capture under another `name`",
+            f"the current schema of {table} is not compatible with subject {subject!r}: {_cut(reason)}",
+            hint="nothing after the change is published or acknowledged; lower the compatibility level of the subject, "
+            "or capture under another `name`",
             command="curl -X PUT -H 'Content-Type: application/vnd.schemaregistry.v1+json' "
             f'--data \'{{"compatibility": "NONE"}}\' {self._url}/config/{subject}',
             table=table,
@@ -133,14 +133,14 @@ class ConfluentRegistry:
         )
 
     def _not_allowed(self, subject: str, table: str, status: int) -> RegistryRefused:
-        """What a door in front of a registry answers may be a page of HTML, which says nothing more."""
-        what = "it does not know the user, or not with this password" if status == _NOT_KNOWN else "its user may not"
+        """Show only the status: a proxy in front of the registry may answer with a page of HTML."""
+        what = "user or password rejected" if status == _NOT_KNOWN else "its user has no permission"
         return self._refused(
             subject,
             table,
             f"{what} (HTTP status {status})",
-            hint='user and password, as user:password, are registry.options."basic.auth.user.info"; better in the file '
-            'that "basic.auth.user.info_file" names, or in TAILRACE_REGISTRY_OPTION_BASIC_AUTH_USER_INFO',
+            hint='check user:password in registry.options."basic.auth.user.info"; better keep it in the file that '
+            '"basic.auth.user.info_file" names, or in TAILRACE_REGISTRY_OPTION_BASIC_AUTH_USER_INFO',
             command=f"curl -si -u USER {self._url}/subjects",
         )
 
@@ -149,8 +149,8 @@ class ConfluentRegistry:
             subject,
             table,
             f"its certificate is not trusted: {reason}",
-            hint='name the file with the authority that signed it in registry.options."ssl.ca.location", and in '
-            "registry.url a host that the certificate is for",
+            hint='set registry.options."ssl.ca.location" to the file with the authority that signed it, and use a host '
+            "name in registry.url that the certificate contains",
             command=f"curl -sv --cacert CA.pem {self._url}/subjects",
         )
 
@@ -160,7 +160,7 @@ class ConfluentRegistry:
         table: str,
         reason: str,
         *,
-        hint: str = "see registry.url, whose path belongs to it, registry.options, and the rights of its user",
+        hint: str = "check registry.url including its path, registry.options, and the rights of the user",
         command: str = "",
     ) -> RegistryRefused:
         what = f" subject {subject!r} of {table}" if subject else ""
@@ -178,8 +178,8 @@ def _client(settings: Registry) -> SchemaRegistryClient:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise ConfigError(
-            'encode.format = "avro" needs the client of schema registries, which is not installed',
-            hint="it is an extra",
+            'encode.format = "avro" requires the schema registry client, which is not installed',
+            hint="install the extra `avro`",
             command="pip install 'tailrace[capture,avro]'",
         ) from error
 
@@ -188,9 +188,9 @@ def _client(settings: Registry) -> SchemaRegistryClient:
     try:
         return SchemaRegistryClient({"timeout": _TIMEOUT_S, "max.retries": 0, **typed, "url": settings.url})
     except (ValueError, TypeError, OSError) as error:
-        # Its message may hold values: only names are said.
+        # The message of the error may contain values, so only names are shown.
         raise ConfigError(
-            f"registry.options ({', '.join(sorted(options)) or 'none'}) are not what the client takes: "
+            f"registry.options ({', '.join(sorted(options)) or 'none'}): the registry client does not accept them: "
             f"{type(error).__name__}",
             hint="names and values: docs.confluent.io, SchemaRegistryClient of confluent-kafka-python",
         ) from None

@@ -1,4 +1,4 @@
-"""Sends one record, outside of any transaction: signals. Never used for data."""
+"""Sends one record outside of transactions, for example a signal. Never used for data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ SEND_TIMEOUT_S: Final = 15.0
 
 
 def send(kafka: Kafka, topic: str, key: bytes, value: bytes, *, timeout_s: float = SEND_TIMEOUT_S) -> int:
-    """The offset of the record in partition 0, once every replica in sync has it.
+    """Write a record to partition 0 and return its offset once every in-sync replica has it.
 
-    Raises TopicMismatch when there is no such topic (it is never made by this), BrokerRefused, BrokerUnreachable.
+    Raises TopicMismatch when the topic does not exist (this function never creates it), BrokerRefused,
+    BrokerUnreachable.
     """
     with LogReader(kafka, client_id="tailrace-sender") as reader:
         reader.partitions([topic], timeout_s=timeout_s)

@@ -1,1 +1,1 @@
-"""Values the steps hand to each other: frozen, no behaviour beyond reading themselves."""
+"""Values that the other packages exchange: frozen, without behaviour beyond derived properties."""

@@ -1,4 +1,4 @@
-"""The record in ``<name>.__progress`` that says how far the log was read back and found right."""
+"""The record in ``<name>.__progress`` that says how far the log was audited."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ AUDIT_VERSION = 1
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the next audit goes on.
+    """Where the next audit continues.
 
     Attributes:
-        epoch: of the last cut that was compared.
+        epoch: of the last compared cut.
         end_lsn: of that cut.
-        cuts_offset: everything of the cut index before this offset was compared.
+        cuts_offset: everything in the cut index before this offset was compared.
     """
 
     version: int = AUDIT_VERSION

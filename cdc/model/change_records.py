@@ -1,7 +1,7 @@
-"""What the pure steps hand to the publisher: records in order, and the position they reach.
+"""The records that capture hands to the publisher, in order, and the stream position that they reach.
 
-A record is bytes, made once and never looked into again. The row path has no object per row: a record is a plain
-tuple, and a `TopicBuffer` keeps one list of them per partition, because order per partition is all Kafka keeps.
+A record is bytes, encoded once and never decoded again. The row path creates no object per row: a record is a plain
+tuple, and a `TopicBuffer` has one list of them per partition, because Kafka keeps order only per partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cdc.lsn import Lsn
 Headers: TypeAlias = list[tuple[str, bytes]]
 
 Record: TypeAlias = tuple[bytes | None, bytes | None, Headers | None]
-"""(key, value, headers); the value of a tombstone is None, the key of a keyless table is None."""
+"""(key, value, headers); the value of a tombstone is None, and so is the key for a table without a key."""
 
 
 class TopicBuffer:
@@ -23,8 +23,8 @@ class TopicBuffer:
     The transcoder appends, the publisher takes and clears; both run in the capture thread.
 
     Attributes:
-        incomplete: (partition, index) of records that lack values and get none before they are published. Only the
-            transcoder knows: what such a record looks like depends on the format.
+        incomplete: (partition, index) of records that lack values and are published so. Only the transcoder can tell,
+            because the form of such a record depends on the format.
     """
 
     __slots__ = ("compacted", "incomplete", "partitions", "topic")
@@ -36,7 +36,7 @@ class TopicBuffer:
         self.incomplete: set[tuple[int, int]] = set()
 
     def clear(self) -> None:
-        """Forget the records, which Kafka's client has now."""
+        """Drop the records after the Kafka client has them."""
         for records in self.partitions:
             records.clear()
         self.incomplete.clear()
@@ -44,9 +44,9 @@ class TopicBuffer:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """How far the log is: everything whose commit record starts below `end_lsn` is in it.
+    """The position of the log: it contains everything whose commit record starts below `end_lsn`.
 
-    `next_ordinal` is 0 at a boundary of source transactions; `commit_lsn` is then that of the last one (0: none yet).
+    Between two source transactions `next_ordinal` is 0, and `commit_lsn` is that of the last one (0: none yet).
     Otherwise the transaction committed at `commit_lsn` is spread over several Kafka transactions, and its events from
     `next_ordinal` on are not in the log yet.
     """
@@ -58,7 +58,7 @@ class StreamPosition:
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """Which event of its source transaction an event is: `transaction` names that, numbers count from 1."""
+    """The order of an event in its source transaction, as Debezium's `transaction` block; numbers start at 1."""
 
     transaction: str
     total_order: int
@@ -67,15 +67,15 @@ class EventOrder:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What every row of one source transaction shares; JSON of it is ready to be pasted into an envelope.
+    """The fields that all rows of one source transaction share, as JSON fragments of the envelope.
 
     Attributes:
-        commit_lsn: where its commit record starts; decides the partition of rows without a key.
+        commit_lsn: where the commit record starts; decides the partition of rows without a key.
         source: fields of `source` up to the row's own LSN inside `sequence`.
         tail: from the top-level `ts_ms` to the end.
-        xid: of the transaction, 32 bits; None of rows that were read from a table.
-        commit_us: when it was committed, in microseconds since 1970.
-        place: of one row, where that is asked for.
+        xid: of the transaction, 32 bits; None for rows that were read from a table.
+        commit_us: commit time in microseconds since 1970.
+        order: order of one row in the transaction, if the transaction topic is enabled.
     """
 
     commit_lsn: int
@@ -84,18 +84,18 @@ class Stamp:
     xid: int | None
     epoch: int
     commit_us: int
-    place: EventOrder | None = None
+    order: EventOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A TRUNCATE of a captured table, whose keys the log still has.
+    """A TRUNCATE of a captured table, whose keys are still in the log.
 
     Attributes:
         relation: pg_class.oid of the table.
         stamp: of its transaction.
         lsn: of the message.
-        ordinal: its place in the transaction; every key that it removes has it.
+        ordinal: its number in the transaction; all deletes that it causes have it.
     """
 
     relation: int
@@ -115,7 +115,7 @@ class BatchStats:
     truncate_ignored_count: int = 0
 
     def less(self, part: BatchStats) -> BatchStats:
-        """What is left when `part` of it was published before."""
+        """Return the remainder when `part` was published before."""
         return BatchStats(
             self.row_count - part.row_count,
             self.byte_count - part.byte_count,

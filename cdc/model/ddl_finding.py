@@ -1,8 +1,8 @@
-"""What DDL has done to rows without an event, told from two looks at the catalog. Pure.
+"""Compares two readings of the catalog and reports DDL that changed rows without an event. Pure.
 
-pgoutput sends no DDL, and VACUUM FULL, CLUSTER and TRUNCATE change file nodes as a rewrite of values does. So a new
-file node counts only together with a change of a column. Where a look cannot tell (both happened between two looks) it
-is told as a finding: one too many costs a glance, one too few a wrong row.
+pgoutput sends no DDL. VACUUM FULL, CLUSTER and TRUNCATE change file nodes just as a rewrite of values does, so a new
+file node counts only together with a changed pg_attribute row. If both happened between two readings, it is reported:
+a superfluous finding costs an operator a moment, a missing one leaves a wrong row.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import msgspec
 
 from cdc.lsn import Lsn
 from cdc.model.table_facts import CatalogScope, ColumnFacts, DdlFinding, FindingKind, LeafFacts, TableFacts
+from cdc.model.visibility import widened
 from cdc.patterns import matches
 
-OPEN_MAX: Final = 20  # findings of a table: somebody drops a partition every day and looks at none of them
-_OTHERS: Final = "; and others before that"
+OPEN_MAX: Final = 20  # findings of a table: a daily job may drop partitions, and nobody accepts the findings
+_OTHERS: Final = "; and earlier ones"
 _NAMED_MAX: Final = 5  # partitions and columns that a message names
-_XID_BITS: Final = 32
-# Types that PostgreSQL takes for each other without a rewrite, and prints otherwise: timestamp and timestamptz (while
-# the session's zone is UTC), int4 and oid.
+# Types that PostgreSQL converts into each other without a rewrite but prints differently: timestamp and timestamptz
+# (while the time zone of the session is UTC), int4 and oid.
 _OTHER_TEXT: Final = ({1114, 1184}, {23, 26})
-_ANEW: Final = "have every row written once more with the statement, or accept that the log keeps the old ones"
-_STAYS: Final = "their keys stay in the topic until somebody deletes them there"
+_REWRITE: Final = "run the statement, which writes every row again, or accept that the log keeps the old rows"
+_STAYS: Final = "their keys stay in the topic until they are deleted there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class CatalogReading:
 
     Attributes:
         scope: see there.
-        tables: what is captured, by ``schema.table``.
-        strays: of tables that the look before had and this one has not: oid -> the name it has now.
-        others: names of captured tables that belong to a table now that is not published.
-        end_lsn: where the server's WAL was after the look.
+        tables: the captured tables, by ``schema.table``.
+        strays: tables of the previous reading that are missing in this one: oid -> current name.
+        others: names of captured tables that now belong to a table that is not published.
+        end_lsn: the end of the server's WAL after the reading.
     """
 
     scope: CatalogScope
@@ -48,10 +48,10 @@ class CatalogReading:
     others: Collection[str] = ()
 
 
-def findings(
+def compare_catalog(
     scope: CatalogScope, tables: Mapping[str, TableFacts], now: CatalogReading, *, epoch: int
 ) -> list[DdlFinding]:
-    """What happened between the recorded facts (`scope`, `tables`) and `now`, table by table."""
+    """Return what happened between the recorded facts (`scope`, `tables`) and `now`, table by table."""
     former = {facts.oid: name for name, facts in tables.items()}
     kept = {facts.oid for facts in now.tables.values()}
     found = _Findings(epoch, scope.lsn, now.end_lsn)
@@ -60,7 +60,7 @@ def findings(
         if before is not None and before.oid == facts.oid:
             _compare(found, name, before, facts, now.strays)
         elif before is not None:
-            _replaced(found, name, former.get(facts.oid, ""), "it")
+            _replaced(found, name, former.get(facts.oid, ""), "the table")
             if facts.oid in former:
                 _compare(found, name, tables[former[facts.oid]], facts, now.strays)
         elif facts.oid in former:
@@ -71,19 +71,19 @@ def findings(
     for name, facts in sorted(tables.items()):
         if facts.oid not in kept and name not in now.tables and matches(name, now.scope.selected):
             if name in now.others:
-                _replaced(found, name, "", "the new table is not published, so it")
+                _replaced(found, name, "", "the new table, once it is published,")
             else:
                 _left(found, name, now.strays.get(facts.oid, ""))
     return found.found
 
 
-def missed(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
-    """A table was left out and is captured again, and is not read for it."""
+def missed_while_left_out(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
+    """Return the finding for a table that is captured again after it was left out, and is not read again."""
     return DdlFinding(
         kind="joined",
         table=table,
         what=f"{table} is captured again: changes that were made while it was left out are not in the log",
-        hint="read it with the command if it has a key; else accept that they are missing",
+        hint="read the table with the command if it has a key; otherwise accept that they are missing",
         command=f"cdc snapshot start {shlex.quote(table)}",
         epoch=epoch,
         since_lsn=since_lsn,
@@ -91,8 +91,8 @@ def missed(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
     )
 
 
-def merged(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFinding, ...]:
-    """Open findings of one table, oldest first; what is found again is one, and so are the oldest of too many."""
+def merge_findings(old: Sequence[DdlFinding], new: Sequence[DdlFinding]) -> tuple[DdlFinding, ...]:
+    """Merge the open findings of one table, oldest first: repeated ones, and the oldest above OPEN_MAX, become one."""
     kept = {(one.kind, one.what): one for one in old}
     for one in new:
         before = kept.pop((one.kind, one.what), one)
@@ -128,13 +128,13 @@ class _Findings:
 
 
 def _compare(found: _Findings, name: str, before: TableFacts, now: TableFacts, strays: Mapping[int, str]) -> None:
-    """The same table, by its oid."""
+    """Compare two readings of the same table, by its oid."""
     nodes = {leaf.oid: leaf.file_node for leaf in before.leaves}
     rewritten = any(nodes.get(leaf.oid, leaf.file_node) != leaf.file_node for leaf in now.leaves)
-    columns = {column.number: column for column in before.columns}
+    former = {column.number: column for column in before.columns}
     filled, published, retyped, changed = [], [], [], []
     for column in now.columns:
-        old = columns.get(column.number)
+        old = former.get(column.number)
         if old is None:
             if column.missing or rewritten:
                 filled.append(column.name)
@@ -143,26 +143,27 @@ def _compare(found: _Findings, name: str, before: TableFacts, now: TableFacts, s
         elif (old.type_oid, old.type_modifier) != (column.type_oid, column.type_modifier):
             if rewritten or {old.type_oid, column.type_oid} in _OTHER_TEXT:
                 retyped.append(column.name)
-        elif rewritten and _touched(old, column):
+        elif rewritten and _column_changed(old, column):
             changed.append(column.name)
     statement = rewrite_statement(now, now.columns)
     if filled:
-        what = f"{_listed(filled)} of {name} came with a default: rows from before have it in the table, not in the log"
-        found.add("column_filled", name, what, _ANEW, statement)
+        columns = _listed(filled)
+        what = f"{columns} of {name} was added with a default: earlier rows have it in the table, not in the log"
+        found.add("column_filled", name, what, _REWRITE, statement)
     if published:
-        what = f"{_listed(published)} of {name} is published now: rows from before have it in the table, not in the log"
-        found.add("column_filled", name, what, _ANEW, statement)
+        what = f"{_listed(published)} of {name} is now published: earlier rows have it in the table, not in the log"
+        found.add("column_filled", name, what, _REWRITE, statement)
     if retyped:
-        what = f"the type of {_listed(retyped)} of {name} was changed: the log has rows in their former form"
-        found.add("type_changed", name, what, _ANEW, statement)
+        what = f"the type of {_listed(retyped)} of {name} was changed: the log has earlier rows in their former form"
+        found.add("type_changed", name, what, _REWRITE, statement)
     if changed:
-        what = f"{name} was written anew and {_listed(changed)} changed: its values may be others than those in the log"
-        found.add("values_rewritten", name, what, _ANEW, statement)
+        what = f"{name} was rewritten and {_listed(changed)} changed: its values may differ from those in the log"
+        found.add("values_rewritten", name, what, _REWRITE, statement)
     _partitions(found, name, before.leaves, now, strays)
 
 
-def _touched(old: ColumnFacts, now: ColumnFacts) -> bool:
-    """Whether more was done to a column than a rewrite does by itself: that takes away the stored default."""
+def _column_changed(old: ColumnFacts, now: ColumnFacts) -> bool:
+    """Return whether a column changed more than by a rewrite itself, which only removes the stored default."""
     if old.missing and not now.missing:
         return old.default != now.default
     return old.xmin != now.xmin
@@ -175,26 +176,28 @@ def _partitions(
     attached = [leaf for leaf in now.leaves if leaf.oid not in known and not leaf.born]
     if attached:
         names = _listed([leaf.table for leaf in attached])
-        what = f"{names} became part of {name}: rows that were there by then are not in the log"
+        what = f"{names} was attached to {name}: its earlier rows are not in the log"
         written = attached if len(attached) <= _NAMED_MAX else [now]
         statements = " ".join(rewrite_statement(one, now.columns) for one in written)
-        found.add("partition_attached", name, what, _ANEW, statements)
+        found.add("partition_attached", name, what, _REWRITE, statements)
     left = [leaf for leaf in before if leaf.oid not in kept]
     if left:
         gone = all(leaf.oid not in strays for leaf in left)
         names = _listed([leaf.table for leaf in left])
-        what = f"{names} {'was dropped from' if gone else 'is no part any more of'} {name}: the log has its rows"
-        found.add("partition_left", name, what, f"delete rows before the partition goes; now {_STAYS}")
+        what = f"{names} was {'dropped' if gone else 'detached'} from {name}: the log still has its rows"
+        hint = f"next time, delete the rows before you drop or detach a partition; {_STAYS}"
+        found.add("partition_left", name, what, hint)
 
 
 def _renamed(found: _Findings, former: str, name: str, facts: TableFacts) -> None:
-    what = f"{former} is {name} now: rows from before are in the topic of {former}, not in its own"
-    found.add("renamed", name, what, f"{_ANEW}; consumers read the new topic", rewrite_statement(facts, facts.columns))
+    what = f"{former} was renamed to {name}: earlier rows are in the topic of {former}, not in its own"
+    hint = f"{_REWRITE}; let consumers read the new topic"
+    found.add("renamed", name, what, hint, rewrite_statement(facts, facts.columns))
 
 
 def _replaced(found: _Findings, name: str, former: str, subject: str) -> None:
     by = f"{former}, which was renamed" if former else "a new or renamed table"
-    what = f"{name} is another table now ({by}): its topic has rows of the former one"
+    what = f"{name} is now another table ({by}): its topic has rows of the former one"
     hint = (
         f'with ddl.policy = "resnapshot" {subject} is read from scratch, and keys that it does not have are deleted '
         f"from the topic; otherwise {_STAYS}"
@@ -204,39 +207,33 @@ def _replaced(found: _Findings, name: str, former: str, subject: str) -> None:
 
 def _joined(found: _Findings, name: str, facts: TableFacts) -> None:
     what = (
-        f"{name} joined the captured tables: rows from before, and those of transactions open then, are not in the log"
+        f"{name} joined the captured tables: its earlier rows, and those of transactions open then, are not in the log"
     )
-    found.add("joined", name, what, _ANEW, rewrite_statement(facts, facts.columns))
+    found.add("joined", name, what, _REWRITE, rewrite_statement(facts, facts.columns))
 
 
 def _left(found: _Findings, name: str, now: str) -> None:
     if now == name:
-        what = f"{name} is not published any more: its changes are not captured"
-        found.add("left", name, what, "take it back into the publication, or out of source.tables", "cdc doctor")
+        what = f"{name} is no longer published: its changes are not captured"
+        found.add("left", name, what, "add it to the publication again, or remove it from source.tables", "cdc doctor")
     elif now:
-        what = f"{name} is {now} now, which source.tables does not have: its changes are not captured any more"
-        found.add("left", name, what, f"add {now} to source.tables; rows from before stay in the former topic")
+        what = f"{name} was renamed to {now}, which is not in source.tables: its changes are no longer captured"
+        found.add("left", name, what, f"add {now} to source.tables; earlier rows stay in the former topic")
     else:
-        what = f"{name} was dropped: the log has its rows"
-        found.add("left", name, what, f"{_STAYS}; delete the topic when nobody reads it")
+        what = f"{name} was dropped: the log still has its rows"
+        found.add("left", name, what, f"{_STAYS}; delete the topic when no consumer reads it")
 
 
 def _whole(before: CatalogScope, now: CatalogScope, facts: TableFacts) -> bool:
-    """Whether the stream has had every row of a table since it was made: it was born into the publication."""
+    """Return whether the stream has every row of a table: it was created while its publication already covered it."""
     if before.selected != now.selected:
         return False
     published = all(scope.all_tables or facts.namespace in scope.schemas for scope in (before, now))
     return published and widened(facts.created_xid, now.xid) >= before.xid
 
 
-def widened(xid: int, near: int) -> int:
-    """The 64 bits of a transaction id that is not more than 2^31 from `near`."""
-    epoch = (near - xid + (1 << (_XID_BITS - 1))) >> _XID_BITS
-    return xid + (max(epoch, 0) << _XID_BITS)
-
-
 def rewrite_statement(relation: TableFacts | LeafFacts, columns: Sequence[ColumnFacts]) -> str:
-    """SQL that changes no value and has the stream show every row; empty when there is no column to name in it."""
+    """Return SQL that changes no value but makes the stream send every row; empty if no column can be set."""
     column = next((_quoted(column.name) for column in columns if column.settable), "")
     if not column:
         return ""

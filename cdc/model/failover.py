@@ -1,4 +1,4 @@
-"""Whether a standby could take over without a gap, as far as the primary knows it. Pure: facts in, words out.
+"""Judges from facts of the primary whether capture could continue after a failover to a standby. Pure.
 
 https://www.postgresql.org/docs/18/logical-replication-failover.html
 """
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 FAILOVER_SINCE: Final = 17
-"""The major of PostgreSQL that has slots which are synchronised to standbys."""
+"""The first major version of PostgreSQL with slots that are synchronised to standbys."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandbySlot:
-    """A physical slot that `synchronized_standby_slots` names: the stream never runs ahead of who reads it.
+    """A physical slot in `synchronized_standby_slots`: the stream never runs ahead of the standby that uses it.
 
     Attributes:
-        behind_bytes: WAL it has not confirmed; None when it never confirmed any, or does not exist.
+        behind_bytes: unconfirmed WAL; None if it never confirmed any, or does not exist.
     """
 
     name: str
@@ -29,12 +29,12 @@ class StandbySlot:
 
 @dataclass(frozen=True, slots=True)
 class FailoverFacts:
-    """What the primary says.
+    """Failover settings on the primary.
 
     Attributes:
         wanted: `source.failover`.
-        slot_failover: the slot is to be synchronised to standbys.
-        standbys: of `synchronized_standby_slots`; empty when that is not set.
+        slot_failover: whether the slot is synchronised to standbys.
+        standbys: the slots in `synchronized_standby_slots`; empty when that is not set.
     """
 
     wanted: bool
@@ -46,22 +46,24 @@ NO_FAILOVER: Final = FailoverFacts(wanted=False, slot_failover=False)
 
 
 def failover_problems(facts: FailoverFacts) -> list[str]:
-    """Why a promoted standby might not go on where the log is, each a sentence; empty: nothing is known against it.
+    """Return reasons why capture might not continue on a promoted standby; empty if none is known.
 
-    What is not known here: whether the standby runs with sync_replication_slots and hot_standby_feedback.
+    The primary does not know whether the standby runs with sync_replication_slots and hot_standby_feedback.
     """
     if not facts.wanted:
         return []
     found = []
     if not facts.slot_failover:
-        found.append("the slot is not made for failover: a promoted standby will not have it")
+        found.append("the slot is not enabled for failover: a promoted standby will not have it")
     if not facts.standbys:
         found.append(
             "synchronized_standby_slots is not set: capture may be ahead of a standby when it is promoted (DIVERGED)"
         )
     for standby in facts.standbys:
         if not standby.exists:
-            found.append(f"synchronized_standby_slots names {standby.name!r}, which is no slot: capture stands still")
+            found.append(
+                f"synchronized_standby_slots names slot {standby.name!r}, which does not exist: capture is blocked"
+            )
         elif not standby.active:
-            found.append(f"no standby reads slot {standby.name!r}: capture stands still until one does")
+            found.append(f"no standby uses slot {standby.name!r}: capture is blocked until one does")
     return found

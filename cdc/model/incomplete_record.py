@@ -1,6 +1,7 @@
-"""Records that lack values the stream does not have (TOAST), and wait for them before they are published.
+"""Records that lack TOAST values, which the stream does not contain, and wait for them before they are published.
 
-A transcoder notes a hole beside the record it made without these values; a `cdc.contracts.Reselect` fills it.
+A transcoder encodes a record without these values and adds an `IncompleteRecord`; a `cdc.contracts.Reselect` reads the
+values and completes it.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import msgspec
 
 from cdc.model.relation import Relation
 
-_FIRST_GUESS_BYTES: Final = 16 << 10  # of a row's missing values, until some were read; out of line begins at 2 KB
+_FIRST_GUESS_BYTES: Final = 16 << 10  # missing values of a row, until some were read; TOAST begins at 2 KB
 
 ReadValues = Mapping[int, bytes | None]
 """Column index -> the server's text of a value, None for null."""
 
 
 class IncompleteRecord(msgspec.Struct, frozen=True, eq=False):
-    """One record.
+    """A buffered record that lacks values.
 
     Attributes:
         key_columns, missing: indexes into the relation's columns.
         key: the server's text of each key column.
-        record_key: the same as the log has it.
-        xid: of the row's transaction, 32 bits.
-        fill: makes the record anew with what was found, possibly of some columns only; the others stay unchanged.
+        record_key: the key of the record in the log.
+        xid: transaction of the row, 32 bits.
+        fill: encodes the record again with the values read, possibly only of some columns; the others stay missing.
             Raises RowRefused.
     """
 
@@ -40,7 +41,7 @@ class IncompleteRecord(msgspec.Struct, frozen=True, eq=False):
 
 
 class IncompleteRecords:
-    """Those of the records that are buffered, in the order of the stream. One thread."""
+    """The buffered records that lack values, in stream order. Used by one thread."""
 
     __slots__ = ("_bytes", "waiting")
 
@@ -48,11 +49,11 @@ class IncompleteRecords:
         self.waiting: list[IncompleteRecord] = []
         self._bytes: dict[int, int] = {}
 
-    def add(self, hole: IncompleteRecord) -> int:
-        """Note it; returns how many bytes its values are expected to have, for the caps of a batch."""
-        self.waiting.append(hole)
-        return self._bytes.get(hole.relation.oid, _FIRST_GUESS_BYTES)
+    def add(self, record: IncompleteRecord) -> int:
+        """Add a record; returns the expected size of its missing values, for the limits of a batch."""
+        self.waiting.append(record)
+        return self._bytes.get(record.relation.oid, _FIRST_GUESS_BYTES)
 
     def learn(self, oid: int, size: int, count: int) -> None:
-        """The values that so many rows of a table lacked had `size` bytes together."""
+        """Record that the missing values of `count` rows of a table had `size` bytes in total."""
         self._bytes[oid] = size // count

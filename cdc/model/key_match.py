@@ -8,9 +8,9 @@ import msgspec
 
 
 def key_matches(wanted: object, key: bytes | None) -> bool:
-    """Whether a record's key is the wanted one: some of its columns as an object, or the value of its only column.
+    """Return whether a record's key matches: `wanted` is an object with some columns, or the value of the only column.
 
-    Numbers are compared as text: whether a key column is published as 7 or "7" is the configuration's business.
+    Numbers are compared as text, because the configuration decides whether a key column is published as 7 or "7".
     """
     if key is None:
         return False
@@ -25,7 +25,7 @@ def key_matches(wanted: object, key: bytes | None) -> bool:
 
 
 def _comparable(raw: bytes) -> object:
-    """A value of a key; the digits of a number, which may be larger than Python's types."""
+    """Return a key value; a number as its digits, which may be too large for Python's types."""
     return msgspec.json.decode(raw) if raw[:1] in b'"tfn' else raw.decode()
 
 

@@ -1,4 +1,4 @@
-"""A selected table that is not captured, and why. Values only; `cdc.replication.eligibility` decides."""
+"""A selected table that is not captured, with the reason; `cdc.replication.eligibility` decides."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class LeftOut:
         table: ``schema.table``.
         oid: pg_class.oid.
         reason: a word for metrics and programs.
-        problem: why, as a clause that follows the name of the table.
+        problem: the reason as a clause that follows the name of the table.
         statement: SQL that fixes it; a comment where no statement can.
-        by: who can run it.
+        by: the person or role that can run it.
     """
 
     table: str
@@ -34,7 +34,7 @@ class LeftOut:
     by: str = ""
 
     def document(self) -> dict[str, str]:
-        """For /status and logs."""
+        """Return the JSON document for /status and logs."""
         return {
             "table": self.table,
             "reason": self.reason,
@@ -45,5 +45,5 @@ class LeftOut:
 
 
 def no_topic(table: str, oid: int, error: TopicMismatch) -> LeftOut:
-    """A table whose topic cannot be written to."""
-    return LeftOut(table, oid, "no_topic", error.message, error.command or f"-- {error.hint}", "who administers Kafka")
+    """Return the entry for a table whose topic cannot be written to."""
+    return LeftOut(table, oid, "no_topic", error.message, error.command or f"-- {error.hint}", "a Kafka administrator")

@@ -1,4 +1,4 @@
-"""What the log keeps of an outbox: which table it was, and what of its rows was routed before the stream."""
+"""The record in ``<name>.__progress`` about an outbox: its table, and which existing rows were published."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ OUTBOX_VERSION = 1
 
 
 class OutboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that were in the table when capture first saw it are dealt with.
+    """The rows that were in the table when capture first saw it have been handled.
 
     Attributes:
         table: ``schema.table``.
-        relation: pg_class.oid; a table that was made again is another one, and its rows are looked at anew.
-        seen: the pg_snapshot in which they were read; empty: they were left out (`[outbox] existing`).
-        seen_to_lsn: nothing that commits from there on was seen.
-        event_count: how many rows that were.
-        missed: after a repair: events of a range that nobody knows may be in the table and not in the log. They are
-            looked for at the next start.
+        relation: pg_class.oid; a recreated table is a different one, and its rows are handled again.
+        seen: the pg_snapshot in which they were read; empty if they were left out (`[outbox] existing`).
+        seen_to_lsn: the snapshot does not see what commits from this LSN on.
+        event_count: number of these rows.
+        missed: after a repair, the table may contain events of the unknown range that are not in the log. The next
+            start looks for them.
     """
 
     version: int = OUTBOX_VERSION

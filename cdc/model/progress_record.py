@@ -1,7 +1,7 @@
 """The records of ``<name>.__progress``, ``<name>.__cuts`` and ``<name>.__schema``, as msgspec structs.
 
-JSON with a fixed field order. `version` is raised when a reader of the old form would misread the new one; a
-reader refuses what it does not know.
+JSON with a fixed field order. `version` increases when a reader of the old form would misread the new one; a reader
+refuses unknown versions.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 Rolling = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
-"""A rolling hash: 64 bits in hexadecimal, because many JSON readers have no such numbers."""
+"""A rolling hash: 64 bits in hexadecimal, because JSON numbers lose 64-bit precision in many readers."""
 
 PROGRESS_VERSION = 1
 CUT_VERSION = 1
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which source and which topics the positions belong to.
+    """The source and the topics that the positions belong to.
+
+    It is a separate record, written when it changes: with 2,000 tables it has 500 KB, and progress is written with
+    every Kafka transaction.
 
     Attributes:
         system_identifier: of the cluster (IDENTIFY_SYSTEM), text because it is an unsigned 64-bit number.
-        timeline: of the WAL we read.
+        timeline: of the WAL that capture reads.
         database_oid: pg_database.oid.
-        publication_oid: pg_publication.oid; another one means the publication was made again.
+        publication_oid: pg_publication.oid; a different one means that the publication was recreated.
         partitions: partition count of each data topic.
-        topic_ids: Kafka's id of each topic; another one means the topic was made again.
+        topic_ids: Kafka's id of each topic; a different one means that the topic was recreated.
         tables: pg_class.oid of each captured table by name, and the oid of its pg_publication_rel row.
     """
 
@@ -45,10 +48,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to go on. Written in the same Kafka transaction as the events it covers.
+    """The restart position, written in the same Kafka transaction as the events that it covers.
 
-    LSNs are integers. `end_lsn`, `commit_lsn` and `next_ordinal` as `cdc.model.change_records.StreamPosition` has them.
-    `pending_visibility` are ids of streamed transactions that no snapshot has seen yet, while tables are read.
+    LSNs are integers. `end_lsn`, `commit_lsn` and `next_ordinal`: see `cdc.model.change_records.StreamPosition`.
+    `pending_visibility`: while tables are read, ids of streamed transactions that no snapshot has seen yet.
     """
 
     version: int = PROGRESS_VERSION
@@ -61,7 +64,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """One Kafka transaction, as the cut index has it.
+    """One Kafka transaction in the cut index.
 
     Attributes:
         commit_lsn: of the last source transaction in the log, or of the one that is spread.
@@ -69,10 +72,10 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
         changed: ``topic-partition`` -> [next offset, cumulative record count, rolling hash]. The next offset is
             the one after the last record of this or an earlier transaction; counts include tombstones; the hash is
             `cdc.publish.ledger.roll` over all records of the partition since its count began.
-        full: `changed` has every partition, also those this transaction did not touch, and those of topics that
-            nothing is written to now (the table has left), until the topic is deleted. Earlier versions left the
-            latter out; their accounts then went on in the same run, and began anew in a later one.
-        since_lsn: with `full`: counts began here (0: with the log).
+        full: `changed` has every partition, also those that this transaction did not change, and those of tables that
+            are no longer captured, until their topic is deleted. Earlier versions left the latter out; their counts
+            then continued in the same run, and started again in a later one.
+        since_lsn: with `full`, where the counts began (0: with the log).
     """
 
     version: int = CUT_VERSION
@@ -88,9 +91,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A column: PostgreSQL's type by name, oid and modifier, and what JSON it becomes.
+    """A column: PostgreSQL's type by name, oid and modifier, and its encoding in JSON.
 
-    `fields` are those of a nested document in a published view, whose `type` is ``record``, or ``record[]`` of many.
+    `fields` are those of a nested document in a published view; its `type` is ``record``, or ``record[]`` for an array.
     """
 
     name: str
@@ -103,10 +106,10 @@ class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class KeyColumn(NamedTuple):
-    """A key column: its type by name, and what JSON it becomes.
+    """A key column: its type by name, and its encoding in JSON.
 
-    `width` is what its type modifier has to do with that: digits behind the point of numeric, characters that bpchar
-    and bit fill up; -1 for any, 0 for other types.
+    `width` is the part of the type modifier that affects the encoding: the scale of numeric, the length of bpchar and
+    bit; -1 if unlimited, 0 for other types.
     """
 
     name: str
@@ -115,7 +118,7 @@ class KeyColumn(NamedTuple):
     width: int = 0
 
     def written_as(self, other: KeyColumn) -> bool:
-        """Whether the same value is the same JSON in both, whatever it is."""
+        """Return whether every value has the same JSON in both."""
         if self.encoding != other.encoding:
             return False
         if self.encoding in _ONE_TEXT or {self.type, other.type} <= _TEXTS:
@@ -126,12 +129,12 @@ class KeyColumn(NamedTuple):
 _ONE_TEXT = frozenset(
     {"boolean", "integer", "integer_string", "uuid", "date", "epoch_days", "timestamp", "timestamp_utc", "epoch_micros"}
 )
-"""Encodings that tell nothing of the type: int4 and int8, or a domain over them, give the same JSON."""
+"""Encodings that do not depend on the type: int4 and int8, or a domain over them, have the same JSON."""
 _TEXTS = frozenset({"text", "varchar"})
 
 
 def key_width(type_name: str, modifier: int) -> int:
-    """`KeyColumn.width` of a type modifier."""
+    """Return `KeyColumn.width` for a type modifier."""
     if type_name == "numeric":
         # https://www.postgresql.org/docs/18/datatype-numeric.html: 4 + (precision << 16 | scale in 11 bits, signed).
         scale = (modifier - 4) & 0x7FF
@@ -140,27 +143,27 @@ def key_width(type_name: str, modifier: int) -> int:
 
 
 KeyForm: TypeAlias = tuple[KeyColumn, ...]
-"""What keys of a table look like; empty for a table without one."""
+"""The form of a table's keys; empty for a table without a key."""
 
 
 class AvroSchemas(NamedTuple):
-    """The schemas of a topic's keys and values as JSON texts; no key for a table without one."""
+    """The schemas of a topic's keys and values as JSON texts; `key` is None for a table without a key."""
 
     key: str | None
     value: str
 
 
 class AvroIds(NamedTuple):
-    """What the registry calls these schemas."""
+    """The ids of these schemas in the registry."""
 
     key: int | None
     value: int
 
 
 class TopicForm(NamedTuple):
-    """What the records of a data topic look like, as far as it may not change.
+    """The properties of a data topic's records that must not change.
 
-    `key_id` is the registry's for the schema of keys in Avro, which is part of their bytes.
+    `key_id` is the registry's id of the key schema in Avro, which is part of the key bytes.
     """
 
     key: KeyForm
@@ -176,11 +179,11 @@ class SchemaKey(msgspec.Struct, frozen=True):
 
 
 class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The schema that `source.schema_id` of a row names; in the log no later than the first such row.
+    """The schema that `source.schema_id` of a row refers to; it is in the log no later than the first such row.
 
-    `lsn` is where it was first needed, or where capture started. `format` is that of the rows, `encode.format`; it is
-    left out for ``json``. `registered` has the registry's ids of key and value, in Avro. `left_out` names generated
-    columns that the table had when this was written and that PostgreSQL does not put into the stream.
+    `lsn` is where it was first needed, or where capture started. `format` is `encode.format` of the rows, left out for
+    ``json``. `registered` has the registry's ids of key and value schema, in Avro. `left_out` has the generated columns
+    that the table had at that time and that PostgreSQL does not send.
     """
 
     table: str
@@ -206,5 +209,5 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def form(self) -> TopicForm:
-        """What a later record of the topic must agree with."""
+        """The properties that later records of the topic must share."""
         return TopicForm(self.key_form, self.format, self.registered.key if self.registered else None)

@@ -1,4 +1,4 @@
-"""A table as one Relation message of the stream describes it: the schema of its time, not of now.
+"""A table as a Relation message of the stream describes it: its schema at that time, not the current one.
 
 https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html
 """
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class ReplicaIdentity(Enum):
-    """What an UPDATE or DELETE shows of the old row; the value is PostgreSQL's own letter."""
+    """Which columns of the old row an UPDATE or DELETE contains; the values are PostgreSQL's letters."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -26,7 +26,7 @@ class Column:
         name: as in the catalog, without quotes.
         type_oid: pg_type.oid.
         type_modifier: atttypmod, -1 for none.
-        identity: part of the replica identity (with FULL every column is).
+        identity: part of the replica identity (with FULL, every column is).
     """
 
     name: str
@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A Relation message. `namespace` is already ``pg_catalog`` where the wire has it empty."""
+    """A Relation message. `namespace` is ``pg_catalog`` where the message has an empty one."""
 
     oid: int
     namespace: str
@@ -47,5 +47,5 @@ class Relation:
 
     @property
     def table(self) -> str:
-        """``schema.table``, for people and labels."""
+        """``schema.table``, for messages and labels."""
         return f"{self.namespace}.{self.name}"

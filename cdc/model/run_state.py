@@ -1,4 +1,4 @@
-"""The states a pipeline can be in. The names are part of the interface: status, metrics, logs, exit codes."""
+"""The states of capture and sinks. Their names are part of the interface: status, metrics, logs, exit codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What capture or a sink is doing, or why it is not. STALE is of sinks alone."""
+    """What capture or a sink is doing, or why it stopped. Only sinks can be STALE."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -21,5 +21,5 @@ class State(StrEnum):
 
     @property
     def needs_operator(self) -> bool:
-        """Whether nothing goes on until a person acts."""
+        """Whether the process stops until an operator acts."""
         return self in {State.GAP, State.DIVERGED, State.FENCED, State.MISCONFIGURED, State.STALE}

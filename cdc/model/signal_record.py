@@ -1,7 +1,7 @@
-"""What is recorded of signals: up to where they were acted on, and what became of the last of them.
+"""The record in ``<name>.__progress`` about signals: how far they were handled, and the latest answers.
 
-The record lies in ``<name>.__progress`` under ``<name>/signals``, written in the Kafka transaction that has what the
-signal changed: after a crash a signal was acted on and counted, or neither.
+Its key is ``<name>/signals``. It is written in the same Kafka transaction as the effect of the signal: after a crash,
+both exist or neither does.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import msgspec
 
 SIGNALS_VERSION: Final = 1
 ANSWERS_KEPT: Final = 50
-NAMES_KEPT: Final = 5000  # in all answers: a megabyte at most, far below what the topic takes
+NAMES_KEPT: Final = 5000  # in all answers: at most a megabyte, far below the limit of the topic
 
 
 class SignalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a signal.
+    """The result of a signal.
 
     Attributes:
-        offset: where it lies in ``<name>.__signals``.
-        id: as its sender chose it.
-        action: start, pause, resume, stop, log; empty when it could not be understood.
-        done: tables it was done for.
-        refused: the others, and why; under an empty name why nothing was done at all.
+        offset: its offset in ``<name>.__signals``.
+        id: chosen by its sender.
+        action: start, pause, resume, stop, log; empty for an invalid signal.
+        done: tables for which it was done.
+        refused: table -> reason for the others; under an empty name, the reason why nothing was done at all.
     """
 
     offset: int
@@ -35,12 +35,12 @@ class SignalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignalsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How far signals were acted on.
+    """How far signals were handled.
 
     Attributes:
-        topic_id: of the topic; another one begins anew.
-        next_offset: of the first signal that was not looked at.
-        answers: to the last ones, oldest first.
+        topic_id: id of the topic; with a different one, handling starts from the beginning.
+        next_offset: of the first signal that was not handled.
+        answers: to the latest signals, oldest first.
     """
 
     version: int = SIGNALS_VERSION
@@ -49,8 +49,8 @@ class SignalsRecord(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[SignalAnswer, ...] = ()
 
 
-def bounded(answers: Sequence[SignalAnswer]) -> tuple[SignalAnswer, ...]:
-    """The newest of them, at most so many; the last one is kept however long it is."""
+def newest_answers(answers: Sequence[SignalAnswer]) -> tuple[SignalAnswer, ...]:
+    """Return the newest answers within ANSWERS_KEPT and NAMES_KEPT; the last one is always kept."""
     kept: list[SignalAnswer] = []
     names = 0
     for answer in reversed(answers[-ANSWERS_KEPT:]):

@@ -1,6 +1,7 @@
-"""What a process of a sink reports of itself every few seconds, and what is left of it when it grows old. Pure.
+"""The periodic state report of a sink process, and the state of a sink derived from its reports. Pure.
 
-The same report goes through a pipe to `cdc run --with-sinks` and into the sink's state topic, for `cdc sink status`.
+The same report goes through a pipe to `cdc run --with-sinks`, and into the state topic of the sink for `cdc sink
+status`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ PIPE_EVERY_S: Final = 2.0
 TOPIC_EVERY_S: Final = 10.0
 
 OLD_S: Final = 45.0
-"""A report from the topic that is older says nothing about now: four reports are missing."""
+"""An older report from the topic does not show the present state: four reports are missing."""
 
 STUCK_S: Final = 120.0
-"""Without a turn of its loop a worker is stuck: every request it waits for gives up earlier."""
+"""A worker is stuck if its loop makes no turn for this long: all requests have shorter timeouts."""
 
 STUCK: Final = "STUCK"
 UNKNOWN: Final = "UNKNOWN"
@@ -33,11 +34,11 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One report.
 
     Attributes:
-        at_ms: when it was made, since 1970, by the clock of the worker's machine.
+        at_ms: time of the report in milliseconds since 1970, by the clock of the worker.
         state: see `cdc.model.run_state.State`.
-        ended: the process has ended since, and `state` is why.
-        turn_age_s: since the last turn of the worker's loop; None: not measured.
-        error: class, message, hint and command of the error that `state` comes from.
+        ended: the process has ended, and `state` is the reason.
+        turn_age_s: time since the last turn of the worker's loop; None if not measured.
+        error: class, message, hint and command of the error that caused `state`.
     """
 
     at_ms: int
@@ -53,13 +54,13 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shown(self) -> str:
-        """The state, or STUCK for a worker whose loop stands still."""
-        stands_still = self.turn_age_s is not None and self.turn_age_s > STUCK_S
-        return STUCK if stands_still and self.state in WORKING else self.state
+        """The state, or STUCK for a worker whose loop makes no progress."""
+        stuck = self.turn_age_s is not None and self.turn_age_s > STUCK_S
+        return STUCK if stuck and self.state in WORKING else self.state
 
 
 def report_of(status: Mapping[str, Any], at_ms: int, *, host: str, pid: int) -> SinkReport:
-    """From the document of a sink's /status."""
+    """Create a report from the document of a sink's /status."""
     error = status.get("error")
     return SinkReport(
         at_ms=at_ms,
@@ -75,12 +76,12 @@ def report_of(status: Mapping[str, Any], at_ms: int, *, host: str, pid: int) -> 
 
 
 def encode(report: SinkReport) -> bytes:
-    """A line of JSON, without its end."""
+    """Encode a report as one line of JSON, without the newline."""
     return msgspec.json.encode(report)
 
 
 def decode(data: bytes) -> SinkReport | None:
-    """Back again; None for what another version wrote."""
+    """Decode a report; None for one of an incompatible version."""
     try:
         return msgspec.json.decode(data, type=SinkReport)
     except msgspec.MsgspecError:
@@ -88,23 +89,23 @@ def decode(data: bytes) -> SinkReport | None:
 
 
 def worker_key(worker: str) -> bytes:
-    """Key of a worker's newest report in the state topic."""
+    """Return the key of a worker's report in the state topic."""
     return _KEY + msgspec.json.encode(worker) + b"}"
 
 
 def is_report(key: bytes) -> bool:
-    """Whether a record of the state topic is a report."""
+    """Return whether a record of the state topic is a report."""
     return key.startswith(_KEY)
 
 
 class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reports of all workers of a sink say together.
+    """The state of a sink derived from the reports of all its workers.
 
     Attributes:
-        state: of the worker that is worst off; STOPPED when none is alive, UNKNOWN when no worker has ever reported.
-        workers: how many have reported lately.
-        age_s: of the newest report; None: there is none.
-        report: the one that `state` comes from.
+        state: the worst state of a worker; STOPPED when no worker is alive, UNKNOWN when none ever reported.
+        workers: number of workers with a recent report.
+        age_s: age of the newest report; None without a report.
+        report: the report with this state.
     """
 
     state: str
@@ -117,7 +118,7 @@ _WORST_FIRST: Final = ("WAITING", STUCK, "STARTING", "CATCHING_UP", "RUNNING", S
 
 
 def evidence(reports: list[SinkReport], now_ms: float, *, members: int = 0) -> SinkSummary:
-    """What is known now. `members`: processes in the sink's consumer group, which include those that died lately."""
+    """Derive the current state. `members`: members of the consumer group, including those that died recently."""
     if not reports:
         return SinkSummary(state=UNKNOWN if members else STOPPED, workers=0, age_s=None, report=None)
     newest = max(reports, key=lambda one: one.at_ms)
@@ -131,7 +132,7 @@ def evidence(reports: list[SinkReport], now_ms: float, *, members: int = 0) -> S
 
 
 def needs_operator(state: str) -> bool:
-    """Whether a sink in this state goes on only when a person acts."""
+    """Return whether a sink in this state needs an operator."""
     return any(known.value == state and known.needs_operator for known in State)
 
 

@@ -1,7 +1,7 @@
-"""What is recorded of the snapshot of a table, and what a batch says of snapshots.
+"""The record in ``<name>.__progress`` about the snapshot of a table, and the snapshot changes of a batch.
 
-A record lies in ``<name>.__progress`` under ``<name>/snapshot/<schema>.<table>``, written in the Kafka transaction that
-has the rows it speaks of: after a crash what it calls done is in the log, and nothing else is.
+The key of a record is ``<name>/snapshot/<schema>.<table>``. It is written in the same Kafka transaction as the rows
+that it covers: after a crash the log has exactly the rows that the record marks as done.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SNAPSHOT_VERSION = 1
 Hold: TypeAlias = Literal["", "paused", "stopped"]
 
 Blocks: TypeAlias = tuple[int, int | None]
-"""Heap blocks from the first number up to, not with, the second; None: to the end, also of what is appended."""
+"""Heap blocks from the first number up to the second, exclusive; None: to the end, including appended blocks."""
 
 
 class LeafRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that holds rows: the captured one itself, or a partition of it.
+    """A table with rows: the captured table itself, or one of its partitions.
 
     Attributes:
-        filenode: pg_relation_filenode; another one means that rows lie elsewhere now.
+        filenode: pg_relation_filenode; a different one means that the table was rewritten.
         done: blocks whose rows are in the log, in order.
     """
 
@@ -35,11 +35,11 @@ class LeafRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncompleteKey(msgspec.Struct, frozen=True):
-    """A row whose record lacks values, because its transaction was not visible for long.
+    """A row whose record lacks values, because its transaction stayed invisible.
 
     Attributes:
-        key: as the log has it.
-        columns: the server's text of each key column, by its name.
+        key: the key of the record in the log.
+        columns: the server's text of each key column, by name.
     """
 
     key: bytes
@@ -47,33 +47,33 @@ class IncompleteKey(msgspec.Struct, frozen=True):
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the snapshot of a table is.
+    """The progress of a table's snapshot.
 
     Attributes:
-        relation: pg_class.oid; a table that was dropped and made again is another one.
-        state: complete, or what is still to be done.
+        relation: pg_class.oid; a table that was dropped and recreated is a different one.
+        state: complete or running.
         number: 1 for the first snapshot of the table, and so on.
-        began_lsn, ended_lsn: the log's position then; 0: not yet.
-        row_count: rows in the log because of it, so far.
-        leaves: by pg_class.oid as text; kept until it is complete.
-        form: tells in which columns what is done was read: after DDL it is not done any more.
-        repair: keys that the log has without all their values (TOAST), or that were asked for, as the log has them.
-        byte_count: of those rows.
-        asked: a signal began it.
-        again: the table was complete before, and its log is that all the while.
-        begun: who was open when it began is not known yet: after a restart that comes first.
-        hold: it was paused; or stopped, and the table never was complete.
-        where: the rows that are wanted, as `snapshot.condition` has it; empty for all.
-        keyed: only rows of the keys in `repair` and `owed` are wanted.
-        owed: rows whose records went into the log without all their values, because nobody could read these in time.
-        sweep: for each partition of the topic the offset where the epoch began, while keys whose last record is from
-            before are still to be looked for in the table.
-        sweep_from_lsn: the sweep is to cover every record of the topic that is from before this LSN of the stream, and
-            `sweep` is not known yet, because the log has not reached it; 0: nothing is awaited.
+        began_lsn, ended_lsn: position of the log at begin and end; 0: not yet.
+        row_count: rows that the snapshot has written so far.
+        leaves: by pg_class.oid as text; kept until the snapshot is complete.
+        form: identifies the columns that were read; after DDL, finished blocks are read again.
+        repair: keys whose records lack values (TOAST), and requested keys, as they are in the log.
+        byte_count: size of these rows.
+        asked: a signal started the snapshot.
+        again: the table was complete before, and its topic stays complete meanwhile.
+        begun: the transactions that were open at the begin are not known yet; after a restart they are read first.
+        hold: the snapshot is paused, or it was stopped before the table was ever complete.
+        where: condition on the rows, as in `snapshot.condition`; empty for all rows.
+        keyed: only rows with the keys in `repair` and `owed` are read.
+        owed: rows whose records are in the log without all values, because these could not be read in time.
+        sweep: while old keys must still be looked up in the table: for each partition of the topic the offset where the
+            epoch began. Old keys are those whose last record is before that offset.
+        sweep_from_lsn: the sweep must cover every record of the topic before this LSN of the stream; `sweep` is not
+            known yet, because the log has not reached it. 0: no sweep is pending.
         swept_lsn: the snapshot covers, or will cover, keys that another table left in the topic up to this LSN.
-        absent: keys that were asked for and that the table did not have, while they may still be in its topic.
-        seen: of a table without a key, the pg_snapshot of its one copy: what of the stream that sees is in the copy.
-        seen_to_lsn: nothing that commits from there on is.
+        absent: requested keys that the table did not have, and that may still be in its topic.
+        seen: for a table without a key, the pg_snapshot of its copy; what this snapshot sees is in the copy.
+        seen_to_lsn: the copy contains nothing that commits from this LSN on.
     """
 
     version: int = SNAPSHOT_VERSION
@@ -103,20 +103,23 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen_to_lsn: int = 0
 
     @property
-    def told(self) -> str:
-        """What the cut index calls the table. One that is read again is complete, unless its topic is not."""
+    def cut_state(self) -> str:
+        """The state of the table in the cut index. While a complete table is read again, it stays complete.
+
+        Exception: a table with `owed` rows is ``snapshotting``, because its topic lacks their values.
+        """
         return "complete" if self.state == "complete" or (self.again and not self.owed) else "snapshotting"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotNotes:
-    """What goes into the log beside the rows of a batch.
+    """Snapshot state that is written to the log with the rows of a batch.
 
     Attributes:
         pending: ids of transactions that no snapshot has seen yet, for the progress record.
-        records: by table, those that changed.
-        signals: how far signals were acted on, when that changed.
-        sweeps: by table, which turn of a sweep waits for a commit of everything that was streamed by now.
+        records: changed records, by table.
+        signals: how far signals were handled, when that changed.
+        sweeps: by table, the round of a sweep that waits for a commit of everything streamed so far.
     """
 
     pending: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
-"""What the catalog says of captured tables, as far as rows that are there already may change by it without an event.
+"""Catalog facts about captured tables, from which DDL that changes existing rows without an event is detected.
 
-Records of ``<name>.__progress`` beside progress and identity (`cdc.progress.record_format` has their keys): one a
-table, so that DDL of one table writes one small record, however many tables there are.
+They are records of ``<name>.__progress``, one per table (`cdc.progress.record_format` has their keys). DDL on one table
+therefore writes one small record: with 2,000 tables in one record, each DDL would write 1 MB.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FindingKind = Literal[
     "partition_attached",
     "partition_left",
     "renamed",
-    "recreated",  # of versions that called it so; `replaced` since
+    "recreated",  # written by earlier versions; now `replaced`
     "replaced",
     "joined",
     "left",
@@ -30,14 +30,14 @@ class ColumnFacts(NamedTuple):
     """A published column.
 
     Attributes:
-        number: attnum; never used twice in a table.
+        number: attnum; never reused in a table.
         name: without quotes.
         type_oid: pg_type.oid.
         type_modifier: atttypmod, -1 for none.
-        xmin: of its pg_attribute row: any change of the column gives another one.
-        default: oid of its pg_attrdef row, 0 for none; ALTER TYPE makes it anew.
-        missing: rows from before ADD COLUMN show a stored default (atthasmissing), in any partition.
-        settable: UPDATE may set it; generated ones, and identities GENERATED ALWAYS, it may not.
+        xmin: of its pg_attribute row; every change of the column changes it.
+        default: oid of its pg_attrdef row, 0 for none; ALTER TYPE creates a new one.
+        missing: rows older than ADD COLUMN show a stored default (atthasmissing), in any partition.
+        settable: whether UPDATE may set it; generated columns and identities GENERATED ALWAYS cannot be set.
     """
 
     number: int
@@ -51,12 +51,12 @@ class ColumnFacts(NamedTuple):
 
 
 class ColumnsLeftOut(NamedTuple):
-    """Generated columns of a table that the stream does not have, for one reason.
+    """Generated columns of a table that the stream does not contain, for one reason.
 
     Attributes:
-        why: a clause, as "PostgreSQL 17 cannot publish generated columns".
-        stored: their values are stored, so a reader may miss them; False: they are virtual.
-        sql: the statement that publishes them; empty where the server has none.
+        why: a clause, such as "PostgreSQL 17 cannot publish generated columns".
+        stored: whether their values are stored, so that a reader may miss them; False for virtual columns.
+        sql: the statement that publishes them; empty if the server has none.
     """
 
     table: str
@@ -67,14 +67,15 @@ class ColumnsLeftOut(NamedTuple):
 
 
 class LeafFacts(NamedTuple):
-    """What holds rows: the table itself, or a partition.
+    """A table with rows: the captured table itself, or one of its partitions.
 
     Attributes:
         oid: pg_class.oid.
         namespace: its schema.
-        name: without it.
-        file_node: relfilenode; another one after a rewrite, VACUUM FULL, CLUSTER or TRUNCATE.
-        born: it was made as a partition of this table, so no row of it is from before.
+        name: without the schema.
+        file_node: relfilenode; changes with a rewrite, VACUUM FULL, CLUSTER or TRUNCATE. A new one alone means
+            nothing, see `cdc.model.ddl_finding`.
+        born: it was created as a partition of this table, so it has no earlier rows.
     """
 
     oid: int
@@ -95,11 +96,11 @@ class TableFacts(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         oid: pg_class.oid.
         namespace: its schema.
-        name: without it.
-        member: oid of its pg_publication_rel row; 0 when the publication has it by schema, or has all tables.
-        created_xid: of the transaction that made it, 32 bits.
-        columns: those that are published, in table order.
-        leaves: the table itself unless it is partitioned.
+        name: without the schema.
+        member: oid of its pg_publication_rel row; 0 if the publication has its schema or all tables.
+        created_xid: transaction that created it, 32 bits.
+        columns: the published ones, in table order.
+        leaves: its partitions with rows, or the table itself.
     """
 
     oid: int
@@ -117,17 +118,17 @@ class TableFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DdlFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of a table may not be in the log as they are in the table now.
+    """A DDL change after which rows in the log may differ from the table.
 
     Attributes:
         kind: what happened.
         table: ``schema.table``.
         what: one sentence, without row values.
-        hint: what can be done.
+        hint: what the operator can do.
         command: a statement or command for that; may be empty.
-        epoch: of the source's history that the LSNs are of.
-        since_lsn: it happened after this: the look before saw nothing of it. Found again: the first time.
-        lsn: it happened before this, where the server's WAL was when it was noticed. Found again: the last time.
+        epoch: epoch of the log that the LSNs belong to.
+        since_lsn: it happened after this LSN, that of the previous reading. For a repeated finding, of the first one.
+        lsn: it happened before this LSN, the end of WAL when it was detected. For a repeated finding, of the last one.
     """
 
     kind: FindingKind
@@ -141,13 +142,13 @@ class DdlFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatalogScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of all tables at the moment the facts were recorded.
+    """Facts that concern all tables, at the moment when they were recorded.
 
     Attributes:
-        lsn: where the server's WAL was before the look.
+        lsn: the end of the server's WAL before the reading.
         xid: 64 bits; every transaction below it had ended.
-        all_tables: the publication is FOR ALL TABLES.
-        schemas: those that the publication has as a whole.
+        all_tables: whether the publication is FOR ALL TABLES.
+        schemas: schemas that the publication has as a whole.
         selected: `source.tables`.
     """
 
@@ -160,7 +161,7 @@ class CatalogScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a table; `facts` is None for one that is not captured any more and has open findings."""
+    """Facts and findings of a table; `facts` is None if it is no longer captured and has open findings."""
 
     version: int = CATALOG_VERSION
     facts: TableFacts | None
@@ -168,12 +169,12 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator has seen to the findings of a table up to `lsn` of `epoch`, and to those of earlier epochs."""
+    """An operator accepted the findings of a table up to `lsn` of `epoch`, and those of earlier epochs."""
 
     version: int = CATALOG_VERSION
     epoch: int
     lsn: int
 
     def covers(self, finding: DdlFinding) -> bool:
-        """Whether the finding is settled by it."""
+        """Return whether this acceptance includes the finding."""
         return (finding.epoch, finding.lsn) <= (self.epoch, self.lsn)

@@ -1,9 +1,8 @@
-"""Names of Kafka topics: injective, legal, the same for ever.
+"""Builds the names of Kafka topics: injective, legal, and never changed.
 
-A data topic is ``<name>.<schema>.<table>``. Letters, digits and ``_`` stand for themselves; every other byte of the
-UTF-8 name is ``-`` and two hex digits, so two tables never share a topic. Kafka takes 249 characters; what is
-longer is cut and ends in ``-h`` and 16 hex digits of the whole name's SHA-256 (``h`` is no hex digit, so no
-uncut name looks like it).
+A data topic is ``<name>.<schema>.<table>``. Letters, digits and ``_`` stay; every other byte of the UTF-8 name becomes
+``-`` and two hex digits, so two tables never share a topic. Kafka allows 249 characters. A longer name is cut and ends
+in ``-h`` and 16 hex digits of the SHA-256 of the whole name; ``h`` is not a hex digit, so no uncut name looks like it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import string
 from typing import Final
 
 VIEWS: Final = "views"
-"""The schema that published views stand in; a captured one of that name shares its topics."""
+"""The schema part of a published view's topic; a captured schema with this name shares its topics."""
 
 TOPIC_LENGTH_MAX: Final = 249  # org.apache.kafka.common.internals.Topic.MAX_NAME_LENGTH
 _ESCAPED: Final = re.compile(rb"-([0-9a-f]{2})")
@@ -22,12 +21,12 @@ _PLAIN: Final = frozenset((string.ascii_letters + string.digits + "_").encode())
 
 
 def escape(identifier: str) -> str:
-    """One part of a topic name."""
+    """Return an identifier as one part of a topic name."""
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in identifier.encode())
 
 
 def data_topic(name: str, namespace: str, table: str) -> str:
-    """The topic of a table."""
+    """Return the topic of a table."""
     topic = f"{name}.{escape(namespace)}.{escape(table)}"
     if len(topic) <= TOPIC_LENGTH_MAX:
         return topic
@@ -36,14 +35,14 @@ def data_topic(name: str, namespace: str, table: str) -> str:
 
 
 def table_of(topic: str) -> tuple[str, str]:
-    """Schema and table of a data topic; of one that was cut, as far as it is there. The name before may have no dot."""
+    """Return schema and table of a data topic; those of a cut name are truncated. `name` must not contain a dot."""
     _, _, rest = topic.partition(".")
     namespace, _, table = rest.partition(".")
     return unescape(namespace), unescape(table)
 
 
 def unescape(part: str) -> str:
-    """What `escape` made a part of a topic's name of."""
+    """Return the identifier that `escape` encoded."""
     found = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), part.encode())
     return found.decode(errors="replace")
 
@@ -59,32 +58,32 @@ def cuts_topic(name: str) -> str:
 
 
 def signals_topic(name: str) -> str:
-    """What somebody asks of capture."""
+    """Signals to capture."""
     return f"{name}.__signals"
 
 
 def transaction_topic(name: str) -> str:
-    """Which source transactions there were, when that is asked for."""
+    """Begin and end of source transactions, if enabled."""
     return f"{name}.transaction"
 
 
 def message_topic(name: str) -> str:
-    """Logical messages, when they are asked for."""
+    """Logical messages, if enabled."""
     return f"{name}.message"
 
 
 def heartbeat_topic(name: str) -> str:
-    """How far capture is, again and again, when that is asked for."""
+    """Periodic positions of capture, if enabled."""
     return f"{name}.heartbeat"
 
 
 def refused_events_topic(name: str) -> str:
-    """Events of the outbox that cannot be published as they are."""
+    """Outbox events that cannot be published."""
     return f"{name}.__refused"
 
 
 def schema_topic(name: str) -> str:
-    """Every schema a row was ever encoded with; compacted."""
+    """Every schema with which a row was ever encoded; compacted."""
     return f"{name}.__schema"
 
 
@@ -94,30 +93,33 @@ def sink_group(name: str, sink: str) -> str:
 
 
 def sink_state_topic(name: str, sink: str) -> str:
-    """What a sink keeps about itself: blocked keys, and whether it is paused; compacted."""
+    """The state of a sink: blocked keys, pauses, reports; compacted."""
     return f"{name}.__blocked.{sink}"
 
 
 def dead_letters_topic(name: str, sink: str) -> str:
-    """Records that the store of a sink would not take."""
+    """Records that the store of a sink refused."""
     return f"{name}.__dlq.{sink}"
 
 
 def view_topic(name: str, view: str) -> str:
-    """The topic of a published view: that of a table of the schema ``views``."""
+    """The topic of a published view, like that of a table in the schema ``views``."""
     return data_topic(name, VIEWS, view)
 
 
 def view_cuts_topic(name: str, lake: str) -> str:
-    """The cut index of the views that a lake publishes; one record per Kafka transaction, of which the last counts."""
+    """The cut index of the views that a lake publishes; one record per Kafka transaction, the last one counts.
+
+    Views have their own cut index because capture detects every foreign record in its topics.
+    """
     return f"{name}.__cuts.{lake}"
 
 
 def view_schema_topic(name: str, lake: str) -> str:
-    """Every schema a row of a published view was ever encoded with; compacted."""
+    """Every schema with which a row of a published view was ever encoded; compacted."""
     return f"{name}.__schema.{lake}"
 
 
 def matches_topic(name: str) -> str:
-    """What stored queries match."""
+    """Matches of stored queries."""
     return f"{name}.__matches"

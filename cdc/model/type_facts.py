@@ -1,4 +1,4 @@
-"""A row of pg_type, as far as encoding needs it; for types that are not built in."""
+"""The part of a pg_type row that encoding needs, for types that are not built in."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """What the catalog says of a type.
+    """A type in the catalog.
 
     Attributes:
         oid: pg_type.oid.
-        name: as format_type prints it, with its schema where that is needed.
+        name: as format_type prints it, with its schema where required.
         kind: typtype: ``b`` base, ``c`` composite, ``d`` domain, ``e`` enum, ``r`` range, ``m`` multirange.
-        element_oid: of a true array the type of its elements, else 0.
-        base_oid: of a domain the type it stands on, else 0.
+        element_oid: element type of a true array, else 0.
+        base_oid: base type of a domain, else 0.
         delimiter: between array elements of this type, nearly always ``,``.
-        extension: that brought it, empty for none.
-        base_modifier: of a domain the type modifier that it gives its base type, -1 for none.
+        extension: the extension that created it, empty for none.
+        base_modifier: type modifier that a domain applies to its base type, -1 for none.
     """
 
     oid: int

@@ -1,7 +1,7 @@
-"""Alarms about WAL that is kept for the slot: pure, looks in, changes of alarms out (RELIABILITY part 1, "WAL growth").
+"""Raises and clears alarms about WAL that is kept for the slot. Pure: readings in, changes of alarms out.
 
-Knows no clock, connection or log. A limit is max_slot_wal_keep_size, at which PostgreSQL gives the slot up, or without
-one `source.wal_alarm_bytes`, at which a person is to know.
+The limit is max_slot_wal_keep_size, at which PostgreSQL invalidates the slot. Without it, the limit is
+`source.wal_alarm_bytes`, at which an operator must be informed.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 LEVELS: Final = (50, 25, 10)
-"""Percent of the limit that is left when an alarm is raised, in the order they are raised."""
+"""Remaining percent of the limit at which alarms are raised, in this order."""
 
-_CLEAR_POINTS: Final = 10  # WAL is freed by the segment, and written meanwhile: an alarm must not flutter
+_CLEAR_POINTS: Final = 10  # hysteresis: WAL is freed by segment and written meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class WalRoom:
-    """How much WAL may still be written, of how much.
+    """How much of the WAL limit is left.
 
     Attributes:
-        left_bytes: negative when there is more than the limit.
-        lost: PostgreSQL has given the slot up.
+        left_bytes: negative above the limit.
+        lost: PostgreSQL invalidated the slot.
     """
 
     left_bytes: int
@@ -37,16 +37,16 @@ class WalRoom:
 
 
 class AlarmChange(NamedTuple):
-    """An alarm that is raised or cleared now."""
+    """An alarm that is raised or cleared."""
 
     percent: int
     raised: bool
 
 
 class WalAlarms:
-    """Each alarm is raised once on the way down, in order, and cleared on the way up, ten points above its level.
+    """Raises each alarm once, in order, when WAL room shrinks, and clears it ten points above its level.
 
-    A look that finds several levels passed raises all of them. Alarms of a slot that is lost stay.
+    A reading that passes several levels raises all of them. Alarms of a lost slot stay.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class WalAlarms:
 
     @property
     def raised(self) -> tuple[int, ...]:
-        """Levels whose alarm is raised now, highest first: always a beginning of LEVELS."""
+        """Levels with a raised alarm, highest first: always a prefix of LEVELS."""
         return self._raised
 
-    def look(self, room: WalRoom) -> list[AlarmChange]:
-        """What this look changes, in order: raised from the highest down, cleared from the lowest up."""
+    def update(self, room: WalRoom) -> list[AlarmChange]:
+        """Apply a reading; returns changes in order: raised from the highest down, cleared from the lowest up."""
         left = room.left_percent
         kept = tuple(level for level in self._raised if left < level + _CLEAR_POINTS)
         now = tuple(level for level in LEVELS if level in kept or left <= level)
@@ -69,21 +69,21 @@ class WalAlarms:
 
 
 def levels_passed(room: WalRoom) -> tuple[int, ...]:
-    """The alarms that a first look at this room raises: for who looks once."""
+    """Return the levels that a single reading passes."""
     return tuple(level for level in LEVELS if room.left_percent <= level)
 
 
 def room_of(
     *, wal_status: str, safe_bytes: int | None, kept_bytes: int, keep_limit_bytes: int | None, alarm_bytes: int
 ) -> WalRoom:
-    """The room of a slot as a look found it.
+    """Return the WAL room of a slot.
 
     Args:
         wal_status: of pg_replication_slots.
         safe_bytes: its safe_wal_size; None without a limit.
-        kept_bytes: WAL from restart_lsn to now.
+        kept_bytes: WAL from restart_lsn to the current position.
         keep_limit_bytes: max_slot_wal_keep_size; None without a limit.
-        alarm_bytes: what counts as the limit then.
+        alarm_bytes: the limit that is used in that case.
     """
     lost = wal_status == "lost"
     if keep_limit_bytes is None or (safe_bytes is None and not lost):

@@ -1,4 +1,4 @@
-"""What a look of the WAL guard finds. Values only; read by `cdc.replication.wal_pressure`."""
+"""A reading of the WAL guard. Values only; `cdc.replication.wal_pressure` reads them from the server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cdc.model.failover import NO_FAILOVER, FailoverFacts
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that is writing and is the oldest of them: WAL is kept from its beginning on.
+    """The oldest writing transaction: WAL is kept from its beginning on.
 
-    Never its query, which holds values. `pid` is None and `gid` a name for a prepared one; `age_s` is 0 where our role
-    may not see it.
+    Its query is never read, because it contains values. For a prepared transaction `pid` is None and `gid` its name.
+    `age_s` is 0 if our role cannot see it.
     """
 
     pid: int | None
@@ -23,7 +23,7 @@ class OpenTransaction:
 
     @property
     def what(self) -> str:
-        """For people: ``pid 4711 (psql)``, ``prepared transaction 'x'``."""
+        """The name in messages: ``pid 4711 (psql)``, ``prepared transaction 'x'``."""
         if self.pid is None:
             return f"prepared transaction {self.gid!r}"
         return f"pid {self.pid} ({self.application_name})" if self.application_name else f"pid {self.pid}"
@@ -31,16 +31,16 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalReading:
-    """One look at the slot and at what holds WAL.
+    """One reading of the slot and of what keeps WAL.
 
     Attributes:
         current_lsn: the server's insert position.
-        invalidation: why the slot can never be read again, in PostgreSQL's word; empty when it can.
-        kept_bytes: WAL from restart_lsn to now.
+        invalidation: PostgreSQL's reason why the slot can never be read again; empty if it can.
+        kept_bytes: WAL from restart_lsn to the current position.
         safe_bytes: WAL that may be written before the slot is in danger; None without a limit.
         keep_limit_bytes: max_slot_wal_keep_size; None without a limit.
-        active_pid: who reads the slot.
-        inactive_s: for how long nobody has; None while somebody does, and before PostgreSQL 17.
+        active_pid: the process that reads the slot.
+        inactive_s: how long no process has read the slot; None while one does, and before PostgreSQL 17.
         idle_timeout_s: idle_replication_slot_timeout; 0: none.
         catalog_xmin_age: transactions since the slot's catalog_xmin; None when it has none.
         spill_transactions: transactions whose changes decoding wrote to disk, since the counters were reset.

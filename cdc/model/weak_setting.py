@@ -1,4 +1,4 @@
-"""A setting of topics that weakens what the log promises; `cdc.publish.weak_topics` finds them."""
+"""A topic setting that weakens the guarantees of the log; `cdc.publish.weak_topics` detects them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class WeakSetting:
     """One setting that is too weak in the same way for some topics.
 
     Attributes:
-        topics: by name.
-        commands: one for each of them, as far as a command can change it.
+        topics: their names.
+        commands: one for each topic, where a command can change the setting.
     """
 
     setting: str
@@ -36,7 +36,7 @@ class WeakSetting:
 
     @property
     def document(self) -> dict[str, Any]:
-        """For /status and logs."""
+        """The JSON document for /status and logs."""
         return {
             "setting": self.setting,
             "found": self.found,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cdc.kafka.log_reader import LogReader
-from cdc.progress.restore import LogRecord, Partition
+from cdc.model.log_record import LogRecord
+from cdc.progress.restore import Partition
 
 
 class BoundedReader:

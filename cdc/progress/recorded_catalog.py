@@ -56,7 +56,9 @@ class Acceptances:
         begin = low if self._at is None else max(low, self._at)
         found: dict[bytes, bytes] = {}
         for batch in self._reader.read({partition: begin}, {partition: high}):
-            found.update((record[4], record[5]) for record in batch if record[4] is not None and record[5] is not None)
+            found.update(
+                (record.key, record.value) for record in batch if record.key is not None and record.value is not None
+            )
         self._at = high
         return _catalog(found, self._name).accepted
 

@@ -14,7 +14,8 @@ import msgspec
 
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
-from cdc.model.change_records import Headers, StreamPosition
+from cdc.model.change_records import StreamPosition
+from cdc.model.log_record import LogRecord
 from cdc.model.outbox_record import OutboxRecord
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.model.signal_record import SignalsRecord
@@ -31,8 +32,6 @@ from cdc.progress.record_format import (
 )
 
 Partition: TypeAlias = tuple[str, int]
-LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
-"""(topic, partition, offset, timestamp in ms, key, value, headers), as `cdc.kafka.cluster_facts` has it."""
 
 _Place: TypeAlias = tuple[int, int, int, int, int]
 _NOWHERE: Final[_Place] = (0, 0, 0, 0, 0)
@@ -179,4 +178,4 @@ def _tail(reader: TopicReader, topic: str, count: int) -> tuple[int, list[bytes]
     partition = (topic, 0)
     low, high = reader.end_offsets([topic])[partition]
     batches = reader.read({partition: max(low, high - count)}, {partition: high})
-    return low, [record[5] for batch in batches for record in batch if record[5] is not None]
+    return low, [record.value for batch in batches for record in batch if record.value is not None]

@@ -16,7 +16,8 @@ from typing import Final
 
 from cdc.encode.partitioner import partition_of
 from cdc.errors import SpoolFailed
-from cdc.progress.restore import LogRecord, TopicReader
+from cdc.model.log_record import LogRecord
+from cdc.progress.restore import TopicReader
 from cdc.publish.ledger import Ledger, Partition
 
 _KEYS_AT_ONCE: Final = 2_000
@@ -85,7 +86,7 @@ class StaleKeys:
         count = len(bounds)
         with _spool(topic) as spool, self._reader() as reader:
             for batch in _batches(reader, topic, ends):
-                _take(spool, batch if among is None else [one for one in batch if one[4] in among], bounds)
+                _take(spool, batch if among is None else [one for one in batch if one.key in among], bounds)
                 keys = streamed()
                 if keys is None:
                     yield iter(())

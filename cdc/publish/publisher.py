@@ -257,7 +257,7 @@ class KafkaPublisher:
             verified_lsn=verified,
             pending_visibility=notes.pending or msgspec.UNSET,
         )
-        told = {table: record.told for table, record in notes.records.items()}
+        told = {table: record.cut_state for table, record in notes.records.items()}
         changed = {table: state for table, state in told.items() if self.tables.get(table) != state}
         self.tables.update(changed)
         cut = Cut(

@@ -8,7 +8,7 @@ from typing import Final
 
 from cdc.audit.audit_follower import AuditFollower, AuditObserver, AuditSource
 from cdc.audit.audit_report import AuditReport
-from cdc.audit.audit_start import record, resume_offset
+from cdc.audit.audit_start import resume_offset, write_audit_record
 from cdc.audit.auditor import AuditLimits, Auditor
 from cdc.audit.horizon import CompactionHorizon
 from cdc.clock import Clock
@@ -39,7 +39,7 @@ def audit_follower(config: Config, clock: Clock, observer: AuditObserver, closin
     made = AuditFollower(
         config.name,
         config.audit,
-        AuditSource(auditor, begin, lambda one: record(config.kafka, config.name, one)),
+        AuditSource(auditor, begin, lambda one: write_audit_record(config.kafka, config.name, one)),
         clock,
         observer,
     )

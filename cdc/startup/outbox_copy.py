@@ -19,8 +19,8 @@ from cdc.encode.envelope import snapshot_stamp
 from cdc.errors import SourceUnreachable
 from cdc.kafka.log_reader import LogReader
 from cdc.model.change_records import TopicBuffer
+from cdc.model.log_record import LogRecord
 from cdc.model.outbox_record import OutboxRecord
-from cdc.progress.restore import LogRecord
 from cdc.replication.connect import Connection
 from cdc.replication.table_shape import SourceTable
 from cdc.startup.keyless_copy import Copier
@@ -132,4 +132,4 @@ def copied(stage: OutboxStage, copier: Copier) -> bool:
 
 
 def _ids(batch: list[LogRecord]) -> set[bytes]:
-    return {value for record in batch for name, value in record[6] or () if name == "id"}
+    return {value for record in batch for name, value in record.headers or () if name == "id"}

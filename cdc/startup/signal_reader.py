@@ -17,10 +17,10 @@ from cdc.config.settings import Config
 from cdc.errors import InvariantError, TailraceError
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
-from cdc.model.signal_record import SignalAnswer, SignalsRecord, bounded
+from cdc.model.log_record import LogRecord
+from cdc.model.signal_record import SignalAnswer, SignalsRecord, newest_answers
 from cdc.model.topic_names import signals_topic
 from cdc.progress.record_format import encode
-from cdc.progress.restore import LogRecord
 from cdc.replication.connect import connect
 from cdc.startup.signal_actions import Act, Catalog, Outcome, SourceCatalog, control_acts, start
 from cdc.startup.signal_rate import SignalRate
@@ -143,12 +143,12 @@ class SignalHandler:
         answer = SignalAnswer(
             offset=offset, id=signal.id, action=signal.action, done=tuple(outcome.done), refused=outcome.shown
         )
-        found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=bounded((*answers, answer)))
+        found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=newest_answers((*answers, answer)))
         try:
             encode(found)
         except Exception as error:  # noqa: BLE001 - see `_examined`
             plain = SignalAnswer(offset=offset, done=tuple(outcome.done), refused={"": _failed(offset, error)})
-            found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=bounded((*answers, plain)))
+            found = SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=newest_answers((*answers, plain)))
         return found
 
 

@@ -203,7 +203,7 @@ class Snapshots:
             and record.relation == table.oid
         }
         given_up = {
-            name for name, record in known.items() if record.told != "complete" and not _goes_on(record, config)
+            name for name, record in known.items() if record.cut_state != "complete" and not _goes_on(record, config)
         }
         self._merger.resume(
             {name: record for name, record in known.items() if name not in given_up},

@@ -99,7 +99,7 @@ class WalStatus:
             self._checked = True
             for level in LEVELS:
                 self._metrics.slot_alarm.labels(str(level)).set(0)
-        for change in self._alarms.look(room):
+        for change in self._alarms.update(room):
             self._metrics.slot_alarm.labels(str(change.percent)).set(change.raised)
             facts = {
                 "slot": reading.slot,

@@ -1,1 +1,1 @@
-"""Checks that stand outside of the pipeline: fold the log, compare with the tables."""
+"""Compares topics with tables and sinks with topics, independently of the pipeline."""

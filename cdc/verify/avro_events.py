@@ -1,7 +1,7 @@
-"""Reads records of the topics for `cdc verify` in the format ``avro``: record -> `Event`, its row in JSON.
+"""Decodes records in the format ``avro`` for `cdc verify`: record -> `Event` with the row as JSON.
 
-The writer's schema comes from the registry, by the id in front of each record. The decoder is its own, so that a fault
-of capture's encoder shows.
+The schema comes from the registry, by the id at the beginning of each record. The decoder shares no code with capture,
+so that it detects faults of capture's encoder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cdc.errors import TopicMismatch
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.log_events import Format, checked, checked_key, foreign
 from cdc.verify.verify_rule import Event
 
@@ -29,7 +29,7 @@ class AvroFormat:
     """Reads the records of one topic. One thread.
 
     Args:
-        schema: the text of a schema by its id in the registry. Raises what the registry says.
+        schema: returns the text of a schema by its id in the registry. Raises the registry's errors.
         key_encodings: the encoding of each key column (`cdc.model.progress_record.SchemaColumn`).
     """
 
@@ -40,23 +40,23 @@ class AvroFormat:
 
     @property
     def format(self) -> Format:
-        """What `cdc.verify.key_states` reads the topic with."""
+        """The functions with which `cdc.verify.key_states` reads the topic."""
         return Format(self.event, self.key)
 
     def key(self, key: bytes) -> bytes:
-        """The key as a JSON object. Raises TopicMismatch for one that is not Avro of its schema."""
+        """Return the key as a JSON object. Raises TopicMismatch for a key that does not match its schema."""
         try:
             schema, values = self._decoded(key)
             return _encoded({_name(f): _in_json(values[f["name"]], self._encoding(f)) for f in schema["fields"]})
         except (IndexError, KeyError, ValueError, TypeError, struct.error) as error:
             raise TopicMismatch(
-                f"a key of a topic in Avro cannot be read: {error!r}",
+                f"cannot decode a key of an Avro topic: {error!r}",
                 hint="another program writes to the topic; Tailrace must be its only writer",
             ) from None
 
     def event(self, record: LogRecord) -> Event:
-        """Read an envelope. Raises TopicMismatch for a record that is not ours."""
-        value = record[5]
+        """Read an envelope. Raises TopicMismatch for a record that capture did not write."""
+        value = record.value
         checked_key(record)
         if value is None:
             return Event("", None)
@@ -81,7 +81,7 @@ class AvroFormat:
                 None if source["txId"] is None else source["txId"] & _XID_BITS,
             )
         except (IndexError, KeyError, ValueError, TypeError, struct.error) as error:
-            raise foreign(record, f"it is not Avro of its schema ({error!r})") from None
+            raise foreign(record, f"it does not match its Avro schema ({error!r})") from None
         return checked(record, event)
 
     def _encoding(self, field: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ class AvroFormat:
 
     def _decoded(self, data: bytes) -> tuple[_Schema, Any]:
         if len(data) < _FRAME_BYTES or data[0] != 0:
-            raise ValueError("the frame of a schema registry's client is missing")
+            raise ValueError("the frame with the schema id is missing")
         number = int.from_bytes(data[1:_FRAME_BYTES], "big")
         if number not in self._schemas:
             found = msgspec.json.decode(self._schema(number))
@@ -144,12 +144,12 @@ class _Reading:
                 return self._bytes().decode()
             case "bytes":
                 return self._bytes()
-        raise ValueError(f"type {kind!r} is not one of ours")
+        raise ValueError(f"unsupported type {kind!r}")
 
     def _items(self) -> Any:
-        """Once for each item of an array or a map."""
+        """Yield once for each item of an array or a map."""
         while count := self._long():
-            if count < 0:  # a block that has its size in front
+            if count < 0:  # a block with its size in front
                 count = -count
                 self._long()
             yield from range(count)
@@ -168,13 +168,13 @@ class _Reading:
         size = self._long()
         found = self._data[self.at : self.at + size]
         if size < 0 or len(found) != size:
-            raise ValueError("a text is cut off")
+            raise ValueError("a text is truncated")
         self.at += size
         return found
 
 
 def _records(schema: _Schema) -> Iterator[tuple[str, _Schema]]:
-    """Name and schema of each record in a schema: elsewhere it is referred to by its name."""
+    """Yield name and schema of each record in a schema: other places refer to it by name."""
     if isinstance(schema, list):
         for part in schema:
             yield from _records(part)
@@ -195,7 +195,7 @@ def _encoded(row: Mapping[str, Any]) -> bytes:
 
 
 def _in_json(value: Any, encoding: str) -> Any:
-    """A value as the JSON format has it (docs/reference/types.md)."""
+    """Convert a value to its form in JSON (docs/reference/types.md)."""
     if isinstance(value, bytes):
         return _binary(value, encoding)
     if isinstance(value, float) and not math.isfinite(value):
@@ -204,7 +204,7 @@ def _in_json(value: Any, encoding: str) -> Any:
         inner = encoding.removeprefix("array<").removesuffix(">")
         return [_in_json(item, inner) for item in value]
     if isinstance(value, str) and (encoding.startswith("array<") or encoding == "json_value"):
-        return msgspec.Raw(value.encode())  # arrays of several dimensions are the text of their JSON form
+        return msgspec.Raw(value.encode())  # an array of several dimensions is the text of its JSON form
     if isinstance(value, str) and encoding == "decimal_number" and value not in {"NaN", "Infinity", "-Infinity"}:
         return msgspec.Raw(value.encode())
     return value

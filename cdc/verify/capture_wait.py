@@ -1,4 +1,4 @@
-"""Waits for Kafka and for capture with a deadline, and reports a wait that takes more than a moment."""
+"""Waits for Kafka with a deadline and reports longer waits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Final, TypeAlias
 from cdc.config.settings import Config, Kafka
 from cdc.errors import TopicMismatch
 from cdc.inspect.snapshot_state import never_ran
-from cdc.kafka.cluster_facts import LogRecord, TopicPartition
+from cdc.kafka.cluster_facts import TopicPartition
 from cdc.kafka.log_reader import LogReader
+from cdc.model.log_record import LogRecord
 from cdc.model.topic_names import cuts_topic
 
 WAIT_S: Final = 60.0
-"""How long `cdc verify` waits for Kafka to answer, and for capture to catch up, unless told otherwise."""
+"""Default time for which `cdc verify` waits for Kafka to answer, and for capture to catch up."""
 NOTICE_S: Final = 3.0
 """A wait that takes longer is reported."""
 
@@ -40,10 +41,10 @@ def noticed(say: Notify, text: str) -> Iterator[None]:
 
 
 class PatientReader(LogReader):
-    """A reader that gives up after `wait_s` without an answer of Kafka, and reports that it waits."""
+    """A reader that gives up after `wait_s` without an answer from Kafka, and reports that it waits."""
 
     def __init__(self, kafka: Kafka, *, wait_s: float, say: Notify) -> None:
-        """No connection is made yet."""
+        """Makes no connection yet."""
         super().__init__(kafka, client_id="tailrace-verify", answer_s=wait_s)
         self._say = say
         self._waiting = f"waiting for Kafka at {kafka.bootstrap}; gives up after {wait_s:g} s"

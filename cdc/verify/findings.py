@@ -1,4 +1,4 @@
-"""What a comparison of a sink, or of the topics with the source, found: values, and a document. Keys, never rows."""
+"""The result of comparing a sink with its topics, or topics with the source. Contains keys, never rows."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cdc.verify.verify_report import EXAMPLES_MAX
 
 @dataclass(slots=True, kw_only=True)
 class TableFindings:
-    """One table.
+    """The result for one table.
 
     Attributes:
         table: ``schema.table``.
-        topic: of it.
-        compared: keys that one side or the other has.
-        again: keys that were looked at more than once, because they changed meanwhile or differed.
-        undecided: keys that kept changing until time was up: neither right nor wrong, and not clean.
-        expired: keys that the store need not have any more: their time is over, or they were evicted.
-        blocked: keys that wait behind a dead letter, and so are not what the topic says.
+        topic: topic of the table.
+        compared: keys that at least one side has.
+        again: keys that were checked more than once, because they changed meanwhile or differed.
+        undecided: keys that kept changing until the time was up; they do not count as correct.
+        expired: keys that the store may lack: their time is over, or they were evicted.
+        blocked: keys that wait behind a dead letter, so the store differs from the topic.
         counts: keys that differ, by kind.
-        repaired: of those, how many are right now.
-        unrepaired: and how many are not.
+        repaired: differing keys that agree after the repair.
+        unrepaired: differing keys that still differ after the repair.
         examples: kind (or ``undecided``, ``blocked``) -> some keys.
-        offsets: partition -> up to where it was compared.
-        problem: why it was not compared; empty when it was.
+        offsets: partition -> offset up to which it was compared.
+        problem: why the table was not compared; empty when it was.
     """
 
     table: str
@@ -61,13 +61,13 @@ class TableFindings:
         self.show(kind, name)
 
     def show(self, kind: str, name: str) -> None:
-        """Remember a key, unless there are enough of the kind."""
+        """Add a key to the examples of a kind, up to EXAMPLES_MAX."""
         some = self.examples.setdefault(str(kind), [])
         if len(some) < EXAMPLES_MAX:
             some.append(name)
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the JSON document."""
         return {
             "ok": self.ok,
             "table": self.table,

@@ -1,6 +1,6 @@
-"""Keeps the expected state of each key of a topic, as far as the topic was read. On disk, as large as the topic.
+"""Keeps the expected state of each key of a topic on disk, up to the offsets read; as large as the topic.
 
-`cdc.verify.verify_rule` gives the states. They lie in SQLite's private temporary database, as in
+`cdc.verify.verify_rule` computes the states. They are kept in a private temporary SQLite database, as in
 `cdc.verify.topic_rows`. Deleted keys stay, with the record that deleted them.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import xxhash
 
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.log_events import JSON, Format, checked_key
 from cdc.verify.topic_rows import CACHE_KIB, IN_MAX
 from cdc.verify.verify_rule import Event, State, after
@@ -31,14 +31,14 @@ _COLUMNS: Final = "name, key, topic_partition, at, row, kept, schema_id, epoch, 
 _PUT: Final = f"insert or replace into latest ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
 
 
-class Known(NamedTuple):
-    """A key.
+class KeyState(NamedTuple):
+    """The expected state of a key.
 
     Attributes:
-        change: what a store is to have. `kept` are the columns that cannot be compared (`State.unsure`).
-        xid: the transaction of its last event, 32 bits; None when the log does not have it.
+        change: what a store must have. `kept` has the columns that cannot be compared (`State.unsure`).
+        xid: the transaction of its last event, 32 bits; None when the log does not contain it.
         absent: columns that the row lacks although the table has them.
-        read: its last event is a row that was read from the table, not a change.
+        read: whether its last event is a row that was read from the table, not a change.
     """
 
     change: Change
@@ -48,7 +48,7 @@ class Known(NamedTuple):
 
 
 class Sample:
-    """A random share of keys, the same in every store; `share` 1 is all of them."""
+    """A random share of keys, the same in every store; `share` 1 means all keys."""
 
     def __init__(self, share: float = 1.0, seed: int = 0) -> None:
         self.share = share
@@ -56,12 +56,12 @@ class Sample:
         self._below = int(share * (1 << 64))
 
     def has(self, key: bytes) -> bool:
-        """Whether the key is in it."""
+        """Return whether the sample contains the key."""
         return self.share >= 1.0 or xxhash.xxh3_64_intdigest(key, self.seed) < self._below
 
 
-class Latest:
-    """One topic. Close it. `named` gives the name under which a key is asked for; no two keys have the same."""
+class KeyStates:
+    """The states of one topic's keys. Call `close`. `named` maps a key to the name for look-ups, injectively."""
 
     def __init__(
         self, topic: str, sample: Sample, named: Callable[[bytes], bytes] | None = None, form: Format = JSON
@@ -78,24 +78,24 @@ class Latest:
         self._db.execute("begin")
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self._db.close()
 
     def take(self, batch: Iterable[LogRecord]) -> None:
-        """Apply the next records, in order per partition. Raises TopicMismatch for one that is not ours."""
-        named = ((self._named(key), records) for key, records in of_keys(batch).items())
+        """Apply the next records, in order per partition. Raises TopicMismatch for a record of another program."""
+        named = ((self._named(key), records) for key, records in records_by_key(batch).items())
         found = {name: records for name, records in named if self._sample.has(name)}
         before = self.get(list(found))
         put = [(name, self.states(records, before.get(name))[-1]) for name, records in found.items()]
         self._db.executemany(_PUT, [_row(name, known) for name, known in put])
 
-    def states(self, records: Sequence[LogRecord], before: Known | None) -> list[Known]:
-        """A key behind each of these records of it; `before` is what was known in front of them."""
+    def states(self, records: Sequence[LogRecord], before: KeyState | None) -> list[KeyState]:
+        """Return the states of a key after each of its records; `before` is its state before them."""
         return states_after(records, before, self._form)
 
-    def get(self, keys: Sequence[bytes]) -> dict[bytes, Known]:
-        """What is known of these keys, dead ones too."""
-        found: dict[bytes, Known] = {}
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, KeyState]:
+        """Return the states of these keys, deleted ones included."""
+        found: dict[bytes, KeyState] = {}
         for at in range(0, len(keys), IN_MAX):
             some = keys[at : at + IN_MAX]
             marks = ",".join("?" * len(some))
@@ -104,76 +104,75 @@ class Latest:
         return found
 
     def see(self, keys: Sequence[bytes]) -> None:
-        """Note that the other side has these."""
+        """Mark keys that the other side has."""
         self._db.executemany("update latest set seen = 1 where name = ?", [(key,) for key in keys])
 
     def unseen(self, *, deleted: bool = False) -> Iterator[bytes]:
-        """Live keys that the other side was not seen to have; with `deleted` those that were once, too."""
+        """Yield live keys that were not marked by `see`; with `deleted` also deleted ones."""
         live = "" if deleted else " and row is not null"
         for (key,) in self._db.execute(f"select name from latest where seen = 0{live}"):  # noqa: S608 - ours
             yield key
 
     def note(self, key: bytes, mark: int) -> None:
-        """Put a key among those of a mark, above 1, however often; the newest mark counts."""
+        """Mark a key with a number above 1; the latest mark counts."""
         self._db.execute("update latest set seen = ? where name = ?", (mark, key))
 
     def noted(self, mark: int) -> int:
-        """How many keys have that mark."""
+        """Return the number of keys with that mark."""
         (count,) = self._db.execute("select count(*) from latest where seen = ?", (mark,)).fetchone()
         return int(count)
 
     def add_strange(self, names: Iterable[tuple[str, int]]) -> None:
-        """Remember names in the store, and their versions, of which it does not say whose they are."""
+        """Add names in the store, with their versions, whose key the store does not tell."""
         self._db.executemany("insert or ignore into strange values (?, ?)", list(names))
 
     def explain(self, names: Iterable[str]) -> None:
-        """These are names of keys of the topic."""
+        """Remove names that belong to keys of the topic."""
         self._db.executemany("delete from strange where name = ?", [(name,) for name in names])
 
     def strange(self) -> Iterator[tuple[str, int]]:
-        """Names and versions that nobody has explained."""
+        """Yield the remaining names and versions."""
         yield from self._db.execute("select name, at from strange order by name")
 
     def live_count(self) -> int:
-        """Keys that are there."""
+        """Return the number of live keys."""
         (count,) = self._db.execute("select count(*) from latest where row is not null").fetchone()
         return int(count)
 
-    def _known(self, row: tuple[Any, ...]) -> Known:
+    def _known(self, row: tuple[Any, ...]) -> KeyState:
         _, key, partition, at, image, kept, schema_id, epoch, lsn, ts_ms, xid, read, absent = row
         change = Change(self.topic, partition, at, key, image, _split(kept), schema_id, epoch, lsn, ts_ms)
-        return Known(change, xid, _split(absent), bool(read))
+        return KeyState(change, xid, _split(absent), bool(read))
 
 
-def states_after(records: Sequence[LogRecord], before: Known | None, form: Format = JSON) -> list[Known]:
-    """A key behind each of these records of it; `before` is what was known in front of them."""
-    found: list[Known] = []
+def states_after(records: Sequence[LogRecord], before: KeyState | None, form: Format = JSON) -> list[KeyState]:
+    """Return the states of a key after each of its records; `before` is its state before them."""
+    found: list[KeyState] = []
     for record in records:
         before = _known_after(record, form.event(record), before)
         found.append(before)
     return found
 
 
-def of_keys(batch: Iterable[LogRecord]) -> dict[bytes, list[LogRecord]]:
-    """The records of each key of one topic, in their order. Raises TopicMismatch for a record without a key."""
+def records_by_key(batch: Iterable[LogRecord]) -> dict[bytes, list[LogRecord]]:
+    """Return the records of each key of one topic, in order. Raises TopicMismatch for a record without a key."""
     found: dict[bytes, list[LogRecord]] = {}
     for record in batch:
         found.setdefault(checked_key(record), []).append(record)
     return found
 
 
-def _known_after(record: LogRecord, event: Event, before: Known | None) -> Known:
-    topic, partition, offset = record[:3]
+def _known_after(record: LogRecord, event: Event, before: KeyState | None) -> KeyState:
     then = None if before is None else State(before.change.row, before.change.kept, before.absent)
     row, unsure, absent = after(event, then)
-    place = (topic, partition, offset, checked_key(record))
-    change = Change(*place, row, unsure, event.schema_id, event.epoch, event.commit_lsn, event.ts_ms)
+    identity = (record.topic, record.partition, record.offset, checked_key(record))
+    change = Change(*identity, row, unsure, event.schema_id, event.epoch, event.commit_lsn, event.ts_ms)
     if not event.op and before is not None and before.change.row is None:
-        return Known(change, before.xid, (), before.read)  # the tombstone of the delete before it
-    return Known(change, event.xid, absent, event.op == "r")
+        return KeyState(change, before.xid, (), before.read)  # the tombstone of the delete before it
+    return KeyState(change, event.xid, absent, event.op == "r")
 
 
-def _row(name: bytes, known: Known) -> tuple[object, ...]:
+def _row(name: bytes, known: KeyState) -> tuple[object, ...]:
     change = known.change
     place = (name, change.key, change.partition, change.offset, change.row, "\0".join(change.kept))
     event = (change.schema_id, change.epoch, change.commit_lsn, change.ts_ms)

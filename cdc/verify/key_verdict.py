@@ -1,7 +1,7 @@
-"""Whether a store has of a key what the topic says, and if not, in which way. Pure.
+"""Decides whether the content of a key in a store agrees with the topic, and if not, how it differs. Pure.
 
-A store is right when what it holds is what the topic says of the key as of the version the store gives, and that
-version is not below the last record that the sink has accounted for (its committed offset).
+A key agrees when the store has the row that the topic had at the version in the store, and this version is not older
+than the key's last record below the committed offset of the sink.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ContentOf: TypeAlias = Callable[[Change], Content | None]
 def judge(
     accepted: Sequence[Change | None], held: StoredKey | None, end: int, content_of: ContentOf
 ) -> DifferenceKind | None:
-    """None when it agrees.
+    """Return how the key differs; None when it agrees.
 
     Args:
-        accepted: what the key may be, oldest first: as of the committed offset (None: nothing is known of it), and
-            behind each record of it after that.
-        held: what the store has.
-        end: offset behind the partition's last record: no version may be as high.
-        content_of: what the store would have of a change.
+        accepted: the allowed states of the key, oldest first: at the committed offset (None: unknown key), and after
+            each of its later records.
+        held: the content in the store.
+        end: offset after the last record of the partition; every valid version is lower.
+        content_of: returns the content that the store would have for a change.
     """
     live = [change for change in accepted if change is not None and change.row is not None]
     gone = len(live) < len(accepted)
     if held is None or held.content is None:
         if held is not None and held.version >= end:
-            return DifferenceKind.DIFFERENT  # a mark that would keep every later row out
+            return DifferenceKind.DIFFERENT  # this mark would block every later row
         return None if gone else DifferenceKind.MISSING
     if not live:
         return DifferenceKind.EXTRA
@@ -52,7 +52,7 @@ def judge(
 
 
 def _equal(found: Content, wanted: Content | None, kept: Sequence[str]) -> bool:
-    """Column by column; those that a store keeps as it has them are not known here."""
+    """Compare all columns except `kept`, whose values the topic does not tell."""
     if wanted is None:
         return False
     without = set(kept)

@@ -1,13 +1,13 @@
-"""The proof: fold the log with an independent read_committed reader, and compare every table with it.
+"""Compares every table with the rows that an independent read_committed reader gets from its topic.
 
     lsn = ...                                   # pg_current_wal_insert_lsn(), after the last writer has committed
     report = fold_and_compare(config, lsn)
     assert report.ok
 
-Nothing may write to the captured tables from `lsn` on until it returns: rows are compared with the log as of one
-cut, and a later change is a difference. That is why columns in `source.reselected` are compared like all others, and as
-the last record of a key alone has them: a value read after the cut is still that of the cut. Memory does not grow with
-the tables.
+Nothing may write to the captured tables from `lsn` on until the function returns: rows are compared with the log at one
+cut, so a later change is a difference. Therefore columns in `source.reselected` are compared like all others, with the
+value in the last record of the key: a value that was read after the cut equals that of the cut. Memory does not grow
+with the tables.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _WAIT_S: Final = 60.0
 _NO_LAG: Final = "0"
 
 
-class Progress(Protocol):
-    """Told how far it is. Must not raise."""
+class VerifyProgress(Protocol):
+    """Receives the progress of a verification. Must not raise."""
 
     def verifying(self, table: str, doing: str, done: int, total: int) -> None:
-        """Of `total` records (`doing` is ``fold``) or rows (``compare``) of a table, `done` are done.
+        """Report that `done` of `total` records (`doing` is ``fold``) or rows (``compare``) of a table are done.
 
-        The total of rows is the number the log folds to.
+        The total of rows is the number of live rows in the log.
         """
 
 
-class Silent:
-    """Progress for nobody."""
+class NoProgress:
+    """Ignores the progress."""
 
     def verifying(self, table: str, doing: str, done: int, total: int) -> None:
-        """See `Progress`."""
+        """See `VerifyProgress`."""
 
 
 def fold_and_compare(
@@ -56,17 +56,17 @@ def fold_and_compare(
     lsn: Lsn,
     *,
     totals: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: VerifyProgress | None = None,
     clock: Clock | None = None,
     wait_s: float = _WAIT_S,
 ) -> VerifyReport:
-    """Wait until the log reaches `lsn`, then compare every captured table with the fold of its topic.
+    """Wait until the log reaches `lsn`, then compare every captured table with its topic.
 
     Args:
         config: of the capture; read only.
-        lsn: a position of the WAL behind everything that was committed.
-        totals: table -> an integer column to sum up in the log and in the table, as a check of its own.
-        progress: told how far it is.
+        lsn: a WAL position after everything that was committed.
+        totals: table -> an integer column to sum up in the log and in the table, as an additional check.
+        progress: receives the progress.
         clock: for waiting.
         wait_s: how long to wait for the log.
 
@@ -77,19 +77,19 @@ def fold_and_compare(
     """
     if config.encode.format != "json":
         raise UsageError(
-            f'encode.format = "{config.encode.format}": this comparison reads the format json only, because it checks '
-            "the envelopes as well",
-            hint="rows of every format can be compared with the tables",
+            f'cannot compare topics with encode.format = "{config.encode.format}": this check also verifies envelopes '
+            "and reads the format json only",
+            hint="compare the rows of topics in any format with the tables",
             command="cdc verify --topics",
         )
-    clock, told = clock or SystemClock(), progress or Silent()
+    clock, progress = clock or SystemClock(), progress or NoProgress()
     with LogReader(config.kafka, client_id="tailrace-verify") as reader:
         index = wait_for_cut(reader, config.name, lsn, clock, timeout_s=wait_s)
         with open_source(config) as source:
             topics = {table.table: data_topic(config.name, table.namespace, table.name) for table in source.tables}
             old = _perhaps_compacted(config, index, list(topics.values()), clock)
             reports = [
-                _Comparison(source, table, topics[table.table], (totals or {}).get(table.table), told).run(
+                _Comparison(source, table, topics[table.table], (totals or {}).get(table.table), progress).run(
                     reader, index, may_be_compacted=topics[table.table] in old
                 )
                 for table in source.tables
@@ -103,10 +103,7 @@ def fold_and_compare(
 
 
 def _perhaps_compacted(config: Config, index: CutIndex, topics: Sequence[str], clock: Clock) -> set[str]:
-    """Compacted topics that Kafka may have removed records from: the log is older than their compaction lag.
-
-    Kafka compacts nothing younger than `min.compaction.lag.ms`.
-    """
+    """Return the topics that Kafka may have compacted: the log is older than their `min.compaction.lag.ms`."""
     age_ms = clock.wall_s() * 1000 - (index.began_ms or 0)
     facts = TopicAdmin(config.kafka, client_id="tailrace-verify").describe(topics)
     return {
@@ -119,10 +116,10 @@ def _perhaps_compacted(config: Config, index: CutIndex, topics: Sequence[str], c
 
 
 class _Comparison:
-    """One table with one topic."""
+    """Compares one table with its topic."""
 
     def __init__(
-        self, source: SourceRows, table: SourceTable, topic: str, total_column: str | None, progress: Progress
+        self, source: SourceRows, table: SourceTable, topic: str, total_column: str | None, progress: VerifyProgress
     ) -> None:
         self._source = source
         self._table = table
@@ -137,7 +134,7 @@ class _Comparison:
         accounts = index.topic(self._topic)
         problem = table.problem or ("" if self._source.published(table) else "it is not in the publication")
         if not accounts:
-            problem = problem or "the log has no topic of it at this cut"
+            problem = problem or "the log has no topic for it at this cut"
         if problem:
             return TableReport(table=table.table, topic=self._topic, keyed=keyed, problem=problem)
         with contextlib.closing(TopicFold(self._topic, keyed=keyed)) as fold:
@@ -150,7 +147,7 @@ class _Comparison:
             elif fold.countable == "exact":
                 self._compare_bags(fold, live_count)
             else:
-                problem = "it has no key, and Kafka's retention has removed its first records"
+                problem = "it has no key, and retention removed its first records"
         return TableReport(
             table=table.table,
             topic=self._topic,
@@ -166,7 +163,7 @@ class _Comparison:
         )
 
     def _compare_by_key(self, fold: TopicFold, live_count: int) -> None:
-        """Look every row of the table up in the fold and take it out; what is left over then is extra."""
+        """Look up every row of the table in the store and remove it there; remaining rows are extra."""
         found = self._found
         for rows in self._source.rows(self._table):
             by_key = {canonical({column: row[column] for column in self._table.key}): row for row in rows}
@@ -193,7 +190,7 @@ class _Comparison:
             self._sum(0, row_of(text))
 
     def _compare_bags(self, fold: TopicFold, live_count: int) -> None:
-        """Take the rows of the table off the counts of the log; both sides agree when every count is 0."""
+        """Subtract the rows of the table from the counts of the log; both agree when every count is 0."""
         found = self._found
         if self._column is not None:
             for text, count in fold.store.counted():

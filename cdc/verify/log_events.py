@@ -1,6 +1,7 @@
-"""Reads records of the topics for `cdc verify`, in the formats ``json`` and ``flat``: record -> `Event`. Pure.
+"""Decodes records in the formats ``json`` and ``flat`` for `cdc verify`: record -> `Event`. Pure.
 
-It has decoders of its own, so that a fault of a sink's decoder shows. ``avro`` is in `cdc.verify.avro_events`.
+The decoders share no code with the sinks, so that faults of a sink's decoder show. `cdc.verify.avro_events` decodes
+``avro``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from cdc.errors import TopicMismatch
 from cdc.model.change_records import Headers
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.verify_rule import Event
 
 
@@ -33,11 +34,11 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class Format(NamedTuple):
-    """How the records of a topic are read.
+    """The functions that read the records of a topic.
 
     Attributes:
-        event: reads a record. Raises TopicMismatch for one that is not ours.
-        key: the key as a JSON object.
+        event: decodes a record. Raises TopicMismatch for a record that capture did not write.
+        key: returns a key as a JSON object.
     """
 
     event: Callable[[LogRecord], Event]
@@ -53,7 +54,7 @@ _Headers: TypeAlias = dict[str, bytes]
 
 def json_event(record: LogRecord) -> Event:
     """Read an event of `encode.format = "json"`. Raises TopicMismatch."""
-    value = record[5]
+    value = record.value
     checked_key(record)
     if value is None:
         return Event("", None)
@@ -77,15 +78,15 @@ def json_event(record: LogRecord) -> Event:
 
 
 def flat_event(record: LogRecord) -> Event:
-    """Read a row of `encode.format = "flat"`, whose position stands in headers. Raises TopicMismatch."""
+    """Read a row of `encode.format = "flat"`, whose position is in headers. Raises TopicMismatch."""
     checked_key(record)
-    headers = _texts(record[6])
+    headers = _texts(record.headers)
     try:
-        if record[5] is not None:
-            _object(record[5])
+        if record.value is not None:
+            _object(record.value)
         event = Event(
             headers["__op"].decode(),
-            record[5],
+            record.value,
             _listed(headers, "__unchanged"),
             (),
             headers["__schema_id"].decode(),
@@ -94,38 +95,37 @@ def flat_event(record: LogRecord) -> Event:
             int(headers["__ts_ms"]),
         )
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
-        raise foreign(record, f"its headers or value are not of the format flat ({error})") from None
+        raise foreign(record, f"its headers or value do not have the format flat ({error})") from None
     return checked(record, event)
 
 
 def checked(record: LogRecord, event: Event) -> Event:
-    """Return the event. Raises TopicMismatch when its operation and its row do not go together."""
+    """Return the event. Raises TopicMismatch when its operation and row do not match."""
     if event.op not in _OPS or (event.row is None) is not (event.op == "d"):
         raise foreign(record, f"op {event.op!r} {'without' if event.row is None else 'with'} a row")
     return event
 
 
 def checked_key(record: LogRecord) -> bytes:
-    """Return the key. Raises TopicMismatch for a record without one: no compacted topic has one."""
-    if record[4] is None:
+    """Return the key. Raises TopicMismatch for a record without one; compacted topics have none."""
+    if record.key is None:
         raise foreign(record, "it has no key")
-    return record[4]
+    return record.key
 
 
 def foreign(record: LogRecord, why: str) -> TopicMismatch:
-    """The error of a record that capture did not write."""
-    topic, partition, offset = record[:3]
+    """Return the error for a record that capture did not write."""
     return TopicMismatch(
-        f"record {offset} of {topic}-{partition} is not an event of Tailrace: {why}",
+        f"record {record.offset} of {record.topic}-{record.partition} is not a Tailrace event: {why}",
         hint="another program writes to the topic; Tailrace must be its only writer",
-        topic=topic,
-        partition=partition,
-        offset=offset,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
     )
 
 
 def same_key(key: bytes) -> bytes:
-    """The key of a topic in JSON."""
+    """Return the key unchanged: in these formats it is JSON."""
     return key
 
 

@@ -1,9 +1,9 @@
 """Checks the records of one partition one by one, in constant memory. Pure.
 
-Partition and rolling hash are computed here a second time, so that a fault of capture's own shows.
+It implements partitioner and rolling hash independently of capture, so that faults of capture show.
 
-Positions never decrease, so the events of one position lie together: an event id is repeated exactly when a key
-comes twice among them. That is why no set of all ids is needed.
+Positions never decrease, so events with the same position are adjacent: an event id is repeated exactly when a key
+occurs twice among them. Therefore no set of all ids is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Position = tuple[int, int, int]
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
-    """The fields of `source` that decide something here."""
+    """The fields of `source` that this check reads."""
 
     epoch: int
     commit_lsn: int
@@ -43,23 +43,23 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 _decode = msgspec.json.Decoder(Event).decode
 _MURMUR_SEED: Final = 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
-_SHAPES: Final = {"c": True, "r": True, "u": True, "d": False}  # whether there is a row after it
+_SHAPES: Final = {"c": True, "r": True, "u": True, "d": False}  # operation -> whether `after` has a row
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    """The partition of a key, as Kafka's Java client chooses it."""
+    """Return the partition of a key, as Kafka's Java client computes it."""
     return (murmurhash2(key, _MURMUR_SEED) & 0x7FFFFFFF) % partition_count
 
 
 def rolled(rolling: int, records: list[Record]) -> int:
-    """Carry the rolling hash over records, as docs/reference/formats.md states it for ``__cuts``."""
+    """Return the rolling hash after more records, as docs/reference/formats.md defines it for ``__cuts``."""
     for key, value, _ in records:
         rolling = xxh3_64_intdigest((key or b"") + (value or b""), rolling)
     return rolling
 
 
 class PartitionCheck:
-    """Takes every record of a partition, in order."""
+    """Checks every record of a partition, in order."""
 
     def __init__(self, index: int, partition_count: int, *, keyed: bool) -> None:
         self.count = 0
@@ -74,12 +74,12 @@ class PartitionCheck:
         self._deleted: bytes | None = None
 
     def count_in(self, records: list[Record]) -> None:
-        """Count the records and carry the rolling hash over them; before any of them is judged."""
+        """Count and hash records; call it before `judge`."""
         self.count += len(records)
         self._rolling = rolled(self._rolling, records)
 
     def judge(self, key: bytes | None, value: bytes | None) -> Event | None:
-        """Read a record; None for a tombstone, and for a record that is no event of ours."""
+        """Check and decode a record; None for a tombstone and for a record that capture did not write."""
         faults = self.faults
         if (key is not None) is not self._keyed or (key is None and value is None):
             faults.foreign += 1
@@ -106,12 +106,12 @@ class PartitionCheck:
         return event
 
     def finish(self) -> None:
-        """No tombstone follows the last delete any more."""
+        """Count a fault if the last delete has no tombstone."""
         self.faults.unpaired += self._deleted is not None
         self._deleted = None
 
     def settle(self, account: PartitionCount, *, since_start: bool, may_be_compacted: bool) -> Countable:
-        """Hold what was read against the cut index; call it once, at the end."""
+        """Compare the records with the cut index; call it once, at the end."""
         self.finish()
         if not since_start:
             return "unknown"

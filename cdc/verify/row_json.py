@@ -1,6 +1,6 @@
-"""JSON of rows in one normal form, so that equal values are equal bytes whoever printed them. Pure.
+"""Converts the JSON of rows to a normal form in which equal values are equal bytes. Pure.
 
-The log has ``1e+20`` where the server's jsonb says ``100000000000000000000``, and the order of members differs.
+The log has ``1e+20`` where the server's jsonb prints ``100000000000000000000``, and the order of members differs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 def _number(text: str) -> int | Decimal:
-    """A number with a point or an exponent, exactly; whole ones as the integer they are."""
+    """Read a number with a point or exponent exactly; whole numbers become integers."""
     value = Decimal(text)
     return int(value) if value == value.to_integral_value() else value.normalize()
 
@@ -29,5 +29,5 @@ def row_of(text: bytes | str) -> Row:
 
 
 def canonical(row: Row) -> bytes:
-    """The normal form."""
+    """Return the normal form of a row."""
     return _encode(row)

@@ -1,7 +1,7 @@
-"""Forms an operator chose (`[encode]`), said by the server in its own words: expressions that give them. Pure.
+"""SQL expressions with which the server itself computes the value forms of `[encode]`. Pure.
 
-A function of SQL takes an element, not an array of any dimension. So of an array the server is asked for the form of
-its elements in order, and for the array as to_jsonb shows it, which has the dimensions: `reshaped` puts both together.
+SQL functions take an element, not an array of any dimension. For an array, the query therefore returns two things: the
+forms of its elements in order, and the array as to_jsonb shows it, for the dimensions. `reshaped` combines both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from psycopg import sql
 
 from cdc.config.settings import Encode
 
-# Of a timestamp not its epoch: `extract(epoch …)` has 16 digits only where it is near the end of 64 bits.
+# `extract(epoch …)` of a timestamp has only 16 digits near the limit of 64 bits, so date and time are used separately.
 _MICROS: Final = (
     "((x::pg_catalog.date - date '1970-01-01') * 86400000000::pg_catalog.numeric"
     " + pg_catalog.extract('epoch', x::pg_catalog.time) * 1000000)"
@@ -25,7 +25,7 @@ _FORMS: Final = {
     ("time", "micros", "timestamp without time zone"): _MICROS,
     ("bytea", "base64", "bytea"): "pg_catalog.replace(pg_catalog.encode(x, 'base64'), e'\\n', '')",
     ("bytea", "base64url", "bytea"): (
-        "pg_catalog.translate(pg_catalog.encode(x, 'base64'), e'+/\\n', '-_')"  # a character without another is dropped
+        "pg_catalog.translate(pg_catalog.encode(x, 'base64'), e'+/\\n', '-_')"  # translate drops the newline
     ),
     ("interval", "parts", "interval"): (
         "pg_catalog.jsonb_build_object('months', pg_catalog.extract('year', x) * 12 + pg_catalog.extract('month', x),"
@@ -33,7 +33,7 @@ _FORMS: Final = {
         " + pg_catalog.extract('minute', x) * 60000000 + pg_catalog.extract('microseconds', x))"
     ),
 }
-# Where the value has no such form and stays what to_jsonb shows.
+# Conditions under which a value has no such form and keeps that of to_jsonb.
 _WITHOUT: Final = {
     "date": "not pg_catalog.isfinite(x)",
     "timestamp without time zone": f"not pg_catalog.isfinite(x) or {_MICROS} >= 9223372036854775808",
@@ -45,18 +45,18 @@ _ARRAY: Final = sql.SQL(
     " (select pg_catalog.jsonb_agg({form} order by o)"
     " from pg_catalog.unnest({name}) with ordinality v (x, o))) end as {name}"
 )
-_HSTORE: Final = "x"  # to_jsonb takes its cast to json
+_HSTORE: Final = "x"  # to_jsonb uses the cast of hstore to json
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`expression` gives the form of `x`, `without` is true where there is none."""
+    """`expression` computes the form of `x`; `without` is true for values that have none."""
 
     expression: str
     without: str = "false"
 
     def shown(self, name: str, *, is_array: bool) -> sql.Composed:
-        """A column of that name; of an array the pair that `reshaped` takes."""
+        """Return the SQL of a column; an array becomes the pair that `reshaped` expects."""
         form = sql.SQL(
             f"case when x is null then null when {self.without} then pg_catalog.to_jsonb(x)"
             f" else pg_catalog.to_jsonb({self.expression}) end"
@@ -65,12 +65,12 @@ class Form:
 
 
 def chosen_form(encode: Encode, kind: str, extension: str) -> Form | None:
-    """The form of a type, named as format_type does; None when it has the one that stands in every log.
+    """Return the form of a type; None if it has the default form.
 
     Args:
-        encode: what the operator chose.
-        kind: the type at the end of domains and arrays.
-        extension: that brought it, or an empty text.
+        encode: the section `[encode]`.
+        kind: the base type below domains and arrays, as format_type prints it.
+        extension: the extension of the type, or an empty text.
     """
     if extension == "hstore" and encode.hstore == "json":
         return Form(_HSTORE)
@@ -82,7 +82,7 @@ def chosen_form(encode: Encode, kind: str, extension: str) -> Form | None:
 
 
 def reshaped(pair: Any) -> Any:
-    """An array with the dimensions of the first of the pair, and the elements of the second."""
+    """Return an array with the dimensions of the first and the elements of the second of the pair."""
     if pair is None:
         return None
     shape, elements = pair
@@ -90,5 +90,5 @@ def reshaped(pair: Any) -> Any:
 
 
 def _filled(shape: list[Any], elements: Iterator[Any]) -> list[Any]:
-    """Elements are no lists themselves, so every list is a dimension."""
+    """Fill in the elements; an element is never a list, so every list is a dimension."""
     return [_filled(inner, elements) if isinstance(inner, list) else next(elements) for inner in shape]

@@ -1,14 +1,15 @@
-"""Topic and sink: every key compared as of the sink's committed offsets, while it runs (DESIGN section 8).
+"""Compares every key of a sink with its topic, as of the committed offsets, while the sink runs.
 
-    1. read the committed offsets, fold the topic up to them;
-    2. look through the store. What agrees is done. What does not is suspect: it may have changed since.
-    3. a round over the suspects: read the committed offsets again and fold on; look at these keys in the store; read
-       what came after the offsets, of these keys. Now each is right or wrong by itself, and a key that is wrong twice
-       with the same records and the same version in the store differs. What changes between is looked at again, until
-       time is up: then it is undecided.
+    1. Read the committed offsets, then the topic up to them.
+    2. Read the whole store. Keys that do not agree are suspects: they may have changed since.
+    3. Check the suspects in rounds. Each round reads the committed offsets and the topic again, then these keys in the
+       store, then the end of the topic and later records of these keys. Every version in the store is below that end,
+       and every record below the offsets is in the store, so each round decides by itself. A key differs when it is
+       wrong twice with the same records and the same version in the store. A key that keeps changing until the time is
+       up is undecided.
 
-With `repair` keys that differ are mended under the store's own guard, and go through rounds once more. A store that may
-lack rows by its settings is asked whether it does (`sinks.contract.Lossy`).
+With `repair`, differing keys are repaired under the guard of the store and checked in rounds again. A store that may
+lack rows by its settings decides whether a difference is allowed (`sinks.contract.Lossy`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from itertools import islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from cdc.clock import Clock
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.findings import TableFindings
-from cdc.verify.key_states import Known, Latest, Sample, of_keys
+from cdc.verify.key_states import KeyState, KeyStates, Sample, records_by_key
 from cdc.verify.key_verdict import DifferenceKind, judge
 from cdc.verify.partition_check import partition_of
 from sinks.contract import (
@@ -37,10 +38,10 @@ from sinks.contract import (
     Verifiable,
 )
 
-LOOK_KEYS: Final = 500  # of one question to the store
-ROUND_KEYS: Final = 20_000  # suspects of one round; their keys, and what came after of them, are in memory
+REQUEST_KEYS: Final = 500  # keys in one request to the store
+ROUND_KEYS: Final = 20_000  # suspects of one round; their keys and later records are in memory
 ROUND_S: Final = 0.3  # between rounds: a sink commits every 100 ms
-DECIDE_S: Final = 30.0  # for which suspects of one batch are looked at again
+DECIDE_S: Final = 30.0  # time limit for the rounds of one batch of suspects
 
 _EXPIRED: Final = 2
 _UNTOLD: Final = 3
@@ -50,26 +51,26 @@ _Blocked: TypeAlias = Callable[[TopicPartition], frozenset[bytes]]
 
 
 class Reader(Protocol):
-    """What is needed of `cdc.kafka.log_reader.LogReader`."""
+    """The part of `cdc.kafka.log_reader.LogReader` that comparisons use."""
 
     def end_offsets(self, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset there is, and the one after the last committed record."""
+        """Return the first existing offset and the one after the last committed record."""
 
     def read(
         self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int]
     ) -> Iterator[list[LogRecord]]:
-        """Committed records between two offsets of each partition."""
+        """Yield committed records between two offsets of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkComparison:
-    """What is compared, and how.
+    """The two sides of a comparison, and its settings.
 
     Attributes:
-        committed: the sink's offsets of these partitions, those it has.
-        blocked: keys of a partition that wait behind a dead letter, asked anew each time.
-        content: of a change, as the store would have it.
-        decide_s: how long suspects are looked at.
+        committed: returns the committed offsets of partitions that have one.
+        blocked: returns the keys of a partition that currently wait behind a dead letter.
+        content: returns the content that the store would have for a change.
+        decide_s: time limit for checking suspects.
     """
 
     reader: Reader
@@ -85,7 +86,7 @@ class SinkComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """What was found of a key in a round: which records it may be as of, and what the store had."""
+    """A wrong key in a round: the records that its state may have, and its content in the store."""
 
     kind: DifferenceKind
     records: tuple[int, ...]
@@ -96,7 +97,7 @@ class _Suspect:
 def check_topic(
     sides: SinkComparison, topic: Topic, told: Callable[[str, int], None] = lambda _, __: None
 ) -> TableFindings:
-    """Compare one topic with the store, and mend it if that is asked for. `told`: what is done, and how many keys."""
+    """Compare one topic with the store and repair it if requested. `told` receives the step and a number of keys."""
     check = _Check(sides, topic, told)
     try:
         return check.run()
@@ -109,7 +110,7 @@ class _Check:
         self._sides = sides
         self._topic = topic
         self._told = told
-        self._latest = Latest(topic.topic, sides.sample)
+        self._latest = KeyStates(topic.topic, sides.sample)
         self._places = [(topic.topic, partition) for partition in range(topic.partition_count)]
         self._at: dict[TopicPartition, int] = {}
         self._found = TableFindings(table=topic.table, topic=topic.topic)
@@ -128,7 +129,7 @@ class _Check:
         self._told("again", len(suspects))
         for some in slices(suspects, ROUND_KEYS):
             self._settle(some)
-        for names in slices(self._latest.strange(), LOOK_KEYS):
+        for names in slices(self._latest.strange(), REQUEST_KEYS):
             self._foreign(names)
         self._found.blocked = len(self._blocked)
         self._found.expired = self._latest.noted(_EXPIRED)
@@ -136,7 +137,7 @@ class _Check:
         return self._found
 
     def _advance(self) -> None:
-        """Fold up to the committed offsets; they never go backwards here, nor beyond what a topic that was cut has."""
+        """Read the topic up to the committed offsets, never backwards, and not beyond the end of a truncated topic."""
         committed, ends = self._sides.committed(self._places), self._ends()
         until = {place: max(at, min(committed.get(place, at), ends[place])) for place, at in self._at.items()}
         count = 0
@@ -147,13 +148,13 @@ class _Check:
         self._at = until
 
     def _scan(self) -> Iterator[bytes]:
-        """Look through the store; keys that do not agree at once."""
+        """Read the whole store; yields keys that do not agree at first."""
         sides, found = self._sides, self._found
         sides.target.refresh([self._topic.topic])
         ends = self._ends()
         unknown: set[bytes] = set()
         suspects: set[bytes] = set()
-        for some in slices(sides.target.stored_keys(self._topic.topic), LOOK_KEYS):
+        for some in slices(sides.target.stored_keys(self._topic.topic), REQUEST_KEYS):
             mine = [one for one in some if one.key is not None and sides.sample.has(one.key)]
             known = self._latest.get([one.key for one in mine if one.key is not None])
             self._latest.see([one.key for one in mine if one.key is not None])
@@ -169,7 +170,7 @@ class _Check:
         yield from sorted(suspects)
 
     def _foreign(self, names: Sequence[tuple[str, int]]) -> None:
-        """What was never written by us has no key to look at again."""
+        """Report rows of other programs as extra; without a key they cannot be checked again."""
         for name, _ in names:
             self._found.compared += 1
             self._found.add(DifferenceKind.EXTRA, name)
@@ -180,7 +181,7 @@ class _Check:
             self._found.repaired += len(names)
 
     def _settle(self, suspects: list[bytes]) -> None:
-        """Decide these, mend what differs, and see that it is mended."""
+        """Decide suspects, repair those that differ, and check them again."""
         differing, undecided = self._decide(suspects)
         for key, suspect in differing.items():
             self._found.add(suspect.kind, _shown(key))
@@ -199,7 +200,7 @@ class _Check:
             self._found.show("undecided", _shown(key))
 
     def _decide(self, suspects: list[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
-        """Those that differ, and those that kept changing."""
+        """Return the keys that differ, and those that kept changing."""
         sides = self._sides
         end_s = sides.clock.monotonic_s() + sides.decide_s
         before: dict[bytes, _Suspect] = {}
@@ -218,14 +219,14 @@ class _Check:
         return differing, []
 
     def _round(self, keys: Sequence[bytes]) -> dict[bytes, _Suspect]:
-        """Those of the keys that are wrong at this moment."""
+        """Return the keys that are wrong in this round."""
         sides = self._sides
         self._advance()
         waiting = {key: self._place(key) for key in keys}
         blocked = {place: sides.blocked(place) for place in set(waiting.values())}
         sides.target.refresh([self._topic.topic])
         held: dict[bytes, StoredKey | None] = {}
-        for some in slices(keys, LOOK_KEYS):
+        for some in slices(keys, REQUEST_KEYS):
             held.update(zip(some, sides.target.read_keys(self._topic.topic, some), strict=True))
         self._latest.explain(one.name for one in held.values() if one is not None and one.version < 0)
         ends = self._ends()
@@ -250,9 +251,12 @@ class _Check:
             self._found.show("blocked", _shown(key))
 
     def _later(
-        self, known: Mapping[bytes, Known], held: Mapping[bytes, StoredKey | None], ends: Mapping[TopicPartition, int]
+        self,
+        known: Mapping[bytes, KeyState],
+        held: Mapping[bytes, StoredKey | None],
+        ends: Mapping[TopicPartition, int],
     ) -> dict[bytes, list[Change]]:
-        """What came of keys after the committed offsets; read only where it can matter."""
+        """Return the changes of keys after the committed offsets; reads only partitions where they matter."""
         need: dict[TopicPartition, set[bytes]] = {}
         for key, one in held.items():
             place = self._place(key)
@@ -262,7 +266,7 @@ class _Check:
         keys = set[bytes]().union(*need.values())
         records: dict[bytes, list[LogRecord]] = {}
         for batch in self._sides.reader.read(start, {place: ends[place] for place in need}):
-            for key, of_key in of_keys(batch).items():
+            for key, of_key in records_by_key(batch).items():
                 if key in keys:
                     records.setdefault(key, []).extend(of_key)
         return {
@@ -271,7 +275,7 @@ class _Check:
         }
 
     def _repair(self, differing: Mapping[bytes, _Suspect]) -> None:
-        """Each key as the topic has it now; whatever has changed since it was looked at stays as it is."""
+        """Write the current state of each key; the store skips keys that changed since the check."""
         sides, topic = self._sides, self._topic.topic
         extra: list[StoredKey] = []
         mend: list[tuple[Change, StoredKey | None]] = []
@@ -281,9 +285,9 @@ class _Check:
                 mend.append((newest, suspect.held))
             elif suspect.held is not None:
                 extra.append(suspect.held)
-        for some in slices(extra, LOOK_KEYS):
+        for some in slices(extra, REQUEST_KEYS):
             sides.target.remove(topic, some)
-        for pairs in slices(mend, LOOK_KEYS):
+        for pairs in slices(mend, REQUEST_KEYS):
             changes = [change for change, _ in pairs]
             outcomes = sides.target.apply(changes)
             again = [
@@ -319,12 +323,12 @@ class _Check:
         return {place: end for place, (_, end) in self._sides.reader.end_offsets([self._topic.topic]).items()}
 
 
-def _change(known: Known | None) -> Change | None:
+def _change(known: KeyState | None) -> Change | None:
     return None if known is None else known.change
 
 
 def _same(before: _Suspect | None, now: _Suspect) -> bool:
-    """Wrong in the same way, with no record and no write in between."""
+    """Return whether a key is wrong in the same way, with no record and no write in between."""
     return before is not None and (before.kind, before.records, before.held) == (now.kind, now.records, now.held)
 
 
@@ -333,7 +337,7 @@ def _shown(key: bytes) -> str:
 
 
 def slices(of: Iterable[_T], count: int) -> Iterator[list[_T]]:
-    """In lists of at most so many."""
+    """Divide into lists of at most `count` items."""
     rest = iter(of)
     while some := list(islice(rest, count)):
         yield some

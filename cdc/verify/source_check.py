@@ -1,16 +1,17 @@
-"""Source and topic: every key compared, by key range, while capture runs and the table is written (DESIGN section 8).
+"""Compares every key of a table with its topic, while capture runs and the table is written.
 
-    1. fold the topic up to the newest cut, read the table range by range. What agrees is done, the rest is suspect.
-    2. a round: read the suspects in a snapshot S, and then the WAL position L. Fold on until the log has everything
-       below L, so every transaction that S sees. A key is right when the row is what the log says behind the last event
-       of it whose transaction S sees; a commit may be in the log long before it is visible, so a log that was ahead of
-       S already cannot be told from a wrong one yet. Wrong twice with no event and no write in between, it differs.
+    1. Read the topic up to the newest cut and the table range by range. Keys that do not agree are suspects.
+    2. Check the suspects in rounds. Each round reads them in a snapshot S and then the WAL position L; in this order,
+       everything that S sees is below L. It then reads the topic until the log has everything below L. A key agrees
+       when its row is the state after its last event whose transaction S sees. A commit can be in the log long before
+       it is visible, so a log that was already ahead of S is not wrong yet. A key differs when it is wrong twice with
+       no event and no write in between.
 
-What changes meanwhile is looked at again until time is up: then it is undecided.
+Keys that change meanwhile are checked again until the time is up; then they are undecided.
 
-Records of the format ``flat`` do not name their transaction. Such an event counts as visible once every transaction has
-ended that had begun when the log had the event (`_Horizon`). A key that changes all the while is right when its row is
-one of the states that the log had around the snapshot.
+Records in the format ``flat`` do not name their transaction. Such an event counts as visible once every transaction has
+ended that had begun when the log had the event (`_Horizon`). A key that changes all the time agrees when its row is one
+of the states that the log had around the snapshot.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from typing import Final, Protocol
 
 from cdc.clock import Clock
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.visibility import PgSnapshot
-from cdc.progress.restore import LogRecord
 from cdc.verify.findings import TableFindings
-from cdc.verify.key_states import Known, Latest, Sample, of_keys
+from cdc.verify.key_states import KeyState, KeyStates, Sample, records_by_key
 from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.log_events import JSON, Format
 from cdc.verify.row_json import Row, canonical, row_of
 from cdc.verify.sink_check import Reader, slices
-from cdc.verify.source_rows import Keys, Moment
+from cdc.verify.source_rows import Keys, RowsAtSnapshot
 from cdc.verify.verified_cut import CutIndex
 
 ROUND_KEYS: Final = 5_000
@@ -39,25 +40,25 @@ DECIDE_S: Final = 60.0
 
 
 class KeyedSource(Protocol):
-    """What is needed of `cdc.verify.source_rows.KeyedRows`."""
+    """The part of `cdc.verify.source_rows.KeyedRows` that the check uses."""
 
     def pages(self) -> Iterator[Keys]:
-        """All rows, some at a time."""
+        """Yield all rows in pages."""
 
-    def moment(self, keys: Sequence[bytes]) -> Moment:
-        """These keys now."""
+    def moment(self, keys: Sequence[bytes]) -> RowsAtSnapshot:
+        """Return the current rows of these keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSides:
-    """What is compared, and how.
+class SourceComparison:
+    """The two sides of a comparison, and its settings.
 
     Attributes:
-        cut: the cut index once it has everything below an LSN.
-        repair: has capture read these keys of the table again, keys as the topic has them, and delete those that the
-            table does not have; returns those it asked for. None: nothing is mended.
-        decide_s: how long suspects are looked at.
-        form: of each topic's records.
+        cut: waits until the cut index has everything below an LSN, and returns it.
+        repair: makes capture read these keys of a table again (keys as in the topic) and delete those that the table
+            does not have; returns the keys it requested. None: no repair.
+        decide_s: time limit for checking suspects.
+        form: returns the format of a topic.
     """
 
     reader: Reader
@@ -78,34 +79,34 @@ class _Suspect:
 
 
 def normal_key(key: bytes) -> bytes:
-    """A key in JSON, in the form in which rows are asked for."""
+    """Return a JSON key in the normal form that row look-ups use."""
     return canonical(row_of(key))
 
 
 class _Horizon:
-    """Up to where the log has only transactions that are visible to everybody by now."""
+    """Tracks the offsets below which the log has only transactions that are visible to all snapshots."""
 
     def __init__(self) -> None:
         self._visible: dict[int, int] = {}
         self._next: tuple[int, dict[int, int]] | None = None
 
-    def take(self, moment: Moment, at: Mapping[int, int]) -> None:
-        """Learn from a snapshot; `at`: how far the log had been read before it was taken."""
+    def take(self, moment: RowsAtSnapshot, at: Mapping[int, int]) -> None:
+        """Update from a snapshot; `at` has the offsets up to which the log was read before the snapshot."""
         if self._next is not None and moment.snapshot.ended_below(self._next[0]):
             self._visible, self._next = self._next[1], None
         if self._next is None:
             self._next = (moment.next_xid, dict(at))
 
-    def has(self, known: Known) -> bool:
-        """Whether the key's last event is visible."""
+    def has(self, known: KeyState) -> bool:
+        """Return whether the last event of the key is visible."""
         return known.change.offset < self._visible.get(known.change.partition, 0)
 
 
 class SourceCheck:
-    """One table. `run` it once, then `close`."""
+    """Compares one table. Call `run` once, then `close`."""
 
     def __init__(
-        self, sides: SourceSides, table: str, topic: str, rows: KeyedSource, told: Callable[[str, int], None]
+        self, sides: SourceComparison, table: str, topic: str, rows: KeyedSource, told: Callable[[str, int], None]
     ) -> None:
         self._sides = sides
         self._table = table
@@ -113,17 +114,17 @@ class SourceCheck:
         self._rows = rows
         self._told = told
         self._form = sides.form(topic)
-        self._latest = Latest(topic, sides.sample, self._name, self._form)
+        self._latest = KeyStates(topic, sides.sample, self._name, self._form)
         self._horizon = _Horizon()
         self._at: dict[int, int] = {}
         self._found = TableFindings(table=table, topic=topic)
 
     def close(self) -> None:
-        """Forget the topic."""
+        """Delete the state of the topic."""
         self._latest.close()
 
     def run(self) -> TableFindings:
-        """Compare it. Raises what Kafka and PostgreSQL say, CutNotReached."""
+        """Compare the table. Raises CutNotReached and errors of Kafka and PostgreSQL."""
         self._fold(self._sides.cut(Lsn(0)))
         self._found.offsets = dict(self._at)
         suspects = self._scan()
@@ -136,7 +137,7 @@ class SourceCheck:
         return normal_key(self._form.key(key))
 
     def _fold(self, index: CutIndex, watched: frozenset[bytes] = frozenset()) -> dict[bytes, list[LogRecord]]:
-        """Fold on to a cut; the records of these keys that came."""
+        """Read the topic up to a cut; returns the new records of the watched keys."""
         until = {(self._topic, at): account.next_offset for at, account in index.topic(self._topic).items()}
         low = {place: first for place, (first, _) in self._sides.reader.end_offsets([self._topic]).items()}
         start = {place: max(self._at.get(place[1], 0), low.get(place, 0)) for place in until}
@@ -146,7 +147,7 @@ class SourceCheck:
             self._latest.take(batch)
             count += len(batch)
             self._told("fold", count)
-            for key, of_key in of_keys(batch).items() if watched else ():
+            for key, of_key in records_by_key(batch).items() if watched else ():
                 if (name := self._name(key)) in watched:
                     came.setdefault(name, []).extend(of_key)
         self._at.update({place[1]: end for place, end in until.items()})
@@ -176,7 +177,7 @@ class SourceCheck:
             self._found.show("undecided", key.decode(errors="replace"))
 
     def _mend(self, differing: Mapping[bytes, _Suspect]) -> list[bytes]:
-        """Have the keys read again, and wait until they are right; what is undecided then."""
+        """Have the keys read again and wait until they agree; returns those that are undecided then."""
         assert self._sides.repair is not None
         asked = set(self._sides.repair(self._table, [one.raw for one in differing.values()]))
         end_s = self._sides.clock.monotonic_s() + self._sides.decide_s
@@ -190,7 +191,7 @@ class SourceCheck:
         return undecided
 
     def _decide(self, suspects: list[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
-        """Those that differ, and those that could not be told."""
+        """Return the keys that differ, and the undecided ones."""
         sides = self._sides
         end_s = sides.clock.monotonic_s() + sides.decide_s
         before: dict[bytes, _Suspect] = {}
@@ -207,7 +208,7 @@ class SourceCheck:
         return differing, suspects
 
     def _round(self, keys: Sequence[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
-        """Those that are wrong at this moment, and those of which this moment cannot tell."""
+        """Return the keys that are wrong in this round, and those that it cannot decide."""
         before = self._latest.get(keys)
         moment = self._rows.moment(keys)
         self._horizon.take(moment, self._at)
@@ -231,39 +232,39 @@ class SourceCheck:
 
 
 class Unclear:
-    """The log does not say what a snapshot sees."""
+    """The log does not tell which state a snapshot sees."""
 
 
-def _may_be(row: Row | None, states: Sequence[Known | None]) -> bool:
-    """Whether a row is one of the states that a snapshot may see, where no state names its transaction. Pure."""
+def _may_be(row: Row | None, states: Sequence[KeyState | None]) -> bool:
+    """Return whether a row is one of the states that a snapshot may see, if no state names its transaction. Pure."""
     unnamed = all(state is None or state.xid is None for state in states)
     return unnamed and any(differs(row, state) is None for state in states)
 
 
 def as_of(
-    snapshot: PgSnapshot, states: Sequence[Known | None], visible: Callable[[Known], bool]
-) -> Known | Unclear | None:
-    """What a key was to the snapshot; None when the log has nothing of it by then. Pure.
+    snapshot: PgSnapshot, states: Sequence[KeyState | None], visible: Callable[[KeyState], bool]
+) -> KeyState | Unclear | None:
+    """Return the state of a key in a snapshot; None when the log had no record of it. Pure.
 
     Args:
         snapshot: everything that it sees is among the states.
-        states: the first as the log was before the snapshot was taken, then one behind each record.
-        visible: whether the first state's event, which names no transaction, is seen by the snapshot.
+        states: the state in the log before the snapshot was taken, then one after each later record.
+        visible: whether the snapshot sees the event of the first state, if that names no transaction.
     """
     for at, state in reversed(list(enumerate(states))):
         if state is None:
             return None
         if state.xid is None and at:
-            return Unclear()  # a row that was read again, or a change, at a moment that the log does not tell
+            return Unclear()  # a row that was read again, or a change, at an unknown time
         if snapshot.sees(state.xid) if state.xid is not None else state.read or visible(state):
             return state
     return Unclear()
 
 
-def differs(row: Row | None, known: Known | None) -> DifferenceKind | None:
-    """How the topic differs from a row of the table; None: it does not. Pure.
+def differs(row: Row | None, known: KeyState | None) -> DifferenceKind | None:
+    """Return how the topic differs from a row of the table; None if it agrees. Pure.
 
-    A column that the topic does not have is null: it was added since.
+    A column that the topic does not have counts as null: it was added later.
     """
     live = known is not None and known.change.row is not None
     if row is None:

@@ -1,6 +1,6 @@
-"""Rows of a table by ranges of its key and by keys, each time as of a snapshot that is told.
+"""Reads rows of a table by key range or by keys, each time in a snapshot that is returned.
 
-No snapshot is held for longer than one question, so that vacuum is not held up however large the table is.
+A snapshot lasts only for one query, so vacuum is not held up by large tables.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from cdc.verify.source_tables import Shape, rows_of
 PAGE_ROWS: Final = 5_000
 
 _BEGIN: Final = "begin isolation level repeatable read, read only; set local row_security = off"
-# age() of a normal id counts from the next one that is given out. It takes no id itself, and needs no right.
+# age() of a normal id counts from the next id to be assigned. It assigns no id itself and needs no right.
 _SNAPSHOT: Final = "select pg_catalog.pg_current_snapshot()::text, pg_catalog.age('3'::pg_catalog.xid) + 3::int8"
 Keys: TypeAlias = Mapping[bytes, Row]
 """Rows by key in normal form."""
 
 
-class Moment(NamedTuple):
+class RowsAtSnapshot(NamedTuple):
     """Rows of some keys, as of a snapshot.
 
     Attributes:
         lsn: every transaction that the snapshot sees has its commit record below.
-        next_xid: every transaction that began before this moment was asked for has a lower id; 64 bits.
+        next_xid: every transaction that began before this query has a lower id; 64 bits.
     """
 
     snapshot: PgSnapshot
@@ -44,7 +44,7 @@ class Moment(NamedTuple):
 
 
 class KeyedRows:
-    """One table. The connection is in autocommit and used by nobody else."""
+    """Reads one table. The connection is in autocommit mode and has no other user."""
 
     def __init__(self, connection: Connection, table: SourceTable, shape: Shape) -> None:
         self._connection = connection
@@ -53,7 +53,7 @@ class KeyedRows:
         self._types = {column.name: column.type_name for column in table.columns}
 
     def pages(self) -> Iterator[Keys]:
-        """All rows, a range of keys at a time. Rows that are written meanwhile may be among them or not."""
+        """Yield all rows by key range. Rows that are written meanwhile may be included or not."""
         after: tuple[str, ...] | None = None
         while True:
             condition = self._above() if after is not None else sql.SQL("true")
@@ -66,8 +66,8 @@ class KeyedRows:
                 return
             after = tuple(found[-1][1:])
 
-    def moment(self, keys: Sequence[bytes]) -> Moment:
-        """These keys now; those in a form that PostgreSQL does not read are found by reading the whole table."""
+    def moment(self, keys: Sequence[bytes]) -> RowsAtSnapshot:
+        """Return the current rows of these keys; if PostgreSQL cannot read a key's form, reads the whole table."""
         texts = self._texts(keys)
         try:
             self._connection.execute(_BEGIN)
@@ -80,13 +80,14 @@ class KeyedRows:
                 rows = {key: row for key, row in everything.items() if key in wanted}
             else:
                 rows = self._by_key(self._rows(self._select(self._among()), [list(one) for one in texts]))
-            # After the snapshot: what it sees is below. The insert position, because a commit may not be flushed yet.
+            # After the snapshot, so that everything it sees is below. The insert position, because a commit may not be
+            # flushed yet.
             with catalog_queries.reading("read the WAL position"):
                 at = self._connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
             assert row is not None
             assert at is not None
             snapshot = PgSnapshot.parse(row[0])
-            return Moment(snapshot, Lsn.parse(at[0]), rows, widened(row[1], snapshot.xmax))
+            return RowsAtSnapshot(snapshot, Lsn.parse(at[0]), rows, widened(row[1], snapshot.xmax))
         finally:
             if not self._connection.closed:
                 self._connection.execute("rollback")
@@ -106,12 +107,12 @@ class KeyedRows:
         return sql.SQL(", ").join(map(sql.Identifier, self._table.key))
 
     def _order(self) -> sql.Composable:
-        """By the key, by its index. A bare name would mean a column of the result, which has the key as text."""
+        """Order by the key columns. A bare name would mean the column of the result, which has the key as text."""
         place = (self._table.namespace, self._table.name)
         return sql.SQL(", ").join(sql.Identifier(*place, name) for name in self._table.key)
 
     def _above(self) -> sql.Composed:
-        """Behind a key whose columns are the parameters."""
+        """Return the condition for keys greater than the one in the parameters."""
         marks = (
             sql.SQL("${}::{}").format(sql.SQL(str(at)), sql.SQL(self._types[name]))
             for at, name in enumerate(self._table.key, 1)
@@ -119,7 +120,7 @@ class KeyedRows:
         return sql.SQL("({}) > ({})").format(self._key_columns(), sql.SQL(", ").join(marks))
 
     def _among(self) -> sql.Composed:
-        """One of the keys, whose columns are the parameters, an array each."""
+        """Return the condition for the keys in the parameters, one array per key column."""
         arrays = (sql.SQL("${}::text[]").format(sql.SQL(str(at + 1))) for at, _ in enumerate(self._table.key))
         casts = (
             sql.SQL("k.c{}::{}").format(sql.SQL(str(at)), sql.SQL(self._types[name]))
@@ -131,7 +132,7 @@ class KeyedRows:
         )
 
     def _rows(self, query: sql.Composed, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        # Not by `%`: names and filters may have one.
+        # Raw parameters ($1): names and filters may contain `%`.
         with catalog_queries.reading(f"read {self._table.table}"), psycopg.RawCursor(self._connection) as cursor:
             cursor.execute(query.as_bytes(self._connection), list(parameters))
             return cursor.fetchall()
@@ -141,7 +142,7 @@ class KeyedRows:
         return {canonical({column: row[column] for column in self._table.key}): row for row in rows}
 
     def _texts(self, keys: Sequence[bytes]) -> list[tuple[str, ...]] | None:
-        """The keys' columns as PostgreSQL reads them, column by column; None when it would not."""
+        """Return the key values as PostgreSQL reads them, column by column; None if it cannot read one."""
         if self._shape.formed.intersection(self._table.key):
             return None
         found: list[list[str]] = []

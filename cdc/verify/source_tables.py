@@ -1,8 +1,8 @@
-"""The tables as PostgreSQL has them: which columns are captured, and every row with the server's own view of it.
+"""Reads the captured columns and rows of tables, with the values in the form that the log must have.
 
-What a value must look like in the log is asked of the server, never of our encoders: `to_jsonb`, the text of what the
-log has as text, and what `cdc.verify.server_forms` has for an operator's choices. One REPEATABLE READ transaction, so
-that all tables are of one moment.
+The server computes the expected form of each value, never our encoders: with `to_jsonb`, with a cast for values that
+the log has as text, and with `cdc.verify.server_forms` for the options of `[encode]`. `open_source` uses one REPEATABLE
+READ transaction, so that all tables are read at one moment.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cdc.replication.table_shape import SourceTable
 from cdc.verify.row_json import Row, row_of
 from cdc.verify.server_forms import chosen_form, reshaped
 
-BATCH_ROWS: Final = 500  # rows handed on at a time; one `in (…)` of the fold
+BATCH_ROWS: Final = 500  # rows in one list; also the keys of one `in (…)` in the store
 _FETCH_ROWS: Final = 5000
 
-# Columns as the publication shows them; of each the type at the end of domains and arrays, and whether it is one that
-# the log has as its text: a composite, or none of the server's own (FirstNormalObjectId is 16384), which to_jsonb would
-# send through a cast to json if it has one. And the extension that brought it. The view of PostgreSQL 15 has generated
-# columns, which are not published before 18.
+# The published columns; for each the base type below domains and arrays, whether the log has its text, and its
+# extension. The log has the text of composites and of types that are not built in (FirstNormalObjectId is 16384):
+# to_jsonb would use their cast to json if there is one. The view of PostgreSQL 15 lists generated columns, which are
+# not published before 18.
 _COLUMNS: Final = """
 with recursive published as (
     select unnest(attnames)::text as name, rowfilter
@@ -60,13 +60,13 @@ order by attnum
 
 
 def rows_of(table: SourceTable) -> sql.Composed:
-    """The table in a FROM: with its partitions, without tables that inherit from it, which have topics of their own."""
+    """Return the table for a FROM clause: with partitions, without inheriting tables, which have their own topics."""
     only = sql.SQL("" if table.partitioned else "only ")
     return sql.SQL("{}{}").format(only, sql.Identifier(table.namespace, table.name))
 
 
 class SourceRows:
-    """One moment of the source. Made by `open_source`."""
+    """The source at one moment. Created by `open_source`."""
 
     def __init__(self, config: Config, connection: Connection) -> None:
         self._config = config
@@ -76,7 +76,7 @@ class SourceRows:
         )
 
     def rows(self, table: SourceTable) -> Iterator[list[Row]]:
-        """All rows that are captured, in lists of at most BATCH_ROWS. Empty when the table is not published."""
+        """Yield all captured rows in lists of at most BATCH_ROWS; nothing when the table is not published."""
         query = self._query(table)
         if query is None:
             return
@@ -88,11 +88,11 @@ class SourceRows:
                     yield [query.row(text) for (text,) in found[at : at + BATCH_ROWS]]
 
     def published(self, table: SourceTable) -> bool:
-        """Whether the publication has the table."""
+        """Return whether the publication has the table."""
         return self._query(table) is not None
 
     def shape(self, table: SourceTable) -> Shape | None:
-        """How rows of a table are asked for; None when it is not published."""
+        """Return how rows of a table are queried; None when it is not published."""
         about = {
             "publication": self._config.publication,
             "namespace": table.namespace,
@@ -108,7 +108,7 @@ class SourceRows:
             self._shown(name, kind, foreign, is_array) if form is None else form.shown(name, is_array=is_array)
             for (name, kind, foreign, is_array, *_), form in zip(columns, chosen, strict=True)
         ]
-        # to_jsonb would refuse what only json can hold, as an escaped zero byte.
+        # to_jsonb would refuse values that only json can hold, such as an escaped zero byte.
         whole = sql.SQL("json" if self._config.encode.json == "value" else "jsonb")
         arrays = [column[0] for column, form in zip(columns, chosen, strict=True) if form is not None and column[3]]
         formed = {column[0] for column, form in zip(columns, chosen, strict=True) if form is not None}
@@ -118,14 +118,14 @@ class SourceRows:
         shape = self.shape(table)
         if shape is None:
             return None
-        # `r.*` is the row; `r` alone would be a column of that name where the table has one.
+        # `r.*` is the row; `r` alone would be a column of that name if the table has one.
         query = sql.SQL("select pg_catalog.to_{}(r.*)::text from (select {} from {}{}) r")
         where = sql.SQL(f" where {shape.where}") if shape.where else sql.SQL("")
         text = query.format(shape.whole, shape.shown, rows_of(table), where)
         return _Query(text, shape.arrays)
 
     def _shown(self, name: str, kind: str, foreign: bool, is_array: bool) -> sql.Composed:  # noqa: FBT001 - a row of the catalog
-        """A column, cast to text where the log has text that to_jsonb would not show so."""
+        """Return a column, cast to text where to_jsonb would not show the text in the log."""
         encode = self._config.encode
         as_text = (
             (kind in {"json", "jsonb"} and encode.json == "string")
@@ -139,15 +139,15 @@ class SourceRows:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A row as the log must have it, in SQL.
+    """The SQL that returns a row as the log must have it.
 
     Attributes:
         whole: ``json`` or ``jsonb``.
         shown: the columns, each in the form of the log.
-        where: the publication's row filter as the catalog prints it, with every name qualified (connect.SESSION has no
+        where: the row filter of the publication as the catalog prints it, with qualified names (connect.SESSION has no
             search_path); empty for none.
-        arrays: columns that come as `cdc.verify.server_forms.Form.shown` says.
-        formed: columns with a form an operator chose, whose text in the log is not PostgreSQL's.
+        arrays: columns that arrive as pairs, see `cdc.verify.server_forms.Form.shown`.
+        formed: columns with a form chosen in `[encode]`, whose text in the log is not PostgreSQL's.
     """
 
     whole: sql.SQL
@@ -157,19 +157,19 @@ class Shape:
     formed: frozenset[str]
 
     def row(self, text: str) -> Row:
-        """A row as the log must have it."""
+        """Read a row as the log must have it."""
         return _Query(self.shown, self.arrays).row(text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """Asks for the rows of a table; `arrays` are columns that come as `cdc.verify.server_forms.Form.shown` says."""
+    """A query for the rows of a table; `arrays` are columns that arrive as pairs (`Form.shown`)."""
 
     text: sql.Composed
     arrays: tuple[str, ...]
 
     def row(self, text: str) -> Row:
-        """A row as the log must have it."""
+        """Read a row as the log must have it."""
         row = row_of(text)
         for name in self.arrays:
             row[name] = reshaped(row[name])
@@ -177,20 +177,20 @@ class _Query:
 
 
 def refuse_compatibility(config: Config) -> None:
-    """Raises UsageError when values have forms that PostgreSQL cannot show."""
+    """Raise UsageError when values have forms that PostgreSQL cannot compute."""
     if config.encode.compatibility != "none":
         raise UsageError(
-            f'cdc verify cannot compare topics with encode.compatibility = "{config.encode.compatibility}": it asks '
-            "PostgreSQL for every value, and PostgreSQL does not write this form",
-            hint="capture the same tables under another `name` without encode.compatibility, and verify that; "
-            "`cdc audit` checks the counts and hashes of these topics as they are",
+            f'cdc verify cannot compare topics with encode.compatibility = "{config.encode.compatibility}": PostgreSQL '
+            "computes the expected values and cannot write this form",
+            hint="check the counts and hashes of these topics with `cdc audit`; or capture the same tables under "
+            "another `name` without encode.compatibility, and verify those",
             command="cdc audit",
         )
 
 
 @contextlib.contextmanager
 def open_source(config: Config) -> Iterator[SourceRows]:
-    """Open the moment: everything committed before the call is in it."""
+    """Open the source at this moment: everything that was committed before the call is visible."""
     refuse_compatibility(config)
     connection = connect(config.source.dsn, application_name="cdc verify")
     try:

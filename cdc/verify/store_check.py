@@ -1,4 +1,4 @@
-"""Puts a comparison of a store with its topics together: search and cache."""
+"""Sets up the comparison of a search or cache store with its topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sinks.operate.dead_letter_view import BlockedKeyReader
 from sinks.state.read_topics import woken
 
 ProgressCallback = Callable[[str, str, int], None]
-"""Table, what is done (``fold``, ``again``), and how many records or keys."""
+"""Receives table, step (``fold``, ``compare``, ``again``) and the number of records, rows or keys."""
 
 
 def verify_store(
@@ -43,12 +43,12 @@ def verify_store(
     wait_s: float = WAIT_S,
     say: Notify = silent,
 ) -> list[TableFindings]:
-    """Compare each table of a sink with its topic. The sink may run meanwhile, here or elsewhere.
+    """Compare each table of a sink with its topic. The sink may run meanwhile, on any machine.
 
-    A sink that was STALE or in GAP may go on when all of it was repaired while no worker ran. Kafka may be away for
-    `wait_s`; `say` takes a line when that is waited for.
+    A sink in state STALE or GAP may continue after all of it was repaired while no worker ran. Waits up to `wait_s` for
+    Kafka; `say` receives a line about such a wait.
 
-    Raises UsageError when no table fits, CutNotReached when the sink never ran, and what Kafka and the store say.
+    Raises UsageError when no table matches, CutNotReached when the sink never ran, and errors of Kafka and the store.
     """
     settings = config.sinks[sink]
     assert isinstance(settings, Applied)
@@ -66,12 +66,14 @@ def verify_store(
     ):
         topics = _topics(config, reader, [*settings.tables], patterns)
         if not topics:
-            raise UsageError("no table of the sink fits", hint="--table takes patterns of schema.table")
+            raise UsageError(
+                f"no captured table of sink {sink!r} matches", hint="--table takes patterns of schema.table"
+            )
         places = [(topic.topic, partition) for topic in topics for partition in range(topic.partition_count)]
         groups, group = GroupAdmin(config.kafka, client_id="tailrace-verify"), sink_group(config.name, sink)
         if not offsets.committed(places):
             raise CutNotReached(
-                f"sink {sink!r} has not applied anything yet", hint="let it run first", command=f"cdc sink run {sink}"
+                f"sink {sink!r} has not applied any record yet", hint="run it first", command=f"cdc sink run {sink}"
             )
         target.open(topics)
         sides = SinkComparison(
@@ -92,11 +94,11 @@ def verify_store(
 
 
 def refuse_other_formats(config: Config) -> None:
-    """Raises UsageError unless the topics have Debezium's JSON envelope."""
+    """Raise UsageError unless the topics have Debezium's JSON envelope."""
     if config.encode.format != "json":
         raise UsageError(
-            f'encode.format = "{config.encode.format}": sinks read the format json only, so there is none to compare',
-            hint="topics in every format can be compared with the tables",
+            f'cannot compare a sink with topics in encode.format = "{config.encode.format}": sinks read only json',
+            hint="compare topics in any format with the tables",
             command="cdc verify --topics",
         )
 
@@ -116,7 +118,7 @@ def _topics(config: Config, reader: LogReader, sink: Sequence[str], patterns: Se
 
 
 class _Contents:
-    """What the store would have of a change; it is told of each schema before the first row of it."""
+    """Computes the content that the store would have for a change; prepares the target for each new schema first."""
 
     def __init__(self, reader: LogReader, name: str, target: Verifiable, lakes: Sequence[str]) -> None:
         self._reader = reader
@@ -134,8 +136,8 @@ class _Contents:
                 self._schemas = self._read()
             if at not in self._schemas:
                 raise TopicMismatch(
-                    f"a row of {change.topic} names schema {change.schema_id}, which {self._topic} does not have",
-                    hint="somebody removed the record, or made the topic again",
+                    f"schema {change.schema_id} of a row in {change.topic} is missing in {self._topic}",
+                    hint="the record was deleted, or the topic was recreated",
                     topic=change.topic,
                 )
             self._target.prepare(self._schemas[at])

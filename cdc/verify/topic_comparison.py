@@ -1,4 +1,4 @@
-"""Puts a comparison of the topics with the source together."""
+"""Sets up the comparison of topics with the source, and repairs topics through signals."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cdc.replication.table_shape import SourceTable
 from cdc.verify.capture_wait import WAIT_S, Notify, PatientReader, noticed, silent
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Sample
-from cdc.verify.source_check import SourceCheck, SourceSides
+from cdc.verify.source_check import SourceCheck, SourceComparison
 from cdc.verify.source_rows import KeyedRows
 from cdc.verify.source_tables import SourceRows, refuse_compatibility
 from cdc.verify.store_check import ProgressCallback
-from cdc.verify.topic_formats import Forms
+from cdc.verify.topic_formats import TopicFormats
 from cdc.verify.verified_cut import CutFollower, CutIndex
 from snapshot.signal_parsing import KEYS_MAX, Signal, SignalError, in_order
 
@@ -47,12 +47,12 @@ def verify_source(
 ) -> list[TableFindings]:
     """Compare each captured table with its topic, while both are written.
 
-    Kafka may be away, and capture behind the source, for `wait_s` each; `say` takes a line when that is waited for.
+    Waits up to `wait_s` for Kafka, and up to `wait_s` for capture to catch up; `say` receives a line about such a wait.
 
     Raises:
         CutNotReached: the log stays behind the source.
-        UsageError: topics in Avro cannot be repaired by key, and with `encode.compatibility` not be compared.
-        TailraceError: what Kafka, PostgreSQL and the schema registry say.
+        UsageError: topics in Avro cannot be repaired by key, and topics with `encode.compatibility` not be compared.
+        TailraceError: errors of Kafka, PostgreSQL and the schema registry.
     """
     refuse_compatibility(config)
     _refuse_repair(config, repair=repair)
@@ -63,7 +63,7 @@ def verify_source(
     ):
         connection.autocommit = True
         source = SourceRows(config, connection)
-        forms = held.enter_context(contextlib.closing(Forms(config, reader)))
+        forms = held.enter_context(contextlib.closing(TopicFormats(config, reader)))
         follower = CutFollower(reader, config.name, clock, say)
 
         def cut(lsn: Lsn) -> CutIndex:
@@ -77,7 +77,7 @@ def verify_source(
                 read_again(config, table, named, clock, wait_s)
             return named
 
-        sides = SourceSides(
+        sides = SourceComparison(
             reader=reader, cut=cut, clock=clock, sample=sample, repair=mend if repair else None, form=forms.of
         )
         tables = [table for table in source.tables if not patterns or matches(table.table, patterns)]
@@ -89,13 +89,13 @@ def _check(
     source: SourceRows,
     connection: Connection,
     table: SourceTable,
-    sides: SourceSides,
+    sides: SourceComparison,
     told: ProgressCallback,
 ) -> TableFindings:
     topic = data_topic(config.name, table.namespace, table.name)
     shape = source.shape(table)
     problem = table.problem or ("" if shape is not None else "it is not in the publication")
-    problem = problem or ("" if table.key else "it has no key, so rows cannot be told apart")
+    problem = problem or ("" if table.key else "it has no key, so rows cannot be distinguished")
     if problem or shape is None:
         return TableFindings(table=table.table, topic=topic, problem=problem)
     rows = KeyedRows(connection, table, shape)
@@ -106,7 +106,7 @@ def _check(
 
 
 def _can_be_asked_for(key: bytes, columns: Sequence[str]) -> bool:
-    """Whether a signal can name the key: one that somebody else wrote in a form of his own is left as it is."""
+    """Return whether a signal can name the key: keys that another program wrote in a different form are skipped."""
     try:
         return in_order(key, columns) == key
     except (SignalError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -116,15 +116,14 @@ def _can_be_asked_for(key: bytes, columns: Sequence[str]) -> bool:
 def _refuse_repair(config: Config, *, repair: bool) -> None:
     if repair and config.encode.format == "avro":
         raise UsageError(
-            'verify --repair cannot repair topics with encode.format = "avro": it asks capture for keys in JSON, and '
-            "keys in Avro can be asked for by a condition only",
-            hint="verify without --repair, then have the rows that differ read again",
+            'cannot repair topics with encode.format = "avro": capture cannot look up keys in Avro',
+            hint="verify without --repair, then read the differing rows again with a condition",
             command="cdc snapshot start TABLE --where CONDITION",
         )
 
 
 def read_again(config: Config, table: str, keys: Sequence[bytes], clock: Clock, wait_s: float = WAIT_S) -> None:
-    """Have capture read these keys of a table again, and delete from its topic those that it does not have.
+    """Make capture read these keys of a table again, and delete from its topic keys that the table does not have.
 
     Raises CutNotReached when capture does not answer within `wait_s`, SourceRefused.
     """
@@ -135,18 +134,18 @@ def read_again(config: Config, table: str, keys: Sequence[bytes], clock: Clock, 
             answer = await_answer(view, offset, wait_s, clock)
         if answer is None:
             raise CutNotReached(
-                f"capture did not act within {wait_s:g} s on reading keys of {table} again",
-                hint="it acts on it as soon as it runs; verify again then",
+                f"capture did not start reading keys of {table} again within {wait_s:g} s",
+                hint="it does so as soon as it runs; then verify again",
                 command="cdc status",
             )
         if answer.refused:
             raise SourceRefused(
-                f"capture will not read keys of {table} again: {'; '.join(answer.refused.values())}", table=table
+                f"capture refuses to read keys of {table} again: {'; '.join(answer.refused.values())}", table=table
             )
 
 
 def _await_rest(view: SnapshotView, table: str, clock: Clock, wait_s: float) -> None:
-    """Keys that were asked for before are read first; what takes longer is said by capture's refusal."""
+    """Wait until earlier requests for keys are done; after `wait_s`, capture itself refuses the next one."""
     end_s = clock.monotonic_s() + wait_s
     view.look()
     while (record := view.records.get(table)) is not None and record.state != "complete":
@@ -157,7 +156,7 @@ def _await_rest(view: SnapshotView, table: str, clock: Clock, wait_s: float) -> 
 
 
 def _lists(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """As many keys as one signal takes."""
+    """Divide keys into lists that fit into one signal."""
     some: list[bytes] = []
     size = 0
     for key in keys:

@@ -1,4 +1,4 @@
-"""Chooses how the records of each topic are read, by `encode.format` and the schema records."""
+"""Selects the decoder for the records of each topic, by `encode.format` and the schema records."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cdc.verify.log_events import FLAT, JSON, Format
 _PLAIN: Final = {"json": JSON, "flat": FLAT}
 
 
-class Forms:
-    """The formats of a capture's topics. Close it."""
+class TopicFormats:
+    """The formats of a pipeline's topics. Call `close`."""
 
     def __init__(self, config: Config, reader: LogReader) -> None:
         """Raises ConfigError when the client of the schema registry is not installed."""
@@ -33,7 +33,7 @@ class Forms:
             self._registry.close()
 
     def of(self, topic: str) -> Format:
-        """How its records are read. Raises what Kafka says."""
+        """Return the format of a topic. Raises errors of Kafka."""
         if self._registry is None:
             return _PLAIN[self._config.encode.format]
         if not self._encodings:
@@ -41,7 +41,7 @@ class Forms:
         return AvroFormat(self._registry.schema, self._encodings.get(topic, {})).format
 
     def _read(self) -> dict[str, dict[str, str]]:
-        """The encodings of each topic's key columns, as its newest schema has them."""
+        """Return the encodings of the key columns of each topic, from its newest schema."""
         found: dict[str, tuple[int, int, dict[str, str]]] = {}
         for _, value in self._reader.last_records(schema_topic(self._config.name)).values():
             record = msgspec.json.decode(value, type=SchemaRecord)

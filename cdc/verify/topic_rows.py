@@ -1,7 +1,7 @@
-"""Folds one topic: the last row of each key, or for a table without a key how often each row is there.
+"""Collects the rows of one topic: the last row of each key, or the count of each row for a table without a key.
 
-The rows lie in SQLite's private temporary database, which stays in memory while it is small and goes to a file of
-its own when it is not; so the size of a table does not matter. Knows nothing of PostgreSQL.
+The rows are kept in a private temporary SQLite database, which is in memory while it is small and in a file otherwise,
+so the size of a table does not matter. Knows nothing about PostgreSQL.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cdc.verify.verified_cut import CutIndex, PartitionCount
 from cdc.verify.verify_report import Countable, LogFaults
 from cdc.verify.verify_rule import State, after
 
-CACHE_KIB: Final = 64 << 10  # of SQLite: half a million rows of 100 bytes before it needs its file
+CACHE_KIB: Final = 64 << 10  # cache of SQLite: half a million rows of 100 bytes fit before it uses a file
 IN_MAX: Final = 500  # keys of one `in (…)`; SQLite takes 32,766 parameters, long lists gain nothing
 
 Live: TypeAlias = tuple[bytes, tuple[str, ...]]
-"""A row as JSON, and the columns capture left out of it."""
+"""A row as JSON, and the columns that capture left out of it."""
 
 _SCHEMA: Final = """
 create table live (key blob primary key, row blob not null, omitted text not null) without rowid;
@@ -35,8 +35,8 @@ _PUT: Final = "insert or replace into live values (?, ?, ?)"
 _COUNT: Final = "insert into bag values (?, ?) on conflict do update set count = count + excluded.count"
 
 
-class Store:
-    """Rows by key (`live`), and rows counted (`bag`)."""
+class RowStore:
+    """Rows by key (`live`), and counts of rows (`bag`)."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
@@ -46,11 +46,11 @@ class Store:
         self._db.execute("begin")  # without it every statement would be written out on its own
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self._db.close()
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, Live]:
-        """The rows of at most IN_MAX keys."""
+        """Return the rows of at most IN_MAX keys."""
         marks = ",".join("?" * len(keys))
         found = self._db.execute(f"select key, row, omitted from live where key in ({marks})", keys)  # noqa: S608
         return {key: (row, tuple(omitted.split("\0")) if omitted else ()) for key, row, omitted in found}
@@ -60,13 +60,13 @@ class Store:
         self._db.executemany(_PUT, [(key, row, "\0".join(omitted)) for key, (row, omitted) in rows.items()])
 
     def drop(self, keys: Sequence[bytes]) -> None:
-        """Forget keys, also those that are not there."""
+        """Delete keys, if they exist."""
         for at in range(0, len(keys), IN_MAX):
             some = keys[at : at + IN_MAX]
             self._db.execute(f"delete from live where key in ({','.join('?' * len(some))})", some)  # noqa: S608
 
     def rest(self) -> Iterator[tuple[bytes, bytes]]:
-        """Key and row of all that is left, in no useful order."""
+        """Yield key and row of all remaining keys, in no particular order."""
         yield from self._db.execute("select key, row from live")
 
     def count(self, changes: Mapping[bytes, int]) -> None:
@@ -74,11 +74,11 @@ class Store:
         self._db.executemany(_COUNT, list(changes.items()))
 
     def counted(self) -> Iterator[tuple[bytes, int]]:
-        """Rows with their counts, without those that are 0."""
+        """Yield rows with their counts, except those with count 0."""
         yield from self._db.execute("select row, count from bag where count <> 0")
 
     def sizes(self) -> tuple[int, int]:
-        """Number of keys, and sum of all counts."""
+        """Return the number of keys and the sum of all counts."""
         found: tuple[int, int] = self._db.execute(
             "select (select count(*) from live), (select coalesce(sum(count), 0) from bag)"
         ).fetchone()
@@ -86,19 +86,19 @@ class Store:
 
 
 class TopicFold:
-    """One topic, read from its first record to the cut, folded and checked. Close it."""
+    """Reads one topic from its first record to the cut, checks it, and collects its rows. Call `close`."""
 
     def __init__(self, topic: str, *, keyed: bool) -> None:
         self.topic = topic
         self.keyed = keyed
-        self.store = Store()
+        self.store = RowStore()
         self.record_count = 0
         self.tombstone_count = 0
         self.countable: Countable = "exact"
         self.faults = LogFaults()
 
     def read(self, reader: LogReader, index: CutIndex, *, may_be_compacted: bool) -> Iterator[int]:
-        """Read it; yields how many records were read so far, for whoever shows progress. Exhaust it."""
+        """Read the topic; yields the number of records read so far. Exhaust the iterator."""
         accounts = index.topic(self.topic)
         checks = {at: PartitionCheck(at, len(accounts), keyed=self.keyed) for at in accounts}
         ends = {(self.topic, at): account.next_offset for at, account in accounts.items()}
@@ -106,22 +106,22 @@ class TopicFold:
         starts = {partition: low.get(partition, 0) for partition in ends}
         for batch in reader.read(starts, ends):
             parts: dict[int, list[Record]] = {}
-            for _, partition, _, _, key, value, headers in batch:
-                parts.setdefault(partition, []).append((key, value, headers))
+            for record in batch:
+                parts.setdefault(record.partition, []).append((record.key, record.value, record.headers))
             for partition, records in parts.items():
                 self._take(checks[partition], records)
             yield sum(check.count for check in checks.values())
         for at, check in checks.items():
-            # Only Kafka's retention moves the first offset, and only a topic without compaction has one.
+            # Only retention moves the first offset, and only topics without compaction have retention.
             since_start = not index.since_lsn and (self.keyed or starts[(self.topic, at)] == 0)
             self._settle(check, accounts[at], since_start=since_start, may_be_compacted=may_be_compacted)
 
     def close(self) -> None:
-        """Forget the rows."""
+        """Delete the rows."""
         self.store.close()
 
     def _take(self, check: PartitionCheck, records: list[Record]) -> None:
-        """One partition's records of one batch."""
+        """Add the records of one partition in one batch."""
         check.count_in(records)
         latest: dict[bytes, Live | None] = {}
         bag: dict[bytes, int] = {}
@@ -137,7 +137,7 @@ class TopicFold:
         self._write(latest, bag)
 
     def _row(self, event: Event, key: bytes, latest: Mapping[bytes, Live | None]) -> Live:
-        """The row after the event, and the columns that cannot be compared; see `cdc.verify.verify_rule`."""
+        """Return the row after the event, and the columns that cannot be compared; see `cdc.verify.verify_rule`."""
         source, row = event.source, bytes(event.after)
         before = None
         if source.unchanged:
@@ -165,7 +165,7 @@ class TopicFold:
 
 
 def _key(key: bytes) -> bytes:
-    """A key in normal form; what is no key of ours stays as it is, and shows as an extra row."""
+    """Return a key in normal form; the key of another program stays unchanged and shows as an extra row."""
     try:
         return canonical(row_of(key))
     except msgspec.MsgspecError:
@@ -173,7 +173,7 @@ def _key(key: bytes) -> bytes:
 
 
 def _count(bag: dict[bytes, int], event: Event) -> None:
-    """A row came, or went, or became another."""
+    """Count the rows that an event removes and adds."""
     for image, change in ((event.before, -1), (event.after, 1)):
         if bytes(image) != b"null":
             row = canonical(row_of(bytes(image)))

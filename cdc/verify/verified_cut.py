@@ -1,6 +1,6 @@
-"""The cut that is verified: waits until the log has it, and says where every partition ends there.
+"""Waits until the log reaches the cut to verify, and returns the counts of every partition there.
 
-Reads ``<name>.__cuts`` (DESIGN section 4). Knows nothing of PostgreSQL.
+Reads ``<name>.__cuts``. Knows nothing about PostgreSQL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PartitionCount:
-    """What the cut index says of a partition; see `cdc.model.progress_record.Cut`."""
+    """Running count and hash of a partition at a cut; see `cdc.model.progress_record.Cut`."""
 
     next_offset: int
     count: int
@@ -35,12 +35,12 @@ class PartitionCount:
 
 @dataclass(slots=True)
 class CutIndex:
-    """The index up to its last boundary of source transactions.
+    """The cut index up to its last cut between two source transactions.
 
     Attributes:
-        accounts: every partition capture ever opened; empty before the first full map.
+        accounts: every partition that capture ever opened; empty before the first full map.
         since_lsn: where the counts began; 0: with the log.
-        began_ms: when its first record was written; None when older ones may have been removed.
+        began_ms: when its first record was written; None when older records may have been removed.
         count: cuts read.
     """
 
@@ -54,7 +54,7 @@ class CutIndex:
     _behind: dict[Partition, PartitionCount] = field(default_factory=dict)
 
     def take(self, cut: Cut) -> None:
-        """Read the next cut. Changes count only when the source transaction they belong to is complete."""
+        """Add the next cut. Changes become effective when their source transaction is complete."""
         self._mapped = self._mapped or cut.full
         self.count += 1
         if not self._mapped:
@@ -70,12 +70,12 @@ class CutIndex:
             self.epoch, self.end_lsn = cut.epoch, Lsn(cut.end_lsn)
 
     def topic(self, topic: str) -> Mapping[int, PartitionCount]:
-        """Accounts of a topic by partition; empty when capture never opened it."""
+        """Return the counts of a topic by partition; empty when capture never opened it."""
         return {index: account for (name, index), account in self.accounts.items() if name == topic}
 
 
 class CutFollower:
-    """Reads the index on from where it was. One thread."""
+    """Reads the cut index incrementally. Used by one thread."""
 
     def __init__(self, reader: LogReader, name: str, clock: Clock, say: Notify = silent) -> None:
         self._reader = reader
@@ -90,7 +90,7 @@ class CutFollower:
         lsn = lsn.before_header()
         began_s, reported = self._clock.monotonic_s(), False
         while True:
-            self._look()
+            self._poll()
             if self.index.accounts and self.index.end_lsn >= lsn:
                 return self.index
             waited_s = self._clock.monotonic_s() - began_s
@@ -98,7 +98,7 @@ class CutFollower:
                 raise CutNotReached(
                     f"capture did not catch up within {timeout_s:g} s: the topics are at {self.index.end_lsn}, and the "
                     f"tables at {lsn}",
-                    hint="capture is not running, or does not keep up",
+                    hint="check that capture is running and keeps up",
                     command="cdc status",
                     lsn=lsn,
                 )
@@ -110,15 +110,15 @@ class CutFollower:
                 )
             self._clock.wait(threading.Event(), _POLL_S)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         partition = (self._topic, 0)
         low, high = self._reader.end_offsets([self._topic])[partition]
         for batch in self._reader.read({partition: max(self._at, low)}, {partition: high}):
-            for _, _, offset, timestamp_ms, _, value, _ in batch:
-                if offset == 0:
-                    self.index.began_ms = timestamp_ms
-                if value is not None:
-                    self.index.take(decode(value, Cut, self._topic))
+            for record in batch:
+                if record.offset == 0:
+                    self.index.began_ms = record.timestamp_ms
+                if record.value is not None:
+                    self.index.take(decode(record.value, Cut, self._topic))
         self._at = max(self._at, high)
 
 

@@ -1,4 +1,4 @@
-"""What a verification found, as values: per table, and as a verdict. Keys are shown, row values never."""
+"""The result of a verification, per table and in total. Contains keys, never row values."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from cdc.lsn import Lsn
 EXAMPLES_MAX: Final = 5  # keys shown of each kind; enough to start looking, few enough to read
 
 Countable = Literal["exact", "compacted", "unknown"]
-"""Whether the cut index could be held against the records: ``exact`` when every record is there to be counted,
-``compacted`` when Kafka may have removed some, ``unknown`` when the index does not reach back to the first one."""
+"""Whether the records could be compared with the cut index: ``exact`` when every record exists, ``compacted`` when
+Kafka may have removed some, ``unknown`` when the index does not reach back to the first one."""
 
 
 @dataclass(slots=True)
 class LogFaults:
-    """What no log may have; every field is a count and 0 in a sound one.
+    """Counts of faults in the log; all are 0 in a correct log.
 
     Attributes:
-        repeated: an event id that was there already.
-        disordered: an event behind a later one of its partition; so does a repeated batch look.
-        misplaced: a record in another partition than its key's.
-        unpaired: a tombstone without its delete, or the other way round.
-        foreign: a record that is no event of ours.
-        miscounted: partitions with another number of records than the cut index says.
-        altered: partitions with the right number of records, but not the bytes that were published.
+        repeated: events whose id occurred before.
+        disordered: events behind a later one of their partition; a repeated batch looks the same.
+        misplaced: records that are not in the partition of their key.
+        unpaired: tombstones without a delete, or deletes without a tombstone.
+        foreign: records that capture did not write.
+        miscounted: partitions whose number of records differs from the cut index.
+        altered: partitions with the right number of records but other bytes than were published.
     """
 
     repeated: int = 0
@@ -37,24 +37,24 @@ class LogFaults:
     altered: int = 0
 
     def named(self) -> dict[str, int]:
-        """Those that are not 0, by name."""
+        """Return the counts that are not 0, by name."""
         return {name: count for name in self.__slots__ if (count := getattr(self, name))}
 
     def add(self, other: LogFaults) -> None:
-        """Count those of another partition or topic too."""
+        """Add the counts of another partition or topic."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
 class Differences:
-    """What the fold of a topic and its table do not agree on.
+    """Differences between a topic and its table.
 
     Attributes:
         compared: rows of the table.
         missing: rows that the log does not have.
         extra: rows that only the log has.
-        different: rows with another content; always 0 for a table without a key.
+        different: rows with other content; always 0 for a table without a key.
         partial: rows compared without columns that capture left out (`source.omitted`).
         examples: kind -> some keys, as JSON.
     """
@@ -67,14 +67,14 @@ class Differences:
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def show(self, kind: str, key: str) -> None:
-        """Remember a key, unless there are enough."""
+        """Add a key to the examples, up to EXAMPLES_MAX."""
         keys = self.examples.setdefault(kind, [])
         if len(keys) < EXAMPLES_MAX:
             keys.append(key)
 
     @property
     def count(self) -> int:
-        """Rows that do not agree."""
+        """Number of rows that differ."""
         return self.missing + self.extra + self.different
 
 
@@ -83,12 +83,12 @@ class TableReport:
     """One table and its topic.
 
     Attributes:
-        keyed: whether it has a key; without one it is compared as a bag of rows.
+        keyed: whether it has a key; without one, rows are compared by their counts.
         record_count: records read, tombstones included.
-        tombstone_count: of those, tombstones.
-        live_count: rows the log folds to.
-        totals: column -> (sum over the fold, sum over the table), for the columns asked for.
-        problem: why it could not be compared; empty when it was.
+        tombstone_count: tombstones among them.
+        live_count: live rows in the log.
+        totals: column -> (sum in the log, sum in the table), for the requested columns.
+        problem: why the table could not be compared; empty when it was.
     """
 
     table: str
@@ -114,7 +114,7 @@ class VerifyReport:
     """All tables at one cut.
 
     Attributes:
-        end_lsn: the cut: every transaction whose commit record starts below it was folded.
+        end_lsn: the cut: it includes every transaction whose commit record starts below.
         cut_count: Kafka transactions in the cut index up to it.
         partition_count: partitions read.
     """
@@ -126,17 +126,17 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Every table was compared and agrees. False when there was no table at all."""
+        """Whether every table was compared and agrees. False if there was no table."""
         return bool(self.tables) and all(table.ok for table in self.tables)
 
     @property
     def record_count(self) -> int:
-        """Records read from all topics."""
+        """Number of records read from all topics."""
         return sum(table.record_count for table in self.tables)
 
     @property
     def faults(self) -> LogFaults:
-        """Those of all topics."""
+        """The sum over all topics."""
         faults = LogFaults()
         for table in self.tables:
             faults.add(table.faults)

@@ -1,7 +1,7 @@
-"""The rule that gives a key's expected row: one record at a time, in offset order. Pure.
+"""Computes the expected row of a key, one record at a time, in offset order. Pure.
 
-`cdc verify` compares stores and tables with it, so it must not share code with what it checks: nothing of
-`sinks.runner.key_fold`, nothing of a sink, no batches. docs/howto/large-values.md states the same rule in words.
+`cdc verify` compares stores and tables with this rule, so it must not share code with them: nothing from
+`sinks.runner.key_fold` or any sink, and no batches. docs/howto/large-values.md states the same rule in words.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import msgspec
 
 
 class Event(NamedTuple):
-    """What one record says, whatever its format.
+    """The content of one record, in any format.
 
     Attributes:
-        op: ``c``, ``r``, ``u``, ``d``; "" for a tombstone that says nothing else.
-        row: the row as a JSON object; None: the key is gone.
+        op: ``c``, ``r``, ``u``, ``d``; "" for a tombstone without headers.
+        row: the row as a JSON object; None if the key is deleted.
         unchanged: columns that are not in `row`, because PostgreSQL did not send them.
         omitted: columns that capture left out of `row` because it was too large.
-        xid: the transaction, 32 bits; None when the record does not have it.
+        xid: the transaction, 32 bits; None when the record does not contain it.
     """
 
     op: str
@@ -37,9 +37,9 @@ class State(NamedTuple):
     """A key after a record.
 
     Attributes:
-        row: a JSON object; None: the key is gone.
-        unsure: columns whose value the log alone does not tell: a store that read the records which compaction has
-            removed since may have another value than `row`, and be right.
+        row: a JSON object; None if the key is deleted.
+        unsure: columns whose value the log no longer determines: a store that read records before compaction removed
+            them may correctly have another value than `row`.
         absent: columns that `row` lacks and a store must lack, too.
     """
 
@@ -52,13 +52,13 @@ _values: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def after(event: Event, before: State | None) -> State:
-    """Apply one record to what was known of its key; None: the log has no earlier record of it.
+    """Apply one record to the state of its key; `before` is None if the log has no earlier record of it.
 
-    1. A tombstone or a delete: the key is gone.
-    2. An insert or a snapshot row (`c`, `r`): the row is what the record has. Columns in `unchanged` are absent.
-       Nothing comes from a row that had the key before.
-    3. An update (`u`): the row is what the record has, but each column in `unchanged` keeps the value that the row had
-       before the record. Where that row lacks the column, it is absent.
+    1. Tombstone or delete: the key is deleted.
+    2. Insert or snapshot row (`c`, `r`): the row is that of the record. Columns in `unchanged` are absent. Nothing is
+       taken from an earlier row with the same key.
+    3. Update (`u`): the row is that of the record, but each column in `unchanged` keeps its value from the row before.
+       If that row lacks the column, it is absent.
 
     Columns in `reselected` have their value in the record.
     """
@@ -67,7 +67,7 @@ def after(event: Event, before: State | None) -> State:
     absent = {*event.unchanged, *event.omitted}
     if event.op != "u" or not event.unchanged:
         return State(event.row, (), tuple(sorted(absent)))
-    if before is None or before.row is None:  # compaction has removed the record that made the row
+    if before is None or before.row is None:  # compaction removed the record that created the row
         return State(event.row, event.unchanged, tuple(sorted({*event.omitted})))
     row, earlier = _values(event.row), _values(before.row)
     row |= {name: earlier[name] for name in event.unchanged if name in earlier}

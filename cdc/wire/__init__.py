@@ -1,1 +1,1 @@
-"""The bytes PostgreSQL sends: frames and pgoutput messages. Pure."""
+"""Decodes the bytes that PostgreSQL sends: frames, pgoutput messages and COPY lines. Pure."""

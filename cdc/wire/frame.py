@@ -1,8 +1,7 @@
-"""What is inside a CopyData message of the streaming replication protocol: WAL data or a keepalive.
+"""Parses CopyData messages of the streaming replication protocol: WAL data or a keepalive. Pure.
 
-Implements https://www.postgresql.org/docs/18/protocol-replication.html. Pure. The capture loop reads the two
-tags and offsets named here straight from the bytes, because it does so for every row; everybody else uses
-`parse`.
+Implements https://www.postgresql.org/docs/18/protocol-replication.html. The capture loop reads tags and offsets
+directly from the bytes, because it does so for every row; other code uses `parse`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,11 @@ _STATUS: Final = struct.Struct(">cQQQq?")
 
 @dataclass(frozen=True, slots=True)
 class XLogData:
-    """A piece of WAL, decoded by the output plugin. `start` is information only: it can be 0/0."""
+    """A piece of WAL, decoded by the output plugin.
+
+    Never take a position from `start`: it can be 0/0, and row LSNs go up and down. Positions come only from Commit
+    messages and keepalives.
+    """
 
     start: Lsn
     wal_end: Lsn
@@ -36,9 +39,9 @@ class XLogData:
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """Where the server is: every transaction that commits below `wal_end` was sent before this.
+    """The position of the server: it has already sent every transaction that commits below `wal_end`.
 
-    `sent_us` is its clock, microseconds since 1970.
+    `sent_us` is the server's clock in microseconds since 1970.
     """
 
     wal_end: Lsn
@@ -47,7 +50,7 @@ class Keepalive:
 
 
 def parse(data: bytes) -> XLogData | Keepalive:
-    """Read one CopyData payload. Raises DecodeError on anything else."""
+    """Parse one CopyData payload. Raises DecodeError for any other message."""
     tag = data[:1].decode("latin-1")
     if data[:1] == b"w":
         if len(data) < PAYLOAD_OFFSET:
@@ -59,9 +62,9 @@ def parse(data: bytes) -> XLogData | Keepalive:
             raise DecodeError(tag, 0, need=KEEPALIVE_LENGTH, have=len(data))
         _, wal_end, sent, reply = _KEEPALIVE.unpack(data)
         return Keepalive(Lsn(wal_end), reply, sent + POSTGRES_EPOCH_US)
-    raise DecodeError(tag, 0, need=1, have=len(data), detail="is neither WAL data nor a keepalive")
+    raise DecodeError(tag, 0, need=1, have=len(data), detail="neither WAL data nor a keepalive")
 
 
 def standby_status(*, written: Lsn, flushed: Lsn, now_us: int, reply_requested: bool) -> bytes:
-    """A standby status update. `flushed` is what the server may forget; `now_us` is microseconds since 1970."""
+    """Encode a standby status update. The server may drop WAL below `flushed`; `now_us` is microseconds since 1970."""
     return _STATUS.pack(b"r", written, flushed, flushed, now_us - POSTGRES_EPOCH_US, reply_requested)

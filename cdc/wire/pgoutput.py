@@ -1,8 +1,8 @@
-"""Messages of the pgoutput plugin, protocol version 1, streaming and two-phase off.
+"""Decodes messages of the pgoutput plugin, protocol version 1, without streaming and two-phase commit. Pure.
 
-Implements https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html. Pure and total: any bytes
-give a message or a DecodeError. This is the exact decoder; `cdc.encode.json_transcoder` reads row messages faster and
-comes back here whenever something looks odd, so that there is one place that says what is wrong.
+Implements https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html. Any bytes result in a message or
+a DecodeError. `cdc.encode.json_transcoder` reads row messages faster and calls this decoder when a message looks wrong,
+so that only this module diagnoses errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc.model.relation import Column, Relation, ReplicaIdentity
 
 
 class Unchanged(Enum):
-    """The value of a column that an update did not touch and that lies out of line (TOAST): not in the stream."""
+    """Marks a TOAST value that an update did not change: the stream does not contain it."""
 
     UNCHANGED = "unchanged"
 
@@ -27,14 +27,14 @@ class Unchanged(Enum):
 UNCHANGED: Final = Unchanged.UNCHANGED
 
 Value: TypeAlias = bytes | Unchanged | None
-"""Text of a value in the server's output format, None for null, or UNCHANGED."""
+"""The text of a value in the server's output format, None for null, or UNCHANGED."""
 
 Tuple: TypeAlias = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start of a transaction. `commit_lsn` is where its commit record starts; `commit_us` is since 1970 UTC."""
+    """The start of a transaction. Its commit record starts at `commit_lsn`; `commit_us` is since 1970 UTC."""
 
     commit_lsn: Lsn
     commit_us: int
@@ -43,7 +43,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """End of a transaction. `end_lsn` is the first byte after its commit record."""
+    """The end of a transaction. `end_lsn` is the first byte after its commit record."""
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -52,7 +52,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction came from another server by replication."""
+    """The transaction was replicated from another server."""
 
     commit_lsn: Lsn
     name: str
@@ -60,7 +60,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """The name of a type that is not built in."""
+    """The name of a type that is not built in, by its oid."""
 
     oid: int
     namespace: str
@@ -77,7 +77,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A changed row. `old_kind` is ``K`` (`old` has key columns only), ``O`` (all) or empty (`old` is None)."""
+    """A changed row. `old_kind` is ``K`` (`old` has only key columns), ``O`` (all columns) or empty (`old` is None)."""
 
     relation_oid: int
     old_kind: str
@@ -87,7 +87,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row that is gone. `old_kind` as for Update, never empty."""
+    """A deleted row. `old_kind` as for Update, never empty."""
 
     relation_oid: int
     old_kind: str
@@ -96,7 +96,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables that were emptied."""
+    """A TRUNCATE of tables."""
 
     relation_oids: tuple[int, ...]
     cascade: bool
@@ -105,7 +105,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """pg_logical_emit_message; only sent when asked for."""
+    """A message of pg_logical_emit_message; only sent with the option `messages`."""
 
     transactional: bool
     lsn: Lsn
@@ -134,7 +134,7 @@ _POSTGRES_EPOCH_US: Final = 946_684_800_000_000
 
 
 class _Cursor:
-    """Reads from a message and never past its end."""
+    """Reads fields of a message and never past its end."""
 
     __slots__ = ("at", "data", "tag")
 
@@ -160,11 +160,11 @@ class _Cursor:
     def text(self) -> str:
         end = self.data.find(0, self.at)
         if end < 0:
-            raise DecodeError(self.tag, self.at, detail="has a name without an end")
+            raise DecodeError(self.tag, self.at, detail="unterminated name")
         try:
             name = self.data[self.at : end].decode()
         except UnicodeDecodeError:
-            raise DecodeError(self.tag, self.at, detail="has a name that is not UTF-8") from None
+            raise DecodeError(self.tag, self.at, detail="name is not UTF-8") from None
         self.at = end + 1
         return name
 
@@ -173,20 +173,20 @@ class _Cursor:
 
     def finish(self) -> None:
         if self.at != len(self.data):
-            raise DecodeError(self.tag, self.at, detail=f"has {len(self.data) - self.at} bytes too many")
+            raise DecodeError(self.tag, self.at, detail=f"{len(self.data) - self.at} additional bytes")
 
     def refuse(self, detail: str) -> DecodeError:
         return DecodeError(self.tag, self.at, detail=detail)
 
 
 def decode(payload: bytes) -> Message:
-    """Read one message. Raises DecodeError for bytes that are none, or that belong to a later protocol."""
+    """Decode one message. Raises DecodeError for invalid bytes and for messages of later protocol versions."""
     if not payload:
         raise DecodeError("", 0, need=1, have=0)
     tag = chr(payload[0])
     reader = _READERS.get(tag)
     if reader is None:
-        raise DecodeError(tag, 0, detail=_REFUSED.get(tag, "is no message of protocol version 1"))
+        raise DecodeError(tag, 0, detail=_REFUSED.get(tag, "unknown message type in protocol version 1"))
     cursor = _Cursor(payload, tag)
     message = reader(cursor)
     cursor.finish()
@@ -215,7 +215,7 @@ def _relation(cursor: _Cursor) -> Relation:
     try:
         identity = ReplicaIdentity(letter)
     except ValueError:
-        raise cursor.refuse(f"has the replica identity {letter!r}") from None
+        raise cursor.refuse(f"unknown replica identity {letter!r}") from None
     columns = []
     for _ in range(cursor.unsigned(2)):
         flags = cursor.unsigned(1)
@@ -239,16 +239,16 @@ def _tuple(cursor: _Cursor) -> Tuple:
         elif kind == "u":
             values.append(UNCHANGED)
         elif kind == "b":
-            raise cursor.refuse("has a value in binary form, which was not asked for")
+            raise cursor.refuse("value in binary form, which was not requested")
         else:
-            raise cursor.refuse(f"has a value of kind {kind!r}")
+            raise cursor.refuse(f"unknown kind of value {kind!r}")
     return tuple(values)
 
 
 def _insert(cursor: _Cursor) -> Insert:
     oid = cursor.unsigned(4)
     if cursor.letter() != "N":
-        raise cursor.refuse("has no new row")
+        raise cursor.refuse("no new row")
     return Insert(oid, _tuple(cursor))
 
 
@@ -259,11 +259,11 @@ def _update(cursor: _Cursor) -> Update:
     if kind in {"K", "O"}:
         old = _tuple(cursor)
         if cursor.letter() != "N":
-            raise cursor.refuse("has no new row")
+            raise cursor.refuse("no new row")
     elif kind == "N":
         kind = ""
     else:
-        raise cursor.refuse(f"has a row of kind {kind!r}")
+        raise cursor.refuse(f"unknown kind of row {kind!r}")
     return Update(oid, kind, old, _tuple(cursor))
 
 
@@ -271,7 +271,7 @@ def _delete(cursor: _Cursor) -> Delete:
     oid = cursor.unsigned(4)
     kind = cursor.letter()
     if kind not in {"K", "O"}:
-        raise cursor.refuse(f"has a row of kind {kind!r}")
+        raise cursor.refuse(f"unknown kind of row {kind!r}")
     return Delete(oid, kind, _tuple(cursor))
 
 

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from cdc.clock import Clock
 from cdc.errors import BrokerUnreachable, InvariantError, SinkUnfit
 from cdc.model.change_records import Record
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import Outcome, ParkedKey, TopicPartition, Verdict
 from sinks.deadletters.blocked_keys import (
     Block,
@@ -124,7 +124,7 @@ class KafkaDeadLetters:
         block = self._keys.get(place, key)
         if block is None:
             self._admit(place, outcome)
-        fresh = [record for record in records if block is None or record[2] > block.last]
+        fresh = [record for record in records if block is None or record.offset > block.last]
         if not fresh:
             return
         now_ms = int(self._clock.wall_s() * 1000)
@@ -252,7 +252,7 @@ class KafkaDeadLetters:
         complete: list[ParkedKey] = []
         for (place, key), records in _gathered(self._letters, blocks).items():
             block = blocks[(place, key)]
-            if sum(record[2] <= block.last for record in records) < block.record_count:
+            if sum(record.offset <= block.last for record in records) < block.record_count:
                 self._keep(place, key, block._replace(tries=block.tries + 1, error=GONE))
             else:
                 complete.append(ParkedKey(place, key, records))
@@ -268,7 +268,7 @@ class KafkaDeadLetters:
 def _letters(records: Sequence[LogRecord], outcome: Outcome, now_ms: int, *, behind: bool) -> list[Record]:
     """Return dead letters for records of one key; those of a new block were folded into the refused change."""
     error, reason = (BEHIND, "") if behind else (outcome.error, outcome.reason)
-    return [(record[4], record[5], headers_of(record, error, reason, now_ms)) for record in records]
+    return [(record.key, record.value, headers_of(record, error, reason, now_ms)) for record in records]
 
 
 def _gathered(letters: DeadLetterLog, blocks: Mapping[BlockedKey, Block]) -> dict[BlockedKey, list[LogRecord]]:
@@ -279,13 +279,13 @@ def _gathered(letters: DeadLetterLog, blocks: Mapping[BlockedKey, Block]) -> dic
     latest_first = sorted(blocks, key=lambda one: -blocks[one].at)
     size = 0
     for letter in letters.read(min(block.at for block in blocks.values())):
-        one = (letter.place, letter.record[4] or b"")
-        offset = letter.record[2]
+        one = (letter.place, letter.record.key or b"")
+        offset = letter.record.offset
         if one not in found or offset < blocks[one].first or offset in found[one]:
             continue
         found[one][offset] = letter.record
-        size += len(letter.record[5] or b"")
+        size += len(letter.record.value or b"")
         while size > RETRY_BYTES_MAX and len(found) > 1:
             dropped = found.pop(latest_first.pop(0))
-            size -= sum(len(record[5] or b"") for record in dropped.values())
+            size -= sum(len(record.value or b"") for record in dropped.values())
     return {one: [records[offset] for offset in sorted(records)] for one, records in found.items()}

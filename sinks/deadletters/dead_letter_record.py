@@ -8,7 +8,8 @@ import msgspec
 
 from cdc.errors import SinkUnfit
 from cdc.model.change_records import Headers
-from cdc.progress.restore import LogRecord
+from cdc.model.event_envelope import decode_envelope
+from cdc.model.log_record import LogRecord
 from sinks.contract import TopicPartition
 
 REASON_MAX: Final = 1000  # characters; a store may return a long text
@@ -20,16 +21,6 @@ _NAMES: Final = tuple(
 )
 BEHIND: Final = "blocked"
 """The error of a dead letter that the store has not seen: an earlier record of its key was refused."""
-
-
-class _Source(msgspec.Struct, frozen=True):
-    epoch: int
-    commit_lsn: int
-    ordinal: int
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    source: _Source
 
 
 class DeadLetter(NamedTuple):
@@ -74,7 +65,7 @@ def parse_dead_letter(found: LogRecord) -> DeadLetter:
         topic, partition, offset, timestamp_ms, position, error, reason, parked_at_ms = (
             said[name].decode() for name in _NAMES
         )
-        record = (topic, int(partition), int(offset), int(timestamp_ms), key, value, theirs or None)
+        record = LogRecord(topic, int(partition), int(offset), int(timestamp_ms), key, value, theirs or None)
         return DeadLetter(at, record, position, error, reason, int(parked_at_ms))
     except (KeyError, ValueError):
         raise SinkUnfit(
@@ -89,7 +80,7 @@ def _position(value: bytes | None) -> str:
     if value is None:
         return ""
     try:
-        source = msgspec.json.decode(value, type=_Envelope).source
+        source = decode_envelope(value).source
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
     return f"{source.epoch}/{source.commit_lsn}/{source.ordinal}"

@@ -18,11 +18,12 @@ from msgspec import structs
 
 from cdc.errors import ProgressDamaged, TailraceError, TopicMismatch
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic, view_cuts_topic, view_schema_topic
 from cdc.patterns import matches
 from cdc.progress.record_format import decode
-from cdc.progress.restore import LogRecord, Partition, TopicReader
+from cdc.progress.restore import Partition, TopicReader
 
 PENDING_MAX: Final = 20_000
 """Cuts read ahead of the sink: a minute of load, 10 MB. More are read when the sink has caught up."""
@@ -184,8 +185,8 @@ class AppliedCutFinder:
         while len(self._cuts) < PENDING_MAX:
             batch = next(self._batches)
             for record in batch:
-                if record[5] is not None:
-                    self._cuts.add(record[2], self._judged(decode(record[5], Cut, record[0])))
+                if record.value is not None:
+                    self._cuts.add(record.offset, self._judged(decode(record.value, Cut, record.topic)))
             if len(batch) < _LEVEL:
                 return
 
@@ -201,8 +202,8 @@ class AppliedCutFinder:
             found = None
             for batch in reader.read({self._topic: start}, {self._topic: high}):
                 for record in batch:
-                    if record[5] is not None and decode(record[5], Cut, record[0]).full:
-                        found = record[2]
+                    if record.value is not None and decode(record.value, Cut, record.topic).full:
+                        found = record.offset
             if found is not None:
                 return found
         return None

@@ -132,7 +132,7 @@ class DeadLetterView:
         start = max(low, min(block.at for block in wanted.values()))
         for batch in self._reader.read({place: start}, {place: high}):
             for letter in map(parse_dead_letter, batch):
-                at, offset = (letter.place, letter.record[4] or b""), letter.record[2]
+                at, offset = (letter.place, letter.record.key or b""), letter.record.offset
                 if at in wanted and offset >= wanted[at].first and (at, offset) not in seen:
                     seen.add((at, offset))
                     yield letter
@@ -211,9 +211,9 @@ class BlockedKeyReader:
             return
         for batch in self._reader.read({self._place: max(low, self._next)}, {self._place: high}):
             for record in batch:
-                found = parse_key(record[4] or b"")
+                found = parse_key(record.key or b"")
                 if found is not None and found[0] == "blocked":
                     at, key = found[1]
                     keys = self._keys.setdefault(at, set())
-                    (keys.discard if record[5] is None else keys.add)(key)
+                    (keys.discard if record.value is None else keys.add)(key)
         self._next = high

@@ -147,7 +147,7 @@ class SinkViewer:
         oldest_ms = None
         for place in most:
             for batch in self._reader.read({place: behind[place]}, {place: ends[place][1]}):
-                found_ms = batch[0][3]
+                found_ms = batch[0].timestamp_ms
                 oldest_ms = found_ms if oldest_ms is None else min(oldest_ms, found_ms)
                 break
         return 0.0 if oldest_ms is None else max(0.0, self._clock.wall_s() - oldest_ms / 1000)
@@ -184,7 +184,7 @@ class SinkViewer:
             low, high = self._reader.end_offsets([topic])[place]
             for batch in self._reader.read({place: low}, {place: high}):
                 for record in batch:
-                    key, value = record[4], record[5]
+                    key, value = record.key, record.value
                     if key is not None and is_control(key):
                         found[key] = value or b""
         return {key: value for key, value in found.items() if value}

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from cdc.errors import TopicMismatch
+from cdc.model.event_envelope import EventEnvelope, decode_envelope
 from sinks.contract import Change
 
 if TYPE_CHECKING:
-    from cdc.progress.restore import LogRecord
+    from cdc.model.log_record import LogRecord
 
 Key: TypeAlias = tuple[str, int, bytes]
 """Topic, partition, key."""
@@ -29,21 +30,6 @@ Key: TypeAlias = tuple[str, int, bytes]
 _NULL: Final = b"null"
 
 
-class _Source(msgspec.Struct, frozen=True):
-    epoch: int
-    commit_lsn: int
-    schema_id: str = ""
-    unchanged: tuple[str, ...] = ()
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    after: msgspec.Raw
-    source: _Source
-    op: str
-    ts_ms: int
-
-
-_envelope: Final = msgspec.json.Decoder(_Envelope).decode
 _values: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -119,7 +105,7 @@ def _completed(
     return row, tuple(column for column in unchanged if column in wanted), ()
 
 
-def _gone(record: LogRecord, event: _Envelope | None) -> Change:
+def _gone(record: LogRecord, event: EventEnvelope | None) -> Change:
     epoch, lsn, ts_ms = (event.source.epoch, event.source.commit_lsn, event.ts_ms) if event else (0, 0, 0)
     return Change(*_place(record), None, (), "", epoch, lsn, ts_ms)
 
@@ -131,12 +117,12 @@ def _place(record: LogRecord) -> tuple[str, int, int, bytes]:
     return topic, partition, offset, key
 
 
-def _event(record: LogRecord) -> _Envelope | None:
-    value = record[5]
+def _event(record: LogRecord) -> EventEnvelope | None:
+    value = record.value
     if value is None:
         return None
     try:
-        event = _envelope(value)
+        event = decode_envelope(value)
     except msgspec.MsgspecError as error:
         raise _foreign(record, str(error)) from None
     if event.op != "d" and bytes(event.after) == _NULL:

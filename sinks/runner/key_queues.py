@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import ParkedKey, TopicPartition
 
 RECORD_OVERHEAD_BYTES: Final = 400
@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
 
 def weight(record: LogRecord) -> int:
     """Bytes counted for a record."""
-    return len(record[4] or b"") + len(record[5] or b"") + RECORD_OVERHEAD_BYTES
+    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
 
 
 def full_partitions(
@@ -128,7 +128,7 @@ class KeyQueues:
 
     def add(self, record: LogRecord) -> None:
         """Append a record to the queue of its key."""
-        place, key = (record[0], record[1]), record[4]
+        place, key = record.topic_partition, record.key
         assert key is not None, "records without a key are not applied"
         name = (place, key)
         queue = self._queues.get(name)
@@ -159,7 +159,7 @@ class KeyQueues:
         while self._ready and len(taken) < records_max:
             name, queue = next(iter(self._ready.items()))
             records = queue.waiting if queue.parked is None else queue.parked.records
-            needed = len(records[-1][5] or b"")
+            needed = len(records[-1].value or b"")
             if taken and needed > left:
                 break
             left -= needed

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import Topic, TopicPartition
 from sinks.runner.frontier import Frontier
 from sinks.runner.runner_observer import Lag
@@ -38,7 +38,7 @@ class Partition:
 
     def batch_begins(self, record: LogRecord) -> None:
         """Note the time of the first record of a batch."""
-        self.times.append((record[2], record[3]))
+        self.times.append((record.offset, record.timestamp_ms))
 
     def ended(self, offset: int) -> None:
         """Note that the partition ends at `offset`."""

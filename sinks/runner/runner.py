@@ -22,7 +22,7 @@ from typing import Final
 from cdc.errors import BrokerUnreachable, SinkUnreachable, TailraceError, TopicMissing
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.kafka.group_member import PartitionStart, PollResult
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.telemetry import log
 from sinks.contract import Change, Outcome, ParkedKey, Topic, TopicPartition, Verdict
 from sinks.runner.backoff import growing_pause
@@ -232,9 +232,9 @@ class SinkRunner:
         behind: dict[tuple[TopicPartition, bytes], list[LogRecord]] = {}
         begun: set[TopicPartition] = set()
         for record in polled.records:
-            place, key = (record[0], record[1]), record[4]
+            place, key = record.topic_partition, record.key
             one = self._partitions.get(place)
-            if one is None or record[2] < one.frontier.next_offset:
+            if one is None or record.offset < one.frontier.next_offset:
                 continue
             if key is None:
                 by_key([record])  # raises TopicMismatch
@@ -243,8 +243,8 @@ class SinkRunner:
                 begun.add(place)
                 one.batch_begins(record)
                 one.at_end = False
-            one.frontier.took(record[2])
-            one.high = max(one.high, record[2] + 1)
+            one.frontier.took(record.offset)
+            one.high = max(one.high, record.offset + 1)
             if not queues.holds(place, key) and letters.blocks(place, key):
                 behind.setdefault((place, key), []).append(record)
             else:
@@ -264,7 +264,7 @@ class SinkRunner:
         one = self._partitions.get(place)
         if one is not None:
             for record in records:
-                one.frontier.finished(record[2])
+                one.frontier.finished(record.offset)
 
     def _collect(self, answers: Iterable[Answer]) -> None:
         for answer in answers:

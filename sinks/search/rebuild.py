@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol
 
 from cdc.clock import Clock
 from cdc.errors import SinkGap, SinkStale, SinkUnfit, SinkUnreachable
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
-from cdc.progress.restore import LogRecord
 from cdc.telemetry import log
 from sinks.contract import Change, Outcome, Topic, TopicPartition, Verdict
 from sinks.runner.key_fold import by_key, change_of

@@ -101,8 +101,8 @@ class SchemaFollower:
         low, high = self._reader.end_offsets([topic])[place]
         for batch in self._reader.read({place: max(low, self._next.get(topic, 0))}, {place: high}):
             for record in batch:
-                if record[5] is not None:
-                    self._add(record[5])
+                if record.value is not None:
+                    self._add(record.value)
         self._next[topic] = high
 
     def _add(self, value: bytes) -> None:

@@ -83,5 +83,5 @@ class StateTopic:
         low, high = self._reader.end_offsets([self.topic])[place]
         start = low if self._next is None else max(low, self._next)
         for batch in self._reader.read({place: start}, {place: high}):
-            yield from ((record[4], record[5]) for record in batch if record[4] is not None)
+            yield from ((record.key, record.value) for record in batch if record.key is not None)
         self._next = high

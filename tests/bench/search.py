@@ -18,7 +18,7 @@ from opensearchpy import OpenSearch, helpers
 
 from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import Verdict
 from sinks.runner.key_fold import by_key, change_of
 from tests.fixtures.sinks.search_targets import TABLE, alias, column, opened, schema

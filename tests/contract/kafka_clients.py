@@ -10,10 +10,11 @@ from typing import Final, Protocol, TypeVar
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
 from cdc.kafka.admin import TopicAdmin
-from cdc.kafka.cluster_facts import LogRecord, TopicSpec
+from cdc.kafka.cluster_facts import TopicSpec
 from cdc.kafka.log_reader import LogReader
 from cdc.kafka.producer import TransactionalProducer
 from cdc.model.change_records import Record
+from cdc.model.log_record import LogRecord
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 WAIT_S: Final = 30.0

@@ -295,9 +295,9 @@ def test_credentials_the_broker_does_not_take_are_refused_with_the_reason(kafka:
     ("option", "value", "message"),
     [
         ("lingr__ms", "5", "kafka.options.lingr.ms is not an option of librdkafka"),
-        ("compression__codec", "brotli", "kafka.options.compression.codec has a value librdkafka does not take"),
-        ("linger__ms", "soon", "kafka.options.linger.ms has a value librdkafka does not take"),
-        ("oauth_cb", "print", "kafka.options (oauth_cb) has a value librdkafka does not take"),
+        ("compression__codec", "brotli", "kafka.options.compression.codec has a value that librdkafka does not accept"),
+        ("linger__ms", "soon", "kafka.options.linger.ms has a value that librdkafka does not accept"),
+        ("oauth_cb", "print", "kafka.options (oauth_cb) has a value that librdkafka does not accept"),
     ],
 )
 def test_options_librdkafka_does_not_take_are_named(kafka: Broker, option: str, value: str, message: str) -> None:

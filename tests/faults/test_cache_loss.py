@@ -14,7 +14,7 @@ import redis
 from cdc.config.secret import Secret
 from cdc.errors import SinkUnreachable
 from cdc.local.valkey_server import Valkey
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.cache.start import target as target_of
 from sinks.cache.target import CacheTarget
 from sinks.contract import Verdict

@@ -160,7 +160,7 @@ def test_change_that_is_not_compatible_stops_capture_and_loses_nothing(
     stop = daemon.stopped_with(90.0)
 
     assert (stop["exit_code"], stop["state"]) == (3, "MISCONFIGURED")
-    assert f"the schema of public.t as it is now is not compatible with subject '{subject}'" in stop["message"]
+    assert f"the current schema of public.t is not compatible with subject '{subject}'" in stop["message"]
     assert "reader union lacking writer type" in stop["message"], "the registry's reason"
     assert api.versions(subject) == [1]
     before = capture.log().topic(capture.topic("u"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cdc.config.secret import Secret
-from cdc.model.ddl_finding import CatalogReading, findings, rewrite_statement
+from cdc.model.ddl_finding import CatalogReading, compare_catalog, rewrite_statement
 from cdc.replication.catalog_facts import CatalogReader
 from cdc.replication.connect import connect
 from cdc.replication.publication import GENERATED_SINCE
@@ -139,7 +139,7 @@ class Source:
     def found(self) -> list[DdlFinding]:
         """What happened since the last call."""
         before, self.before = self.before, self._look(self.before.tables)
-        return findings(before.scope, before.tables, self.before, epoch=1)
+        return compare_catalog(before.scope, before.tables, self.before, epoch=1)
 
     def _look(self, before: Mapping[str, TableFacts]) -> CatalogReading:
         scope = self.catalog.scope()

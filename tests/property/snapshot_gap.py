@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from cdc.model.log_record import LogRecord
 from cdc.model.snapshot_record import SnapshotRecord
-from cdc.progress.restore import LogRecord, Partition
+from cdc.progress.restore import Partition
 from cdc.publish.live_keys import StaleKeys
 from snapshot.chunk import Chunk, ChunkSpec
 from snapshot.log_writer import LogWriter
@@ -39,7 +40,7 @@ class Topic:
         for offset in range(until[TABLE, 0]):
             key, values = self._events[offset]
             live = fold(self._events[:offset]) if key is None else (key,)
-            yield [(TABLE, 0, offset, 0, str(one).encode(), b"v" if values else None, None) for one in live]
+            yield [LogRecord(TABLE, 0, offset, 0, str(one).encode(), b"v" if values else None, None) for one in live]
 
 
 class Swept(History):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from cdc.audit import auditor as auditing
 from cdc.audit.audit_start import resume_offset
 from cdc.audit.expected_counts import Check, CutPosition, PartitionCount
-from cdc.audit.recomputed_counts import DamageKind, Fold, rolled
+from cdc.audit.recomputed_counts import DamageKind, Recount, rolled
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from tests.fixtures.capture.audit_log import Cleaned, LogWriter, audited, data_partitions, do, harms
 
 writes = st.tuples(
@@ -70,7 +71,7 @@ def written_on(writer: LogWriter, script: list[Any], *, keys: int = 1 << 30) -> 
 def test_log_that_capture_wrote_is_never_accused_and_everything_is_compared(script: list[Any], stretch: int) -> None:
     log = written(script).log
 
-    with patch.object(auditing, "STRETCH", stretch):
+    with patch.object(auditing, "SECTION_OFFSETS", stretch):
         report = audited(log).report
 
     assert [finding.text for finding in report.findings] == []
@@ -214,9 +215,9 @@ def test_what_led_to_a_repair_is_not_found_again_behind_it() -> None:
 
 def test_count_that_does_not_fit_its_hash_is_found() -> None:
     before, after = PartitionCount(0, 0, 0), PartitionCount(2, 3, rolled(0, b"k", b"v"))
-    fold = Fold([Check(("t", 0), before, after, CutPosition(0, 1, Lsn(1)))])
+    fold = Recount([Check(("t", 0), before, after, CutPosition(0, 1, Lsn(1)))])
 
-    fold.take([("t", 0, 0, 0, b"k", b"v", None)])
+    fold.take([LogRecord("t", 0, 0, 0, b"k", b"v", None)])
 
     assert [one.holds for one in fold.finish()] == [False]
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import SourceUnreachable
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.relation import ReplicaIdentity
 from cdc.model.signal_record import SignalsRecord
 from cdc.model.snapshot_record import SnapshotRecord
@@ -108,7 +109,7 @@ def test_every_signal_is_answered_and_leaves_a_state_that_capture_can_restart_fr
     relation = _table(0, "public.t").relation(None)
 
     for offset, (key, value) in enumerate(fuzzed(_SEED, _COUNT)):
-        handler.handle(("shop.__signals", 0, offset, 0, key, value, None))
+        handler.handle(LogRecord("shop.__signals", 0, offset, 0, key, value, None))
 
         assert handler.record.next_offset == offset + 1
         if handler.record.answers and (answer := handler.record.answers[-1]).offset == offset:
@@ -177,8 +178,8 @@ class Broken(Desk):
         self.merger.requests.__class__ = Failing
 
 
-def _start(offset: int) -> tuple[str, int, int, int, bytes, bytes, None]:
-    return ("shop.__signals", 0, offset, 0, b"shop", b'{"command":"start","tables":["public.t"]}', None)
+def _start(offset: int) -> LogRecord:
+    return LogRecord("shop.__signals", 0, offset, 0, b"shop", b'{"command":"start","tables":["public.t"]}', None)
 
 
 def test_exception_while_a_signal_is_carried_out_is_its_refusal_and_the_offset_moves_on() -> None:
@@ -232,7 +233,7 @@ def test_payload_and_patterns_are_bounded() -> None:
     ]
 
     for offset, value in enumerate(values):
-        handler.handle(("shop.__signals", 0, offset, 0, None, value, None))
+        handler.handle(LogRecord("shop.__signals", 0, offset, 0, None, value, None))
 
     why = [answer.refused[""] for answer in handler.record.answers]
     assert "bytes; at most" in why[0]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import sinks.runner.key_fold
 import tests.fixtures.sinks.memory_target
 import tests.fixtures.sinks.sink_logs
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.log_events import json_event
 from cdc.verify.sink_check import check_topic
 from cdc.verify.verify_rule import State, after
@@ -56,7 +56,7 @@ class KeyLog:
 
     def _add(self, event: dict[str, Any] | None) -> None:
         value = None if event is None else json.dumps(event, separators=(",", ":")).encode()
-        self.records.append((TOPIC, 0, len(self.records), 0, KEY, value, None))
+        self.records.append(LogRecord(TOPIC, 0, len(self.records), 0, KEY, value, None))
 
 
 @st.composite

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import ParkedKey, TopicPartition
 from sinks.runner.frontier import Frontier
 from sinks.runner.key_queues import Bounds, KeyQueue, KeyQueues, Load, full_partitions, weight
@@ -52,7 +52,7 @@ class Runner(RuleBasedStateMachine):
     def record_comes(self, place: TopicPartition, key: bytes, size: int, gap: int) -> None:
         model = self.model[place]
         offset = model.next_offset + gap
-        record: LogRecord = (*place, offset, 0, key, b"x" * size, None)
+        record = LogRecord(*place, offset, 0, key, b"x" * size, None)
         self.queues.add(record)
         self.frontiers[place].took(offset)
         model.unfinished.append((offset, key))
@@ -200,7 +200,7 @@ def test_frontier_is_finished_in_any_order(kinds: list[bool], random: object) ->
 def test_slow_key_holds_up_no_other_key_of_its_partition() -> None:
     queues, frontier = KeyQueues(), Frontier(0)
     for offset, key in enumerate([b"slow", b"a", b"b", b"slow", b"a"]):
-        queues.add(("t", 0, offset, 0, key, b"v", None))
+        queues.add(LogRecord("t", 0, offset, 0, key, b"v", None))
         frontier.took(offset)
     (slow,) = queues.take(0.0, records_max=1, bytes_max=100)
 
@@ -217,10 +217,10 @@ def test_slow_key_holds_up_no_other_key_of_its_partition() -> None:
 
 def test_dead_letter_is_tried_before_what_waits_behind_it() -> None:
     queues = KeyQueues()
-    letter = ParkedKey(("t", 0), b"a", [("t", 0, 3, 0, b"a", b"old", None)])
+    letter = ParkedKey(("t", 0), b"a", [LogRecord("t", 0, 3, 0, b"a", b"old", None)])
     assert queues.retry(letter)
     assert not queues.retry(letter)
-    queues.add(("t", 0, 9, 0, b"a", b"new", None))
+    queues.add(LogRecord("t", 0, 9, 0, b"a", b"new", None))
 
     (queue,) = queues.take(0.0, records_max=9, bytes_max=100)
     assert [record[5] for record in queue.asked] == [b"old"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cdc.verify import key_verdict as judging
 from cdc.verify import sink_check
 from cdc.verify.findings import TableFindings
-from cdc.verify.key_states import Latest, Sample
+from cdc.verify.key_states import KeyStates, Sample
 from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.sink_check import check_topic
 from sinks.contract import Change, StoredKey
@@ -227,7 +227,7 @@ def _without(kind: DifferenceKind) -> Mutate:
 
 
 def _unseen_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Latest, "unseen", lambda _, **__: iter(()))
+    patch.setattr(KeyStates, "unseen", lambda _, **__: iter(()))
 
 
 def _later_unread(patch: pytest.MonkeyPatch) -> None:

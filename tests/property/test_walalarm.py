@@ -11,7 +11,7 @@ _PERCENTS = st.lists(st.integers(0, 1000).map(lambda tenth: tenth / 10), min_siz
 
 
 def look(alarms: WalAlarms, percent: float) -> list[AlarmChange]:
-    return alarms.look(WalRoom(round(percent * 1000), 100_000))
+    return alarms.update(WalRoom(round(percent * 1000), 100_000))
 
 
 @given(_PERCENTS)

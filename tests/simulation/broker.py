@@ -18,8 +18,8 @@ import msgspec
 from cdc.errors import BrokerUnreachable, OutcomeUnknown, ProducerFenced
 from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
 from cdc.model.change_records import Record
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import Cut
-from cdc.progress.restore import LogRecord
 from cdc.publish.ledger import Partition
 from tests.fixtures.capture.memory_log import MemoryLog
 from tests.simulation.world import World
@@ -217,7 +217,7 @@ class LogDoor:
             if until is not None and self._broker.stable_to.get(partition, 0) < end:
                 self._broker.write_markers()  # it waits until it is there
             batch: list[LogRecord] = [
-                (*partition, offset, 0, key, value, headers)
+                LogRecord(*partition, offset, 0, key, value, headers)
                 for offset, (key, value, headers) in self._records(partition, stale=partition[0].endswith(".__cuts"))
                 if start <= offset < end
             ]

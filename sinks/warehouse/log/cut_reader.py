@@ -9,7 +9,8 @@ from typing import Final, Protocol
 import msgspec
 
 from cdc.errors import ProgressDamaged, SinkStale
-from cdc.kafka.cluster_facts import LogRecord, TopicPartition
+from cdc.kafka.cluster_facts import TopicPartition
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.progress.record_format import decode
@@ -60,12 +61,12 @@ def read_cut_index(reader: TopicReader, name: str, start: CutPosition, limit: in
     for begin in range(max(low, start.cuts_offset), high, _CHUNK):
         for batch in reader.read({partition: begin}, {partition: min(begin + _CHUNK, high)}):
             for record in batch:
-                if record[5] is None:
+                if record.value is None:
                     continue
-                cut = decode(record[5], Cut, topic)
+                cut = decode(record.value, Cut, topic)
                 lost = lost and not cut.full
                 if not lost:
-                    found.append((record[2], cut))
+                    found.append((record.offset, cut))
                     bounded = bounded or cut.next_ordinal == 0
         if bounded and len(found) >= limit:
             break
@@ -77,7 +78,7 @@ def _newest_epoch(reader: TopicReader, partition: TopicPartition, low: int, high
     newest = 0
     for begin in (max(low, high - _CHUNK), low):
         for batch in reader.read({partition: begin}, {partition: high}):
-            newest = max([newest, *(decode(one[5], Cut, one[0]).epoch for one in batch if one[5] is not None)])
+            newest = max([newest, *(decode(one.value, Cut, one.topic).epoch for one in batch if one.value is not None)])
         if newest:
             break
     end = high
@@ -94,8 +95,8 @@ def _first_epoch(reader: TopicReader, partition: TopicPartition, begin: int, hig
     """Return the epoch of the first record from `begin` on; infinity if there is none."""
     for batch in reader.read({partition: begin}, {partition: high}):
         for record in batch:
-            if record[5] is not None:
-                return decode(record[5], Cut, record[0]).epoch
+            if record.value is not None:
+                return decode(record.value, Cut, record.topic).epoch
     return math.inf
 
 
@@ -111,8 +112,8 @@ def read_schemas(reader: TopicReader, name: str) -> dict[tuple[str, str], Schema
     found: dict[tuple[str, str], SchemaRecord] = {}
     for batch in reader.read({partition: low}, {partition: high}):
         for record in batch:
-            if record[5] is not None:
-                schema = _schema(record[5], topic)
+            if record.value is not None:
+                schema = _schema(record.value, topic)
                 found.setdefault((schema.table, schema.schema_id), schema)
     return found
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from cdc.kafka.cluster_facts import LogRecord
     from cdc.kafka.log_reader import LogReader
+    from cdc.model.log_record import LogRecord
     from sinks.warehouse.lake.cut_position import Partition
     from sinks.warehouse.log.span import Span
 
@@ -53,8 +53,8 @@ def read_small(
     try:
         for batch in batches:
             for record in batch:
-                found[record[0]].append(record)
-                size += len(record[4] or b"") + len(record[5] or b"")
+                found[record.topic].append(record)
+                size += len(record.key or b"") + len(record.value or b"")
             if size > min(bytes_max, _BYTES_MAX):
                 return None
     finally:

@@ -13,7 +13,7 @@ from cdc.encode.avro_schema import avro_name, schemas_of
 from cdc.encode.avro_transcoder import AvroTranscoder
 from cdc.encode.avro_types import avro_type
 from cdc.encode.builtin_types import ARRAYS, SCALARS
-from cdc.encode.envelope import placed
+from cdc.encode.envelope import with_order
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import TranscodeOptions
 from cdc.encode.values import EncodeOptions, resolve
@@ -139,7 +139,7 @@ def test_place_in_the_transaction_is_in_the_envelope() -> None:
     transcoder = AvroTranscoder(registered(customer_table.schema()), buffer, customer_table.OPTIONS)
 
     for order in (1, 2):
-        stamp = placed(customer_table.STAMP, EventOrder("700:4096", order + 3, order))
+        stamp = with_order(customer_table.STAMP, EventOrder("700:4096", order + 3, order))
         transcoder.insert(server.frame(Insert(customer_table.OID, (b"7", b"Ann", None))), stamp, order)
 
     schema = schemas_of(customer_table.schema(), "shop").value

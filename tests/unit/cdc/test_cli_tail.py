@@ -18,7 +18,7 @@ from cdc.inspect.log_reading import HELD_RECORDS_MAX, Event, EventMerger, Select
 from cdc.lsn import Lsn
 from cdc.model.change_records import Headers
 from cdc.model.key_match import key_matches
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from tests.fixtures.capture.memory_log import MemoryLog
 from tests.fixtures.servers.manual_clock import ManualClock
 
@@ -59,11 +59,11 @@ def record(
         "transaction": None,
     }
     key_bytes = json.dumps(key or {"id": 1}).encode()
-    return (TOPIC, partition, offset, AT_MS + 5, key_bytes, json.dumps(value).encode(), headers)
+    return LogRecord(TOPIC, partition, offset, AT_MS + 5, key_bytes, json.dumps(value).encode(), headers)
 
 
 def tombstone(*, partition: int = 0, offset: int = 1) -> LogRecord:
-    return (TOPIC, partition, offset, AT_MS, b'{"id":1}', None, None)
+    return LogRecord(TOPIC, partition, offset, AT_MS, b'{"id":1}', None, None)
 
 
 def shown(found: LogRecord, *, width: int = 0, with_offset: bool = False, today: str = "2023-11-14") -> str:
@@ -225,7 +225,7 @@ def test_the_merger_holds_a_bounded_number_of_records() -> None:
 
     ready: list[Event] = []
     for start in range(0, HELD_RECORDS_MAX + 1000, 100):
-        ready += merger.add([(*row[:2], start + row[2], *row[3:]) for row in rows])
+        ready += merger.add([row._replace(offset=start + row.offset) for row in rows])
 
     assert len(ready) == 1000
     assert len(merger.flush()) == HELD_RECORDS_MAX
@@ -251,7 +251,7 @@ def test_following_hands_out_what_is_held_as_soon_as_nothing_comes_or_time_is_up
 
 def test_a_foreign_record_is_named_by_its_place() -> None:
     with pytest.raises(TopicMismatch, match=r"record 7 of shop.public.orders-2 is no event"):
-        parse_event((TOPIC, 2, 7, 0, b"k", b"hello", None), (0, 0, 0))
+        parse_event(LogRecord(TOPIC, 2, 7, 0, b"k", b"hello", None), (0, 0, 0))
 
 
 def test_a_line_says_when_where_what_and_which_columns() -> None:

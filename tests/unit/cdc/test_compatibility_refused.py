@@ -14,6 +14,7 @@ from cdc.config.load import parse
 from cdc.encode.builtin_types import ARRAYS, SCALARS
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.errors import SinkUnfit, UsageError
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
 from cdc.verify.key_states import Sample
 from cdc.verify.source_tables import open_source
@@ -27,7 +28,7 @@ from tests.fixtures.servers.manual_clock import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
-    from cdc.progress.restore import LogRecord, Partition
+    from cdc.progress.restore import Partition
 
 USUAL: Final = [
     EncodeOptions(),
@@ -64,7 +65,9 @@ class _Log:
         self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
     ) -> Generator[list[LogRecord], None, None]:
         del until
-        yield [(topic, index, offset, 0, b"", self._value, None) for (topic, index), offset in assignments.items()]
+        yield [
+            LogRecord(topic, index, offset, 0, b"", self._value, None) for (topic, index), offset in assignments.items()
+        ]
 
     def last_records(self, topic: str, *, keys: object = None) -> dict[bytes, tuple[int, bytes]]:
         del keys

@@ -13,7 +13,7 @@ from cdc.config.settings import Ddl
 from cdc.errors import BrokerUnreachable, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
-from cdc.model.ddl_finding import OPEN_MAX, merged, widened
+from cdc.model.ddl_finding import OPEN_MAX, merge_findings
 from cdc.model.table_facts import (
     AcceptedFindings,
     CatalogScope,
@@ -24,6 +24,7 @@ from cdc.model.table_facts import (
     TableFacts,
     TableRecord,
 )
+from cdc.model.visibility import widened
 from cdc.progress.recorded_catalog import RecordedCatalog
 from cdc.replication.catalog_facts import Digest
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -230,10 +231,10 @@ def test_findings_that_nobody_looks_at_are_bounded_and_keep_their_range() -> Non
 
     kept: tuple[DdlFinding, ...] = ()
     for number in range(1, 101):
-        kept = merged(kept, [finding(number)])
+        kept = merge_findings(kept, [finding(number)])
 
     assert len(kept) == OPEN_MAX
-    assert (kept[0].what, kept[0].since_lsn, kept[0].lsn) == ("p81; and others before that", 1, 82)
+    assert (kept[0].what, kept[0].since_lsn, kept[0].lsn) == ("p81; and earlier ones", 1, 82)
     assert kept[1:] == tuple(finding(number) for number in range(82, 101))
 
 

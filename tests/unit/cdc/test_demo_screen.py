@@ -15,9 +15,9 @@ from cdc.demo.picture import Scene, picture, plain_picture, size
 from cdc.demo.screen import Screen
 from cdc.demo.verdict import Verdict, ending, findings, sums, tables
 from cdc.demo.watch import Facts
-from cdc.kafka.cluster_facts import LogRecord
 from cdc.lsn import Lsn
 from cdc.model.change_records import Headers
+from cdc.model.log_record import LogRecord
 from cdc.verify.verify_report import Differences, LogFaults, TableReport, VerifyReport
 
 FACTS = Facts(
@@ -35,7 +35,7 @@ NOTES = ((15.0, "kill -9"), (16.0, "starts again"), (18.0, "has caught up"))
 
 def record(op: str, before: Any, after: Any, headers: Headers | None = None) -> LogRecord:
     value = json.dumps({"before": before, "after": after, "source": {}, "op": op}).encode()
-    return ("demo.shop.orders", 0, 0, 0, b'{"number":7}', value, headers)
+    return LogRecord("demo.shop.orders", 0, 0, 0, b'{"number":7}', value, headers)
 
 
 def shown(what: RenderableType, width: int = 80) -> str:

@@ -7,13 +7,14 @@ import json
 
 import pytest
 
-from cdc.encode.envelope import placed
+from cdc.encode.envelope import with_order
 from cdc.encode.flat_transcoder import FlatTranscoder
 from cdc.encode.row_records import TranscodeOptions
 from cdc.errors import RowRefused, TopicMismatch
 from cdc.inspect.log_reading import parse_event
 from cdc.model.change_records import EventOrder, Record, Stamp, TopicBuffer, Truncation
 from cdc.model.incomplete_record import IncompleteRecords
+from cdc.model.log_record import LogRecord
 from cdc.wire.pgoutput import UNCHANGED, Delete, Insert, Update
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.servers import customer_table
@@ -42,7 +43,7 @@ def test_insert_is_the_row_and_its_place_stands_in_headers() -> None:
 
 
 def test_place_in_the_transaction_is_a_header_of_its_own() -> None:
-    stamp = placed(customer_table.STAMP, EventOrder("700:4096", 3, 2))
+    stamp = with_order(customer_table.STAMP, EventOrder("700:4096", 3, 2))
 
     ((_, _, headers),) = _inserted(stamp)
 
@@ -137,9 +138,10 @@ def test_row_over_the_limit_is_refused() -> None:
 def test_rows_read_back_are_events_and_a_tombstone_is_a_delete() -> None:
     (record,) = _inserted(customer_table.STAMP)
 
-    event = parse_event(("shop.public.Order-20lines", 0, 1, 0, *record), (0, 0, 0))
+    event = parse_event(LogRecord("shop.public.Order-20lines", 0, 1, 0, *record), (0, 0, 0))
     gone = parse_event(
-        ("shop.public.customers", 0, 2, 0, record[0], None, [("__op", b"d"), *(record[2] or [])[1:]]), (0, 0, 0)
+        LogRecord("shop.public.customers", 0, 2, 0, record[0], None, [("__op", b"d"), *(record[2] or [])[1:]]),
+        (0, 0, 0),
     )
 
     assert event.envelope is not None
@@ -152,7 +154,7 @@ def test_rows_read_back_are_events_and_a_tombstone_is_a_delete() -> None:
 
 def test_row_with_headers_that_are_not_ours_is_refused_by_its_place() -> None:
     with pytest.raises(TopicMismatch, match=r"record 3 of shop\.public\.t-1"):
-        parse_event(("shop.public.t", 1, 3, 0, b"{}", b"{}", [("__op", b"c"), ("__epoch", b"one")]), (0, 0, 0))
+        parse_event(LogRecord("shop.public.t", 1, 3, 0, b"{}", b"{}", [("__op", b"c"), ("__epoch", b"one")]), (0, 0, 0))
 
 
 def _inserted(stamp: Stamp) -> list[Record]:

@@ -18,7 +18,7 @@ from cdc.errors import (
     TopicMissing,
 )
 from cdc.kafka import client_errors
-from cdc.kafka.client_errors import attempt, construct, guarded, of, translate
+from cdc.kafka.client_errors import attempt, construct, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
 from cdc.run.retry_policy import RetryPolicy
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -128,7 +128,7 @@ def test_every_name_in_the_tables_is_one_of_the_client() -> None:
             client_errors.TRUNCATED,
             client_errors.UNREACHABLE,
         ),
-        *(client_errors.ASTRAY, client_errors.MISUSED, client_errors.REFUSED.keys()),
+        *(client_errors.UNCLEAR, client_errors.MISUSED, client_errors.REFUSED.keys()),
     )
 
     assert {name for table in tables for name in table} <= set(NAMES)
@@ -226,7 +226,7 @@ def test_a_client_that_cannot_be_made_is_a_config_error() -> None:
 def test_only_kafka_errors_have_a_kafka_error() -> None:
     inner = _error("_FENCED")
 
-    assert of(inner) is inner
-    assert of(KafkaException(inner)) is inner
-    assert of(KafkaException()) is None
-    assert of(ValueError()) is None
+    assert kafka_error_in(inner) is inner
+    assert kafka_error_in(KafkaException(inner)) is inner
+    assert kafka_error_in(KafkaException()) is None
+    assert kafka_error_in(ValueError()) is None

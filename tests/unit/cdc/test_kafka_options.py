@@ -129,7 +129,7 @@ def test_a_refused_option_is_named_as_the_operator_wrote_it_and_its_value_is_not
 
     error = client_options.option_error('Invalid value "hunter2" for configuration property "compression.type"', user)
 
-    assert error.message == "kafka.options.compression.codec has a value librdkafka does not take"
+    assert error.message == "kafka.options.compression.codec has a value that librdkafka does not accept"
     assert "hunter2" not in f"{error} {error.hint} {error.facts}"
 
 
@@ -142,4 +142,4 @@ def test_an_option_librdkafka_does_not_know_is_said_to_be_unknown() -> None:
 def test_a_refusal_that_names_no_option_lists_those_that_were_set() -> None:
     error = client_options.option_error("", {"b": Secret("1"), "a": Secret("2")})
 
-    assert error.message == "one of kafka.options (a, b) has a value librdkafka does not take"
+    assert error.message == "one of kafka.options (a, b) has a value that librdkafka does not accept"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaKey
-from cdc.model.signal_record import SignalAnswer, bounded
+from cdc.model.signal_record import SignalAnswer, newest_answers
 from cdc.model.table_facts import (
     AcceptedFindings,
     CatalogScope,
@@ -169,6 +169,6 @@ def test_answers_to_signals_stay_small_and_the_last_one_is_kept() -> None:
     long = [SignalAnswer(offset=offset, done=tuple(map(str, range(3000)))) for offset in range(3)]
     many = [SignalAnswer(offset=offset) for offset in range(60)]
 
-    assert [answer.offset for answer in bounded(long)] == [2]
-    assert [answer.offset for answer in bounded([*long, SignalAnswer(offset=9)])] == [2, 9]
-    assert [answer.offset for answer in bounded(many)] == list(range(10, 60))
+    assert [answer.offset for answer in newest_answers(long)] == [2]
+    assert [answer.offset for answer in newest_answers([*long, SignalAnswer(offset=9)])] == [2, 9]
+    assert [answer.offset for answer in newest_answers(many)] == list(range(10, 60))

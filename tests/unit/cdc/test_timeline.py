@@ -39,10 +39,10 @@ def test_timeline_that_the_history_was_never_on_is_another_source(recorded: int,
     [
         (NO_FAILOVER, []),
         (FailoverFacts(True, True, (StandbySlot("s", True, True, 10),)), []),
-        (FailoverFacts(True, False, (StandbySlot("s", True, True, 10),)), ["not made for failover"]),
+        (FailoverFacts(True, False, (StandbySlot("s", True, True, 10),)), ["not enabled for failover"]),
         (FailoverFacts(True, True), ["synchronized_standby_slots is not set"]),
-        (FailoverFacts(True, True, (StandbySlot("s", True, False, 10),)), ["no standby reads slot 's'"]),
-        (FailoverFacts(True, True, (StandbySlot("s", False, False, None),)), ["is no slot"]),
+        (FailoverFacts(True, True, (StandbySlot("s", True, False, 10),)), ["no standby uses slot 's'"]),
+        (FailoverFacts(True, True, (StandbySlot("s", False, False, None),)), ["which does not exist"]),
     ],
 )
 def test_what_the_primary_knows_against_a_failover_is_said(facts: FailoverFacts, words: list[str]) -> None:

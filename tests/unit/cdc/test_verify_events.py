@@ -6,7 +6,7 @@ import pytest
 
 from cdc.errors import TopicMismatch
 from cdc.model.change_records import Headers
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from cdc.verify.key_states import states_after
 from cdc.verify.log_events import FLAT, JSON, Format
 from cdc.verify.verify_rule import Event, State, after
@@ -44,11 +44,11 @@ def test_one_record_changes_a_key_as_the_page_on_large_values_says(
 
 def test_flat_records_say_in_headers_what_envelopes_say_in_their_source() -> None:
     records: list[LogRecord] = [
-        ("t", 0, 0, 0, b'{"id":1}', b'{"id":1,"a":1,"b":2}', [("__op", b"c"), *PLACE]),
-        ("t", 0, 1, 0, b'{"id":1}', b'{"id":1,"a":9}', [
+        LogRecord("t", 0, 0, 0, b'{"id":1}', b'{"id":1,"a":1,"b":2}', [("__op", b"c"), *PLACE]),
+        LogRecord("t", 0, 1, 0, b'{"id":1}', b'{"id":1,"a":9}', [
             ("__op", b"u"), *PLACE, ("__unchanged", b'["b"]'), ("__reselected", b'["a"]')
         ]),
-        ("t", 0, 2, 0, b'{"id":1}', None, [("__op", b"d"), *PLACE]),
+        LogRecord("t", 0, 2, 0, b'{"id":1}', None, [("__op", b"d"), *PLACE]),
     ]  # fmt: skip
 
     states = states_after(records, None, FLAT)
@@ -72,10 +72,10 @@ def test_flat_records_say_in_headers_what_envelopes_say_in_their_source() -> Non
     ],
 )
 def test_record_of_another_program_is_named(form: Format, value: bytes, headers: Headers | None, reason: str) -> None:
-    with pytest.raises(TopicMismatch, match=f"record 17 of t-3 is not an event of Tailrace: .*{reason}"):
-        states_after([("t", 3, 17, 0, b"{}", value, headers)], None, form)
+    with pytest.raises(TopicMismatch, match=f"record 17 of t-3 is not a Tailrace event: .*{reason}"):
+        states_after([LogRecord("t", 3, 17, 0, b"{}", value, headers)], None, form)
 
 
 def test_record_without_a_key_is_named() -> None:
     with pytest.raises(TopicMismatch, match="it has no key"):
-        states_after([("t", 3, 17, 0, None, b"{}", None)], None)
+        states_after([LogRecord("t", 3, 17, 0, None, b"{}", None)], None)

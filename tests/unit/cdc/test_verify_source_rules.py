@@ -8,19 +8,19 @@ import pytest
 
 from cdc.lsn import Lsn
 from cdc.model.visibility import PgSnapshot
-from cdc.verify.key_states import Known
+from cdc.verify.key_states import KeyState
 from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.row_json import Row
 from cdc.verify.source_check import Unclear, _Horizon, as_of, differs, normal_key
-from cdc.verify.source_rows import Moment
+from cdc.verify.source_rows import RowsAtSnapshot
 from sinks.contract import Change
 
 SNAPSHOT = PgSnapshot(100, frozenset({90}))  # sees everything below 100 but 90
 
 
-def known(offset: int, xid: int | None, row: bytes | None = b'{"id":1,"v":1}', **more: tuple[str, ...]) -> Known:
+def known(offset: int, xid: int | None, row: bytes | None = b'{"id":1,"v":1}', **more: tuple[str, ...]) -> KeyState:
     kept = more.get("kept", ())
-    return Known(
+    return KeyState(
         Change("t", 0, offset, b'{"id":1}', row, kept, "", 1, offset, 0), xid, more.get("absent", ()), read=xid is None
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ def known(offset: int, xid: int | None, row: bytes | None = b'{"id":1,"v":1}', *
     ],
 )
 def test_a_row_is_held_against_what_the_log_said_to_its_snapshot(
-    states: Sequence[Known | None], wanted: int | str | None
+    states: Sequence[KeyState | None], wanted: int | str | None
 ) -> None:
     found = as_of(SNAPSHOT, states, lambda _: False)
 
@@ -69,7 +69,7 @@ def test_a_row_is_held_against_what_the_log_said_to_its_snapshot(
     ],
 )
 def test_rows_and_events_that_differ_are_named(
-    row: Row | None, state: Known | None, wanted: DifferenceKind | None
+    row: Row | None, state: KeyState | None, wanted: DifferenceKind | None
 ) -> None:
     assert differs(row, state) is wanted
 
@@ -78,8 +78,8 @@ def test_keys_are_the_same_in_any_order_of_their_columns() -> None:
     assert normal_key(b'{"b":1e0,"a":"x"}') == normal_key(b'{"a":"x","b":1}')
 
 
-def moment(snapshot: str, next_xid: int) -> Moment:
-    return Moment(PgSnapshot.parse(snapshot), Lsn(0), {}, next_xid)
+def moment(snapshot: str, next_xid: int) -> RowsAtSnapshot:
+    return RowsAtSnapshot(PgSnapshot.parse(snapshot), Lsn(0), {}, next_xid)
 
 
 def test_event_without_a_transaction_is_visible_when_all_that_ran_with_it_has_ended() -> None:

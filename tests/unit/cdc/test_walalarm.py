@@ -10,7 +10,7 @@ _MB = 1 << 20
 
 
 def look(alarms: WalAlarms, percent: float) -> list[AlarmChange]:
-    return alarms.look(WalRoom(round(percent * 1000), 100_000))
+    return alarms.update(WalRoom(round(percent * 1000), 100_000))
 
 
 def test_going_down_raises_each_alarm_once() -> None:
@@ -37,8 +37,8 @@ def test_lost_slot_raises_what_was_not_raised_and_keeps_it() -> None:
     alarms = WalAlarms()
     lost = WalRoom(0, 100, lost=True)
 
-    assert [change.percent for change in alarms.look(lost)] == [50, 25, 10]
-    assert alarms.look(lost) == []
+    assert [change.percent for change in alarms.update(lost)] == [50, 25, 10]
+    assert alarms.update(lost) == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cdc.config.load import parse
 from cdc.doctor.outbox_checks import check_outbox
 from cdc.doctor.script import script
 from cdc.doctor.source_facts import OutboxFacts
+from cdc.model.log_record import LogRecord
 from tests.fixtures.capture.source_builders import column, facts, table
 from tests.fixtures.outbox.scripted_router import OURS
 
@@ -61,7 +62,9 @@ def test_doctor_says_that_the_table_is_not_there_and_the_script_publishes_it_whe
 
 
 def test_event_is_a_line_and_a_document() -> None:
-    record: Any = ("shop.events.order", 1, 7, 0, b"9", b"\xff", [("id", b"e1"), ("type", b"placed"), ("version", b"2")])
+    record: Any = LogRecord(
+        "shop.events.order", 1, 7, 0, b"9", b"\xff", [("id", b"e1"), ("type", b"placed"), ("version", b"2")]
+    )
 
     assert "order 9  placed v2  e1  (1 bytes)" in tail_outbox.line(record, "order")
     assert json.loads(tail_outbox.document(record, "order"))["payload"] == {"base64": "/w=="}

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from cdc.errors import BrokerUnreachable, SinkUnfit
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.contract import Change, Outcome, ParkedKey, Verdict
 from sinks.deadletters.blocked_keys import (
     Block,
@@ -192,7 +192,7 @@ def test_a_partition_with_too_many_blocked_keys_stops() -> None:
         book.put(key, {"id": key, "v": "bad"})
     for record in book.records[:2]:
         worker.park(PLACE, record[4] or b"", [record], REFUSED)
-    worker.park(("other", 0), b"k", [("other", 0, *book.records[0][2:])], REFUSED)
+    worker.park(("other", 0), b"k", [book.records[0]._replace(topic="other", partition=0)], REFUSED)
 
     with pytest.raises(SinkUnfit, match="2 keys of the partition are already blocked") as stop:
         worker.park(PLACE, b'{"id":3}', [book.records[3]], REFUSED)

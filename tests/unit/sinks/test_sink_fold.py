@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.errors import TopicMismatch
-from cdc.progress.restore import LogRecord
+from cdc.model.log_record import LogRecord
 from sinks.runner.key_fold import by_key, change_of
 from tests.fixtures.sinks.sink_logs import TOPIC, LogBook
 
@@ -98,7 +98,7 @@ def test_keys_are_told_apart_by_topic_and_partition_and_keep_their_order() -> No
     ],
 )
 def test_record_of_another_program_is_named(key: bytes | None, value: bytes, reason: str) -> None:
-    record: LogRecord = (TOPIC, 3, 17, 0, key, value, None)
+    record = LogRecord(TOPIC, 3, 17, 0, key, value, None)
 
     with pytest.raises(TopicMismatch, match=f"record 17 of {TOPIC}-3 .*{reason}"):
         [change_of(records) for records in by_key([record]).values()]

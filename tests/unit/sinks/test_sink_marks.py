@@ -6,6 +6,7 @@ import pytest
 
 from cdc.errors import SinkGap, SinkStale
 from cdc.kafka.group_member import CommittedOffset, PartitionStart
+from cdc.model.log_record import LogRecord
 from sinks.contract import Topic
 from sinks.runner.frontier import Frontier
 from sinks.runner.partition_progress import Partition, lag_of, uncommitted
@@ -79,7 +80,7 @@ def _partition(start: int = 0) -> Partition:
 def test_lag_is_of_the_oldest_record_that_is_not_applied() -> None:
     one = _partition()
     for offset, ts_ms in enumerate([1_000, 2_000, 9_000]):
-        one.batch_begins(("t", 0, offset, ts_ms, b"k", b"", None))
+        one.batch_begins(LogRecord("t", 0, offset, ts_ms, b"k", b"", None))
         one.frontier.took(offset)
     one.high = 3
     assert lag_of([one], 10_000) == (3, 9.0, 8 * DAY_S - 9.0)

@@ -11,9 +11,10 @@ from cdc.config.settings import Config, Kafka, Search, Source, Warehouse
 from cdc.config.sink_kinds import view_lakes
 from cdc.errors import TopicMismatch
 from cdc.lsn import Lsn
+from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
 from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
-from cdc.progress.restore import LogRecord, Partition
+from cdc.progress.restore import Partition
 from sinks.operate.applied_lsn import AppliedCutFinder, Reached, least
 from sinks.state.schema_follower import SchemaFollower
 from sinks.warehouse.topics.view_positions import BEHIND, COMPLETE, ViewCut
@@ -51,7 +52,7 @@ class _Log:
         while True:
             known = self.topics[place[0]]
             end = len(known) if until is None else until[place]
-            yield [(place[0], 0, at, 0, b"k", known[at], None) for at in range(start, end)]
+            yield [LogRecord(place[0], 0, at, 0, b"k", known[at], None) for at in range(start, end)]
             start = end
             if until is not None:
                 return

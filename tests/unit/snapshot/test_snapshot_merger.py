@@ -43,7 +43,7 @@ def test_order_and_its_signal_are_in_the_same_notes() -> None:
     merger.acted(SignalsRecord(topic_id="x", next_offset=8))
     notes = merger.notes()
 
-    assert (notes.records[T].begun, notes.records[T].again, notes.records[T].told) == (True, True, "complete")
+    assert (notes.records[T].begun, notes.records[T].again, notes.records[T].cut_state) == (True, True, "complete")
     assert notes.signals is not None
     assert notes.signals.next_offset == 8
     merger.noted(notes, lambda _: {})
@@ -122,7 +122,7 @@ def test_stop_gives_chunks_up_and_the_state_from_before_back() -> None:
 
     stopped, complete = first.notes().records[T], again.notes().records[T]
     assert (complete.state, complete.ended_lsn, complete.where) == ("complete", 50, "")
-    assert (stopped.state, stopped.hold, stopped.told) == ("running", "stopped", "snapshotting")
+    assert (stopped.state, stopped.hold, stopped.cut_state) == ("running", "stopped", "snapshotting")
     assert _resumed(stopped).states[T] == "stopped"
     assert _resumed(stopped).incomplete == {T}
 
@@ -175,7 +175,7 @@ def test_owed_row_has_a_key_of_any_bytes_and_is_found_by_its_columns_after_a_res
     after = _resumed(record)
     spec = _planned(after).plans.next_chunk()
 
-    assert (record.begun, record.told) == (True, "snapshotting")
+    assert (record.begun, record.cut_state) == (True, "snapshotting")
     assert after.incomplete == {T}
     assert spec is not None
     assert (spec.keys, spec.named) == ((OWED.key,), (OWED.columns,))

@@ -111,7 +111,7 @@ def test_sweep_is_kept_for_the_next_snapshot_when_one_is_stopped() -> None:
     after.resume({T: stopped}, [])
     after.requests.order(T, 1, Lsn(200), RowSelection())
 
-    assert (stopped.hold, stopped.sweep, stopped.told) == ("stopped", (3,), "snapshotting")
+    assert (stopped.hold, stopped.sweep, stopped.cut_state) == ("stopped", (3,), "snapshotting")
     assert after.notes().records[T].sweep == (3,)
 
 
