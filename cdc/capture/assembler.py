@@ -1,9 +1,10 @@
-"""The pure core of capture: CopyData payloads in, records in topic buffers and a stream position out.
+"""Turns CopyData payloads of the stream into records in topic buffers and a stream position.
 
-A state machine without I/O. It knows transactions, the skip rule and ordinals; what it cannot know from the stream
-(key and topic of a relation it meets for the first time) it asks for by stopping with `unplanned`.
+A state machine without I/O. It knows transactions, the skip rule and ordinals. The stream does not contain the key and
+topic of a relation, so the assembler stops with `unplanned` when it meets a new one.
 
-Positions come from Commit messages and from keepalives between transactions, never from rows.
+Positions come from Commit messages and from keepalives between transactions, never from rows: row LSNs go up and down,
+and a read may end in a row whose LSN is below the commit before it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cdc.model.relation import Relation
 from cdc.wire import frame as wire_frame
 from cdc.wire import pgoutput
 
-_ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for caps only
+_ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for limits only
 _SKIP_ALL: Final = 1 << 62  # no transaction has as many rows
 _START: Final = struct.Struct(">Q").unpack_from
 _NONE: Final = NoSnapshots()
@@ -32,9 +33,9 @@ _NONE: Final = NoSnapshots()
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch is large enough to end at the next boundary.
+    """The size at which a batch ends at the next boundary.
 
-    A source transaction larger than twice the cap is spread over several Kafka transactions.
+    A source transaction larger than twice the limits is spread over several Kafka transactions.
     """
 
     rows: int
@@ -42,16 +43,16 @@ class BatchLimits:
 
 
 class Assembler:
-    """Feeds on payloads, fills topic buffers. One thread.
+    """Takes payloads and fills topic buffers. One thread.
 
     Attributes:
-        position: how far the buffers reach, as the progress record will say it.
+        position: how far the buffers reach, in the form of the progress record.
         row_count, byte_count, transaction_count, truncate_ignored_count: of what was fed since `taken()`.
-        boundary_us: time of `position` at a boundary, microseconds since 1970; 0: not known.
-        due: `feed` stopped because the batch is full; take it before feeding on.
+        boundary_us: time of `position` at a boundary, in microseconds since 1970; 0: unknown.
+        due: `feed` stopped because the batch is full; the caller commits it before it feeds on.
         hasten: set by the caller to end the batch at the next commit.
-        unplanned: a relation that must be given to `plan` before feeding goes on.
-        truncated: tables whose keys must be removed from the log (`removed`, then `pass_truncate`) before that.
+        unplanned: a relation that the caller must pass to `plan` before it feeds on.
+        truncated: tables whose keys must be removed from the log (`removed`, then `pass_truncate`) before it feeds on.
     """
 
     def __init__(
@@ -96,34 +97,34 @@ class Assembler:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a source transaction is half read."""
+        """Whether a source transaction is partly read."""
         return self._open is not None
 
     @property
     def full(self) -> bool:
-        """Whether the batch has reached its caps."""
+        """Whether the batch has reached its limits."""
         return self.row_count >= self._caps.rows or self.byte_count >= self._caps.bytes
 
     @property
     def at_boundary(self) -> bool:
-        """Whether `position` is a boundary of source transactions, and nothing of the next one was read."""
+        """Whether `position` is a boundary between source transactions and nothing of the next one was read."""
         return self._open is None and not self.position.next_ordinal
 
     @property
     def filled(self) -> bool:
-        """Whether a buffer has something that was not taken."""
+        """Whether a buffer has records that were not taken."""
         return self.row_count > 0 or self._side.count > 0
 
     @property
     def advanced(self) -> bool:
-        """Whether `position` is further than what was last taken."""
+        """Whether `position` is beyond the one last taken."""
         return self.position != self._taken
 
     def plan(self, relation: Relation, transcoder: Transcoding | None, *, routed: bool = False) -> None:
-        """Answer `unplanned`: how rows of this relation are encoded; None leaves them out.
+        """Answer `unplanned` with the encoder for the rows of this relation; None leaves them out.
 
-        `routed`: they go through a stage only, so they are no rows of a topic that a TRUNCATE would empty, nor events
-        that are counted of a transaction.
+        `routed`: the rows go to a stage only. A TRUNCATE then has no topic to empty, and the events are not counted as
+        events of their transaction.
         """
         oid = relation.oid.to_bytes(4, "big")
         self._routed.discard(oid)
@@ -134,20 +135,20 @@ class Assembler:
         self.unplanned = None
 
     def stats(self) -> BatchStats:
-        """What was fed since `taken`."""
+        """Return the counts of what was fed since `taken`."""
         return BatchStats(
             self.row_count, self.byte_count, self.transaction_count, self.commit_us, self.truncate_ignored_count
         )
 
     def taken(self) -> None:
-        """The buffers are durable up to `position`: count from zero."""
+        """The buffers are durable up to `position`: reset the counts."""
         self._taken = self.position
         self.row_count = self.byte_count = self.transaction_count = self.truncate_ignored_count = 0
         self.due = self.hasten = False
         self._side.count = 0
 
     def reach(self) -> StreamPosition:
-        """How far the buffers reach, also inside a transaction, whose rest then is spread over later batches."""
+        """Return how far the buffers reach, also inside a transaction, whose rest is then spread over later batches."""
         begun = self._ordinal > 0 or self._removing
         if self._open is not None and begun and self._ordinal >= self._skip_below - 1:
             self.position = StreamPosition(self.position.end_lsn, self._open.commit_lsn, self._ordinal + 1)
@@ -156,42 +157,42 @@ class Assembler:
 
     @property
     def row_position(self) -> tuple[Lsn, int] | None:
-        """Commit LSN and ordinal of the row that was taken last; None outside of a transaction."""
+        """Commit LSN and ordinal of the row that was taken last; None outside a transaction."""
         return None if self._open is None else (self._open.commit_lsn, self._ordinal)
 
     def step_back(self) -> None:
-        """The last row was refused and is in no buffer: what is before it can be taken."""
+        """The last row was refused and is in no buffer: exclude it, so that everything before it can be committed."""
         self._ordinal -= 1
 
     def removed(self, count: int, size: int) -> bool:
-        """So many keys of `truncated` are in the buffers now; returns whether the batch is full."""
+        """Add `count` deletes of keys of `truncated` to the batch. Returns whether the batch is full."""
         self._removing = True
         self.joined(count, size)
         return self.full
 
     def joined(self, count: int, size: int) -> None:
-        """So many rows, and their bytes, came into the buffers from elsewhere."""
+        """Add rows, and their bytes, that another component put into the buffers."""
         self.row_count += count
         self.byte_count += size
 
     def pass_truncate(self) -> None:
-        """Every key of `truncated` is in the buffers or in the log."""
+        """Finish the TRUNCATE: every key of `truncated` is in the buffers or in the log."""
         self._ordinal += 1
         for one in self.truncated:
-            self._tell_truncate(one)
+            self._write_truncate(one)
         self.truncated, self._removing = (), False
 
     def feed(self, frames: list[bytes], at: int = 0) -> int:
-        """Take frames from index `at` on; returns the index of the first one not taken.
+        """Take frames from index `at` on. Returns the index of the first frame not taken.
 
         Stops before a relation that is not planned (`unplanned`), after a TRUNCATE (`truncated`), after a commit when
-        the batch is full (`due`), and inside a transaction that alone is larger than twice the caps (`due` and
+        the batch is full (`due`), and inside a transaction that alone exceeds twice the limits (`due` and
         `in_transaction`).
 
         Raises:
-            DecodeError: bytes that are not the protocol.
-            RowRefused: a row that cannot be published.
-            SourceRefused: a TRUNCATE that must not be passed over.
+            DecodeError: the bytes do not follow the protocol.
+            RowRefused: a row cannot be published.
+            SourceRefused: a TRUNCATE, with `source.on_truncate = "stop"`.
         """
         transcoders, numbers = self._transcoders, self._numbers
         rows, size = self.row_count, self.byte_count
@@ -243,15 +244,15 @@ class Assembler:
         return len(frames)
 
     def _not_ours(self, frame: bytes) -> None:
-        """A row of a relation we leave out is fine; one that was never announced is a broken stream."""
+        """Accept a row of a relation that is left out; raise for one of a relation that was never announced."""
         pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
         if self._open is None:
-            raise DecodeError(chr(frame[25]), 0, detail="stands outside of a transaction")
+            raise DecodeError(chr(frame[25]), 0, detail="is outside a transaction")
         if frame[26:30] not in self._transcoders:
             raise DecodeError(chr(frame[25]), 1, detail="belongs to a relation that was not announced")
 
     def _other(self, frame: bytes, tag: int) -> bool:
-        """Everything that is no row. Returns whether the loop should look up (boundary, unplanned relation)."""
+        """Handle every message that is not a row. Returns whether the loop must check for a boundary or a stop."""
         if tag == 0:
             return self._keepalive(frame)
         message = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
@@ -274,7 +275,7 @@ class Assembler:
         keepalive = wire_frame.parse(frame)
         if isinstance(keepalive, wire_frame.XLogData):
             raise DecodeError("w", wire_frame.PAYLOAD_OFFSET, need=1, have=0)
-        # While the rest of a spread transaction is still to come, the position must keep saying so.
+        # A keepalive must not move a position inside a spread transaction: its first part would be published twice.
         between = self._open is None and not self.position.next_ordinal
         if between and keepalive.wal_end > self.position.end_lsn:
             self.position = StreamPosition(keepalive.wal_end, self.position.commit_lsn)
@@ -282,13 +283,13 @@ class Assembler:
         return False
 
     def _begin(self, begin: pgoutput.Begin) -> None:
-        """Open a transaction and decide what of it is in the log already.
+        """Open a transaction and decide how much of it the log already has.
 
-        Everything whose commit record starts below the start position is. The comparison is strict: a commit
-        record can start exactly where the previous one ended.
+        It has everything whose commit record starts below the start position. The comparison is strict (`<`), because a
+        commit record can start exactly where the previous one ended.
         """
         if self._open is not None:
-            raise DecodeError("B", 0, detail="stands inside a transaction")
+            raise DecodeError("B", 0, detail="is inside a transaction")
         self._open = begin
         self._ordinal = 0
         self._stamp = make_stamp(begin, self._epoch)
@@ -301,7 +302,7 @@ class Assembler:
             self._skip_below = start.next_ordinal
         else:
             self._skip_below = 0
-        self._side.begin(begin, told=self._skip_below > 0)
+        self._side.begin(begin, written=self._skip_below > 0)
         self._snapshots.begun(begin.xid, whole=self._skip_below == 0)
 
     def _commit(self, commit: pgoutput.Commit) -> None:
@@ -321,7 +322,7 @@ class Assembler:
 
     def _truncate(self, truncate: pgoutput.Truncate, lsn: int) -> None:
         if self._open is None or self._stamp is None:
-            raise DecodeError("T", 0, detail="stands outside of a transaction")
+            raise DecodeError("T", 0, detail="is outside a transaction")
         self._ordinal += 1
         oids = [oid.to_bytes(4, "big") for oid in truncate.relation_oids]
         passed = self._ordinal < self._skip_below
@@ -335,17 +336,17 @@ class Assembler:
         if passed or not ours:
             return
         if self._on_truncate == "delete":
-            self._ordinal -= 1  # until its keys are removed, nothing of it is in the log
+            self._ordinal -= 1  # nothing of it is in the log until its keys are removed
             self.truncated = tuple(events)
         elif self._on_truncate == "ignore":
             self.truncate_ignored_count += 1
             for event in events:
-                self._tell_truncate(event)
+                self._write_truncate(event)
         else:
             tables = [relation.table for relation in ours]
             raise SourceRefused(
                 f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
-                hint="have every key of the topic deleted, or ignore it and accept that the old keys stay in the topic",
+                hint="let capture delete every key of the topic, or ignore the TRUNCATE and keep the old keys",
                 command='[source] on_truncate = "delete"',
                 tables=tables,
                 commit_lsn=self._open.commit_lsn,
@@ -356,20 +357,20 @@ class Assembler:
             stamp = self._numbers.numbered(stamp, relation)
         return Truncation(relation.oid, stamp, lsn, self._ordinal)
 
-    def _tell_truncate(self, event: Truncation) -> None:
+    def _write_truncate(self, event: Truncation) -> None:
         relation = self._relations[event.relation.to_bytes(4, "big")]
         self._side.truncate(relation, event.stamp, event.lsn, event.ordinal)
 
     def _message(self, frame: bytes) -> int:
-        """A logical message has an ordinal whether anybody wants it or not, so that wanting it moves no row's.
+        """Take a logical message. It has an ordinal whether or not it is published, so that rows keep their ordinals.
 
-        One outside of transactions is a point in the WAL of its own: the position moves behind the beginning of its
-        record, where the server does not send it again. Returns the bytes that came into a buffer.
+        A message outside transactions is a point in the WAL. The position moves just behind the beginning of its
+        record, so the server does not send it again. Returns the bytes put into a buffer.
         """
         message, (lsn,) = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :]), _START(frame, 1)
         assert isinstance(message, pgoutput.LogicalMessage)
         if message.transactional is not (self._open is not None):
-            raise DecodeError("M", 1, detail="is of a transaction and stands outside of one, or the other way round")
+            raise DecodeError("M", 1, detail="is transactional outside a transaction, or the reverse")
         if self._open is not None:
             self._ordinal += 1
             if self._ordinal >= self._skip_below and self._stamp is not None:
@@ -383,7 +384,7 @@ class Assembler:
         return size
 
     def _take_message(self, message: pgoutput.LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> int:
-        """Of a stage, if one takes it, else a record beside the tables' topics."""
+        """Pass the message to a stage that takes it, else to the message topic."""
         for stage in self._stages:
             taken = stage.message(message.prefix, message.content, stamp, ordinal, transactional=message.transactional)
             if taken is not None:

@@ -1,7 +1,7 @@
-"""Reads the restart state back: where the log is, whose it is, and what the cut index last said.
+"""Reads the recorded state of capture: the position and identity of the log, and the newest counts of the cut index.
 
-Two readings make a start: one before the slot is ours (it only tells where to begin streaming) and one after the
-fence, up to a sentinel of our own, which can only be newer (DESIGN section 5).
+A start reads the state twice: before it holds the slot, to find where to begin streaming, and after it has fenced older
+producers, up to a sentinel of its own. The second state can only be newer.
 """
 
 from __future__ import annotations
@@ -41,26 +41,29 @@ _TAIL: Final = 4096
 
 
 class TopicReader(Protocol):
-    """What restoring needs of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
+    """The part of a Kafka reader that is needed; `cdc.kafka.log_reader.LogReader` implements it."""
 
     def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
-        """Offset and value of the newest committed record of each key, up to the topic's end now."""
+        """Return offset and value of the newest committed record of each key, up to the topic's current end."""
 
     def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
-        """First offset there is, and the one after the last committed record."""
+        """Return the first available offset of each partition, and the one after its last committed record."""
 
     def read(
         self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
     ) -> Iterator[list[LogRecord]]:
-        """Committed records between two offsets of each partition."""
+        """Yield the committed records between two offsets of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What the log says of itself. `progress` is None when capture never ran.
+    """The recorded state of the log. `progress` is None if capture never ran.
 
-    `accounts` are those of the cut index, `since_lsn` where their counts began (0: with the log). `settled`: the newest
-    cut says what progress says, as both are written together; if not, one of the two was read before it was all there.
+    Attributes:
+        accounts: (next offset, count, rolling hash) of each partition, from the cut index.
+        since_lsn: where these counts began; 0: with the log.
+        settled: the newest cut and the progress record are of the same commit. If not, one of the two topics was read
+            before the commit was visible in it, and the caller reads again.
     """
 
     progress: Progress | None
@@ -72,7 +75,7 @@ class Restored:
 
     @property
     def position(self) -> StreamPosition | None:
-        """Where to go on."""
+        """The position at which to resume."""
         if self.progress is None:
             return None
         found = self.progress
@@ -80,12 +83,12 @@ class Restored:
 
     @property
     def known_to(self) -> Lsn | None:
-        """How far the log is; None when capture never ran."""
+        """The LSN that the log reaches; None if capture never ran."""
         return None if self.progress is None else Lsn(self.progress.end_lsn)
 
 
 def restore(reader: TopicReader, name: str) -> Restored:
-    """Read progress, identity and cut index. Raises ProgressDamaged when one is there without the other."""
+    """Read progress, identity and cut index. Raises ProgressDamaged if only one of progress and identity exists."""
     found = recorded_position(reader, name)
     if found.progress is None:
         return found
@@ -95,15 +98,15 @@ def restore(reader: TopicReader, name: str) -> Restored:
 
 
 def recorded_position(reader: TopicReader, name: str) -> Restored:
-    """As `restore`, from the progress topic alone: without the cut index, so without counts."""
+    """Like `restore`, but reads only the progress topic: without the counts of the cut index."""
     topic = progress_topic(name)
     keys = (progress_key(name), identity_key(name), sentinel_key(name))
     newest = {key: value for key, (_, value) in reader.last_records(topic, keys=keys).items()}
     progress_bytes, identity_bytes, sentinel = (newest.get(key) for key in keys)
     if (progress_bytes is None) != (identity_bytes is None):
         raise ProgressDamaged(
-            f"{topic} has a position without an identity, or the other way round",
-            hint="somebody wrote or deleted records there; the position cannot be trusted",
+            f"{topic} has a position without an identity, or an identity without a position",
+            hint="another program wrote or deleted records there; the position cannot be trusted",
             topic=topic,
         )
     progress = None if progress_bytes is None else decode(progress_bytes, Progress, topic)
@@ -112,7 +115,7 @@ def recorded_position(reader: TopicReader, name: str) -> Restored:
 
 
 def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:
-    """What the topic of each table has, as its newest schema record says."""
+    """Return the key and format of each table's topic, from its newest schema record."""
     topic = schema_topic(name)
     newest: dict[str, tuple[int, SchemaRecord]] = {}
     for offset, value in reader.last_records(topic).values():
@@ -126,7 +129,7 @@ def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:
 
 
 def recorded_snapshots(reader: TopicReader, name: str) -> dict[str, SnapshotRecord]:
-    """How far the snapshot of each table is."""
+    """Return the snapshot record of each table."""
     topic, prefix = progress_topic(name), snapshot_key(name)
     newest = reader.last_records(topic)
     records = [decode(value, SnapshotRecord, topic) for key, (_, value) in newest.items() if key.startswith(prefix)]
@@ -134,14 +137,14 @@ def recorded_snapshots(reader: TopicReader, name: str) -> dict[str, SnapshotReco
 
 
 def recorded_signals(reader: TopicReader, name: str) -> SignalsRecord | None:
-    """How far signals were acted on; None: nobody ever looked."""
+    """Return how far the signals topic was processed; None if it was never read."""
     topic, key = progress_topic(name), signals_key(name)
     found = reader.last_records(topic, keys=(key,)).get(key)
     return None if found is None else decode(found[1], SignalsRecord, topic)
 
 
 def recorded_outbox(reader: TopicReader, name: str) -> OutboxRecord | None:
-    """What is known of the outbox; None: its rows were never looked at."""
+    """Return the record of the outbox; None if its rows were never read."""
     topic, key = progress_topic(name), outbox_key(name)
     found = reader.last_records(topic, keys=(key,)).get(key)
     return None if found is None else decode(found[1], OutboxRecord, topic)

@@ -127,7 +127,7 @@ class Life:
         except ProducerFenced as error:
             held = self.weather.postgres.holder()
             if held is not None and held is self.stream:
-                raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
+                raise OutcomeUnknown("a Kafka transaction took longer than transaction.timeout.ms") from error
             raise
 
     def _failed(self, error: TailraceError) -> None:

@@ -147,7 +147,7 @@ def test_record_of_another_writer_stops_the_commit() -> None:
     publishing.write(_records("a", "b"))
     publishing.log.append((_TOPIC, 0), (b"x", b"foreign", None), transaction=-1)
 
-    with pytest.raises(OutcomeUnknown, match=r"got offset 2, predicted was 1") as caught:
+    with pytest.raises(OutcomeUnknown, match=r"got offset 2; expected offset 1") as caught:
         publishing.commit()
 
     assert caught.value.facts == {"topic": _TOPIC, "partition": 0}
