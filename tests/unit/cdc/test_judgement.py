@@ -104,7 +104,11 @@ def test_start_in_order_runs(facts: StartFacts) -> None:
         (replace(FACTS, slot=replace(SLOT, confirmed_flush_lsn=Lsn(0x1001))), State.GAP, "is at 0/1001"),
         (replace(FACTS, publication=None), State.GAP, "publication 'cdc_shop' is gone"),
         (replace(FACTS, publication=publication(TABLE, oid=78)), State.GAP, "created again"),
-        (replace(FACTS, publication=publication(TABLE, tables={TABLE.oid: 1})), State.GAP, "did not have it for a time"),
+        (
+            replace(FACTS, publication=publication(TABLE, tables={TABLE.oid: 1})),
+            State.GAP,
+            "did not have it for a time",
+        ),
         (replace(FACTS, wal_end=Lsn(0xFFF)), State.DIVERGED, "the server's WAL ends at 0/FFF"),
         (replace(FACTS, identity=replace(FACTS.identity, timeline=2)), State.DIVERGED, "timeline 1"),
         (replace(FACTS, identity=replace(FACTS.identity, system_identifier="8")), State.DIVERGED, "identifier"),

@@ -93,7 +93,11 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
     ("text", "kind", "hint"),
     [
         (AT + "Connection refused\n\tIs the server running?", SourceUnreachable, "check that the server is running"),
-        ("failed to resolve host 'db': Name or service not known", SourceUnreachable, "check that the server is running"),
+        (
+            "failed to resolve host 'db': Name or service not known",
+            SourceUnreachable,
+            "check that the server is running",
+        ),
         (AT + "FATAL:  the database system is starting up", SourceUnreachable, ""),
         (AT + "FATAL:  sorry, too many clients already", SourceUnreachable, "max_connections"),
         (AT + 'FATAL:  password authentication failed for user "cdc"', SourceRefused, "rejected the password"),
