@@ -53,6 +53,7 @@ def _plain(value: object) -> int:
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+_schema: Final = msgspec.json.Decoder(SchemaRecord).decode
 _VERSIONS: Final[dict[type, int]] = {
     Progress: PROGRESS_VERSION,
     Identity: PROGRESS_VERSION,
@@ -153,3 +154,11 @@ def decode(data: bytes, kind: type[_Value], where: str) -> _Value:
         hint="another version of Tailrace or another program wrote it; nothing was changed",
         topic=where,
     )
+
+
+def decode_schema(data: bytes, topic: str) -> SchemaRecord:
+    """Read a record of a schema topic. Raises ProgressDamaged if it is unreadable."""
+    try:
+        return _schema(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
