@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from xxhash import xxh3_64_intdigest
 
 from cdc.model.change_records import Record
+from cdc.model.topic_names import partition_text
 
 Partition = tuple[str, int]
 
@@ -112,7 +113,7 @@ class Ledger:
         """Return the map of the cut, as if the open transaction were committed."""
         accounts = {**self._resting, **self._accounts} if full else self._touched
         return {
-            f"{topic}-{index}": (
+            partition_text(topic, index): (
                 account.base + account.pending if account.pending else account.next_offset,
                 account.count + account.pending,
                 f"{account.rolling:016x}",

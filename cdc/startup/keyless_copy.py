@@ -31,7 +31,7 @@ from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
 from cdc.model.snapshot_record import SnapshotNotes, SnapshotRecord
-from cdc.model.topic_names import data_topic
+from cdc.model.topic_names import data_topic, parse_partition
 from cdc.model.visibility import PgSnapshot
 from cdc.progress.restore import Restored
 from cdc.publish.publisher import KafkaPublisher
@@ -127,7 +127,7 @@ def untouched(reader: LogReader, restored: Restored) -> Untouched:
     """Decide by the counts of the cut index where they begin with the log, else by the topic's end."""
 
     def ask(topic: str, begun: bool) -> bool:  # noqa: FBT001 - see `Untouched`
-        counts = [count for at, (_, count, _) in restored.accounts.items() if at.rpartition("-")[0] == topic]
+        counts = [count for at, (_, count, _) in restored.accounts.items() if parse_partition(at)[0] == topic]
         if begun and counts and not restored.since_lsn:
             return not any(counts)
         return all(high == 0 for _, high in reader.end_offsets([topic]).values())

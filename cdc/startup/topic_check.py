@@ -9,7 +9,15 @@ from cdc.errors import BrokerRefused, ConfigError, TopicMismatch, TopicMissing
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.model.left_out import LeftOut, no_topic
 from cdc.model.progress_record import Identity
-from cdc.model.topic_names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
+from cdc.model.topic_names import (
+    data_topic,
+    heartbeat_topic,
+    message_topic,
+    parse_partition,
+    partition_text,
+    refused_events_topic,
+    transaction_topic,
+)
 from cdc.progress.restore import Restored, TopicReader
 from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.topic_rules import TopicWant, control_wants, data_want, events_want, refused_want, side_want
@@ -177,7 +185,7 @@ class LedgerTopics:
         """Open every partition of these topics."""
         for partition, (_, high) in self._reader.end_offsets(list(topics)).items():
             topic, index = partition
-            before = self._restored.accounts.get(f"{topic}-{index}")
+            before = self._restored.accounts.get(partition_text(topic, index))
             self._ledger.open(partition, end_offset=high, before=before)
             self._counts[topic] = max(self._counts.get(topic, 0), index + 1)
 
@@ -227,8 +235,7 @@ class LedgerTopics:
 
     def _recorded(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:
         for text, count in self._restored.accounts.items():
-            topic, _, index = text.rpartition("-")
-            yield (topic, int(index)), count
+            yield parse_partition(text), count
 
     def _ends_of(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
         """Return where the partitions of each topic end, except topics that were deleted, or deleted and created again.

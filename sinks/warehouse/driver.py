@@ -25,7 +25,7 @@ from msgspec import structs
 from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit, SparkFailed
 from cdc.lsn import Lsn
 from cdc.model.progress_record import SchemaRecord
-from cdc.model.topic_names import cuts_topic, schema_topic
+from cdc.model.topic_names import cuts_topic, parse_partition, schema_topic
 from cdc.telemetry import log
 from sinks.state.table_match import is_name, keeps_nothing, problem, unmatched, warn_of_settings
 from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
@@ -41,7 +41,7 @@ from sinks.warehouse.log.cut_pieces import Chunk, parts_of
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
 from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
-from sinks.warehouse.log.span import START, CutPosition, Partition, Span, joined, next_span, partition_of
+from sinks.warehouse.log.span import START, CutPosition, Partition, Span, joined, next_span
 from sinks.warehouse.log.span_reading import SpanReader
 from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
 from sinks.warehouse.log.table_commit import Names, TableWriter
@@ -429,7 +429,7 @@ def _offsets(name: str, span: Span) -> dict[Partition, int]:
 
 
 def _mark(manifest: Manifest) -> CutPosition:
-    accounts = {partition_of(text): account for text, account in manifest.accounts.items()}
+    accounts = {parse_partition(text): account for text, account in manifest.accounts.items()}
     return CutPosition(
         manifest.epoch,
         manifest.end_lsn,

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from cdc.errors import SinkError, SinkGap, SinkStale
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
+from cdc.model.topic_names import parse_partition
 
 Partition: TypeAlias = tuple[str, int]
 PartitionCount: TypeAlias = tuple[int, int]
@@ -97,12 +98,6 @@ class Span:
         return found
 
 
-def partition_of(text: str) -> Partition:
-    """``topic-3``, as cut index and manifest name a partition; topics may hold dashes."""
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
-
-
 def is_data(topic: str) -> bool:
     """Whether a topic holds events: ``<name>.<schema>.<table>`` has two dots, control topics one, names none."""
     return topic.count(".") > 1
@@ -167,7 +162,7 @@ class _Building:
         else:
             self._tables.update(cut.tables)
         for text, (end, count, _) in cut.changed.items():
-            self._account(partition_of(text), (end, count))
+            self._account(parse_partition(text), (end, count))
         self._merged += 1
         self._cuts_offset = offset + 1
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as fn
 
 from cdc.kafka.log_reader import LogReader
+from cdc.model.topic_names import parse_partition
 from cdc.patterns import matches
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
@@ -137,8 +138,8 @@ class _Comparing:
 
 def _ranges(topic: str, manifest: Manifest, reader: LogReader) -> dict[int, tuple[int, int]]:
     """Partition -> from the first offset that the topic still has to that of the manifest; none without records."""
-    accounts = {name.rpartition("-"): end for name, (end, _) in manifest.accounts.items()}
-    ends = {int(index): end for (name, _, index), end in accounts.items() if name == topic}
+    accounts = {parse_partition(name): end for name, (end, _) in manifest.accounts.items()}
+    ends = {index: end for (name, index), end in accounts.items() if name == topic}
     begins = {at: low for (_, at), (low, _) in reader.end_offsets([topic]).items()}
     return {at: (begins.get(at, 0), end) for at, end in ends.items() if begins.get(at, 0) < end}
 

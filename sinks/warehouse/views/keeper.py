@@ -14,7 +14,7 @@ from msgspec import structs
 
 from cdc.clock import Clock
 from cdc.errors import ViewRefused
-from cdc.model.topic_names import table_of
+from cdc.model.topic_names import parse_partition, table_of
 from cdc.telemetry import log
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
@@ -263,7 +263,7 @@ def records_of(before: Mapping[str, PartitionCount], now: Mapping[str, Partition
     for partition, (_, count) in now.items():
         new = count - before.get(partition, (0, 0))[1]
         if new:
-            topic = partition.rpartition("-")[0]
+            topic, _ = parse_partition(partition)
             topics[topic] = topics.get(topic, 0) + new
     kinds = (
         layout.archive,
