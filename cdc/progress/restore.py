@@ -10,18 +10,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-import msgspec
-
 from cdc.errors import ProgressDamaged
 from cdc.lsn import Lsn
 from cdc.model.change_records import Headers, StreamPosition
 from cdc.model.outbox_record import OutboxRecord
-from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord, TopicForm
+from cdc.model.progress_record import CUTS_WINDOW, Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.model.signal_record import SignalsRecord
 from cdc.model.snapshot_record import SnapshotRecord
 from cdc.model.topic_names import cuts_topic, progress_topic, schema_topic
 from cdc.progress.record_format import (
     decode,
+    decode_schema,
     identity_key,
     outbox_key,
     progress_key,
@@ -36,8 +35,6 @@ LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Hea
 
 _Place: TypeAlias = tuple[int, int, int, int, int]
 _NOWHERE: Final[_Place] = (0, 0, 0, 0, 0)
-_TAIL: Final = 4096
-"""Offsets of the cut index read at first: a full map comes every 1,000 records, each with a marker behind it."""
 
 
 class TopicReader(Protocol):
@@ -119,10 +116,7 @@ def recorded_forms(reader: TopicReader, name: str) -> dict[str, TopicForm]:
     topic = schema_topic(name)
     newest: dict[str, tuple[int, SchemaRecord]] = {}
     for offset, value in reader.last_records(topic).values():
-        try:
-            record = msgspec.json.decode(value, type=SchemaRecord)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
+        record = decode_schema(value, topic)
         if record.table not in newest or newest[record.table][0] < offset:
             newest[record.table] = (offset, record)
     return {table: record.form for table, (_, record) in newest.items()}
@@ -160,7 +154,7 @@ def _accounts(
     """
     topic = cuts_topic(name)
     newest: _Place | None = None
-    for count in (_TAIL, 1 << 62):
+    for count in (CUTS_WINDOW, 1 << 62):
         low, values = _tail(reader, topic, count)
         cuts = [decode(value, Cut, topic) for value in values]
         newest = _place(cuts[-1]) if cuts else (None if low else _NOWHERE)

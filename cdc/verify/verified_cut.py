@@ -1,6 +1,6 @@
-"""The cut that is verified: waits until the log has it, and says where every partition ends there.
+"""Waits until the log reaches the cut to verify, and returns the counts of every partition there.
 
-Reads ``<name>.__cuts`` (DESIGN section 4). Knows nothing of PostgreSQL.
+Reads ``<name>.__cuts``. Knows nothing about PostgreSQL.
 """
 
 from __future__ import annotations
@@ -11,36 +11,26 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdc.clock import Clock
+from cdc.cutindex.index_reader import PartitionCount, bounds, counts_of, cuts_between
 from cdc.errors import CutNotReached
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
-from cdc.progress.record_format import decode
+from cdc.progress.restore import Partition
 from cdc.verify.capture_wait import NOTICE_S, Notify, silent
-
-Partition = tuple[str, int]
 
 _POLL_S: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionCount:
-    """What the cut index says of a partition; see `cdc.model.progress_record.Cut`."""
-
-    next_offset: int
-    count: int
-    rolling: int
-
-
 @dataclass(slots=True)
 class CutIndex:
-    """The index up to its last boundary of source transactions.
+    """The cut index up to its last cut between two source transactions.
 
     Attributes:
-        accounts: every partition capture ever opened; empty before the first full map.
+        accounts: every partition that capture ever opened; empty before the first full map.
         since_lsn: where the counts began; 0: with the log.
-        began_ms: when its first record was written; None when older ones may have been removed.
+        began_ms: when its first record was written; None when older records may have been removed.
         count: cuts read.
     """
 
@@ -54,28 +44,26 @@ class CutIndex:
     _behind: dict[Partition, PartitionCount] = field(default_factory=dict)
 
     def take(self, cut: Cut) -> None:
-        """Read the next cut. Changes count only when the source transaction they belong to is complete."""
+        """Add the next cut. Changes become effective when their source transaction is complete."""
         self._mapped = self._mapped or cut.full
         self.count += 1
         if not self._mapped:
             return
         if cut.full:
             self.since_lsn = Lsn(cut.since_lsn)
-        for name, (next_offset, count, rolling) in cut.changed.items():
-            topic, _, index = name.rpartition("-")
-            self._behind[(topic, int(index))] = PartitionCount(next_offset, count, int(rolling, 16))
+        self._behind |= counts_of(cut)
         if cut.next_ordinal == 0:
             self.accounts.update(self._behind)
             self._behind.clear()
             self.epoch, self.end_lsn = cut.epoch, Lsn(cut.end_lsn)
 
     def topic(self, topic: str) -> Mapping[int, PartitionCount]:
-        """Accounts of a topic by partition; empty when capture never opened it."""
+        """Return the counts of a topic by partition; empty when capture never opened it."""
         return {index: account for (name, index), account in self.accounts.items() if name == topic}
 
 
 class CutFollower:
-    """Reads the index on from where it was. One thread."""
+    """Reads the cut index incrementally. Used by one thread."""
 
     def __init__(self, reader: LogReader, name: str, clock: Clock, say: Notify = silent) -> None:
         self._reader = reader
@@ -90,7 +78,7 @@ class CutFollower:
         lsn = lsn.before_header()
         began_s, reported = self._clock.monotonic_s(), False
         while True:
-            self._look()
+            self._poll()
             if self.index.accounts and self.index.end_lsn >= lsn:
                 return self.index
             waited_s = self._clock.monotonic_s() - began_s
@@ -98,7 +86,7 @@ class CutFollower:
                 raise CutNotReached(
                     f"capture did not catch up within {timeout_s:g} s: the topics are at {self.index.end_lsn}, and the "
                     f"tables at {lsn}",
-                    hint="capture is not running, or does not keep up",
+                    hint="check that capture is running and keeps up",
                     command="cdc status",
                     lsn=lsn,
                 )
@@ -110,15 +98,12 @@ class CutFollower:
                 )
             self._clock.wait(threading.Event(), _POLL_S)
 
-    def _look(self) -> None:
-        partition = (self._topic, 0)
-        low, high = self._reader.end_offsets([self._topic])[partition]
-        for batch in self._reader.read({partition: max(self._at, low)}, {partition: high}):
-            for _, _, offset, timestamp_ms, _, value, _ in batch:
-                if offset == 0:
-                    self.index.began_ms = timestamp_ms
-                if value is not None:
-                    self.index.take(decode(value, Cut, self._topic))
+    def _poll(self) -> None:
+        low, high = bounds(self._reader, self._topic)
+        for one in cuts_between(self._reader, self._topic, max(self._at, low), high):
+            if one.offset == 0:
+                self.index.began_ms = one.written_ms
+            self.index.take(one.cut)
         self._at = max(self._at, high)
 
 

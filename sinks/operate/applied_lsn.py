@@ -1,9 +1,8 @@
-"""How far a sink of one key at a time is: which LSN it holds everything up to, told by what is in Kafka.
+"""Finds the LSN up to which a sink that applies one key at a time has applied everything. Reads Kafka only.
 
-The cut index says up to which offset each partition holds exactly the transactions up to an LSN; the sink's consumer
-group says up to which offset each partition is applied. The sink is at the greatest cut that ends between two source
-transactions and whose offsets are all committed (DESIGN section 8). So nobody asks the sink's processes, of which there
-may be many.
+Each cut in the cut index gives, per partition, the offset below which the partition holds exactly the transactions up
+to an LSN. The sink's consumer group gives the applied offset of each partition. The sink is at the newest cut that ends
+between two source transactions and whose offsets are all committed. So no process of the sink needs to be queried.
 """
 
 from __future__ import annotations
@@ -14,29 +13,27 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
 from msgspec import structs
 
-from cdc.errors import ProgressDamaged, TailraceError, TopicMismatch
+from cdc.cutindex.index_reader import bounds, counts_of, decoded, from_full_map
+from cdc.errors import TailraceError, TopicMismatch
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic, view_cuts_topic, view_schema_topic
 from cdc.patterns import matches
-from cdc.progress.record_format import decode
+from cdc.progress.record_format import decode_schema
 from cdc.progress.restore import LogRecord, Partition, TopicReader
 
 PENDING_MAX: Final = 20_000
-"""Cuts that are read ahead of the sink: a minute of load, 10 MB. More are read when the sink has come closer."""
+"""Cuts read ahead of the sink: a minute of load, 10 MB. More are read when the sink has caught up."""
 
-_ASKED: Final = 512  # cuts whose partitions are asked for at a time
-_BEHIND: Final = "behind"  # of a published view, `sinks.warehouse.topics.view_positions.BEHIND`
-_LEVEL: Final = 500  # a read that brings fewer has come to the end of the index; the next may be there at once
-_TAIL: Final = 4096
-"""Offsets of the cut index read at first: a full map comes every 1,000 records, each with a marker behind it."""
+_ASKED: Final = 512  # cuts whose partitions are looked up at a time
+_BEHIND: Final = "behind"  # state of a published view, `sinks.warehouse.topics.view_positions.BEHIND`
+_LEVEL: Final = 500  # a read that returns fewer records has reached the end of the index
 
 
 class Reached(NamedTuple):
-    """A cut that the sink holds: its offset in the cut index, and its LSN."""
+    """A cut that the sink has applied: its offset in the cut index, and its LSN."""
 
     cut: int
     end_lsn: Lsn
@@ -48,31 +45,31 @@ class _Waiting(NamedTuple):
 
 
 class CutReader(TopicReader, Protocol):
-    """What following the index needs of a Kafka reader; `cdc.kafka.log_reader.LogReader` is one."""
+    """The Kafka reader that follows the index; `cdc.kafka.log_reader.LogReader` implements it."""
 
     def read(
         self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
     ) -> Generator[list[LogRecord], None, None]:
-        """As `TopicReader`; without `until` for ever, with an empty batch when nothing comes."""
+        """As `TopicReader`; without `until` it never ends, and yields an empty batch when there are no records."""
 
     def close(self) -> None:
         """End the connections."""
 
 
 class Offsets(Protocol):
-    """What a group has committed; `cdc.kafka.group_offsets.GroupOffsets` is one."""
+    """The committed offsets of a group; `cdc.kafka.group_offsets.GroupOffsets` implements it."""
 
     def committed(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """The offset each partition is to be read on from; none for one that was never committed."""
+        """Return the committed offset of each partition; a partition without one is left out."""
 
     def close(self) -> None:
         """End the connections."""
 
 
 class PendingCuts:
-    """Cuts that a sink has not reached yet, oldest first, and the newest that it has. Pure.
+    """The cuts that a sink has not reached yet, oldest first, and the newest that it has reached. Pure.
 
-    Offsets of a partition only grow from cut to cut, so each is asked of the first cut that has it.
+    Offsets of a partition only grow from cut to cut, so each offset is checked for the first cut that has it.
     """
 
     def __init__(self, wanted: Callable[[str], bool]) -> None:
@@ -84,25 +81,25 @@ class PendingCuts:
         return len(self._waiting)
 
     def add(self, offset: int, cut: Cut) -> None:
-        """Take the next cut of the index. The first one must be full."""
+        """Add the next cut of the index. The first one must be a full map."""
         reached = Reached(offset, Lsn(cut.end_lsn)) if cut.next_ordinal == 0 else None
-        places = ((_partition(text), account[0]) for text, account in cut.changed.items())
-        needs = {place: end for place, end in places if end > 0 and self._wanted(place[0])}
+        counts = ((at, count.next_offset) for at, count in counts_of(cut).items())
+        needs = {at: end for at, end in counts if end > 0 and self._wanted(at[0])}
         if needs or (reached is None and not self._waiting):
             self._waiting.append(_Waiting(reached, needs))
         elif self._waiting:
-            # It asks for nothing more than the one before.
+            # It needs no more than the previous cut.
             before = self._waiting.pop()
             self._waiting.append(_Waiting(reached or before.reached, before.needs))
         else:
             self.reached = reached
 
     def asked(self) -> set[Partition]:
-        """The partitions whose committed offsets decide what is reached next."""
+        """Return the partitions whose committed offsets decide which cut is reached next."""
         return {place for waiting in islice(self._waiting, _ASKED) for place in waiting.needs}
 
     def settle(self, committed: Mapping[Partition, int]) -> bool:
-        """Let go of cuts whose offsets are all committed; whether more might follow if more were asked."""
+        """Drop the cuts whose offsets are all committed; return whether another call might drop more."""
         count = 0
         while self._waiting and count < _ASKED:
             reached, needs = self._waiting[0]
@@ -115,10 +112,10 @@ class PendingCuts:
 
 
 class AppliedCutFinder:
-    """Where a sink is now, each time it is called. Thread-safe; connections are made at the first call.
+    """Returns the newest cut that a sink has applied, each time it is called. Thread-safe; connects at the first call.
 
-    With `lake`, how far it is in the views that this lake publishes: there is an index of their own.
-    Raises BrokerUnreachable, BrokerRefused, TopicMismatch; the call after that begins anew.
+    With `lake`, it uses the cut index of the views that this lake publishes.
+    Raises BrokerUnreachable, BrokerRefused, TopicMismatch; the next call reconnects.
     """
 
     def __init__(
@@ -142,7 +139,7 @@ class AppliedCutFinder:
         self._tables: dict[str, bool] = {}
 
     def __call__(self) -> Reached | None:
-        """The newest cut that the sink holds; None when it is further behind than is looked."""
+        """Return the newest cut that the sink has applied; None when the sink is further behind than the cuts read."""
         with self._lock:
             try:
                 self._follow()
@@ -156,11 +153,11 @@ class AppliedCutFinder:
             return self._cuts.reached
 
     def topics(self) -> list[str]:
-        """The topics that the sink is asked for, as far as they were seen."""
+        """Return the topics of the sink that were seen in the index so far."""
         return sorted(topic for topic, wanted in self._tables.items() if wanted)
 
     def close(self) -> None:
-        """End the connections. May be called twice; the next call makes others."""
+        """End the connections. May be called twice; the next call reconnects."""
         with self._lock:
             self._close()
 
@@ -174,7 +171,7 @@ class AppliedCutFinder:
         self._cuts, self._tables = PendingCuts(self._wants), {}
 
     def _follow(self) -> None:
-        """Read what is new in the index, as much as is held at a time."""
+        """Read new records of the index, up to PENDING_MAX cuts."""
         if self._reader is None:
             self._reader = self._make[0]()
         if self._batches is None:
@@ -184,33 +181,24 @@ class AppliedCutFinder:
             self._batches = self._reader.read({self._topic: start})
         while len(self._cuts) < PENDING_MAX:
             batch = next(self._batches)
-            for record in batch:
-                if record[5] is not None:
-                    self._cuts.add(record[2], self._judged(decode(record[5], Cut, record[0])))
+            for one in decoded(batch):
+                self._cuts.add(one.offset, self._judged(one.cut))
             if len(batch) < _LEVEL:
                 return
 
     def _judged(self, cut: Cut) -> Cut:
-        """A cut at which a view that the sink keeps is left behind is none for those who wait for the view."""
+        """Do not count a cut for waits if it left a view of this sink behind."""
         late = any(state == _BEHIND and matches(table, self._patterns) for table, state in cut.tables.items())
         return structs.replace(cut, next_ordinal=max(cut.next_ordinal, 1)) if late else cut
 
     def _begin(self, reader: TopicReader) -> int | None:
-        """Where the newest full map is, if there is one: what came before it need not be known."""
-        low, high = reader.end_offsets([self._topic[0]])[self._topic]
-        for start in (max(low, high - _TAIL), low):
-            found = None
-            for batch in reader.read({self._topic: start}, {self._topic: high}):
-                for record in batch:
-                    if record[5] is not None and decode(record[5], Cut, record[0]).full:
-                        found = record[2]
-            if found is not None:
-                return found
-        return None
+        """Return the offset of the newest full map, if there is one; earlier cuts are not needed."""
+        cuts = from_full_map(reader, self._topic[0], *bounds(reader, self._topic[0]))
+        return cuts[0].offset if cuts else None
 
     def _wants(self, topic: str) -> bool:
         if topic not in self._tables:
-            reader = self._make[0]()  # the other one is in the middle of the index
+            reader = self._make[0]()  # the other reader is in the middle of the index
             try:
                 for of, record in _newest_schemas(reader, self._schemas).items():
                     self._tables[of] = bool(record.key) and matches(record.table, self._patterns)
@@ -220,9 +208,9 @@ class AppliedCutFinder:
 
 
 def least(reaches: Sequence[Callable[[], Reached | None]]) -> Reached | None:
-    """Of several indices that a sink is asked for, the one it is furthest behind in; None when that is not known.
+    """Of several cut indices, return the position the sink is furthest behind at; None: unknown.
 
-    An index that is not there yet, because a lake has published nothing, is not reached.
+    An index that does not exist yet, because a lake has published nothing, counts as not reached.
     """
     found: list[Reached] = []
     for reach in reaches:
@@ -239,18 +227,10 @@ def least(reaches: Sequence[Callable[[], Reached | None]]) -> Reached | None:
 
 
 def _newest_schemas(reader: TopicReader, topic: str) -> dict[str, SchemaRecord]:
-    """The newest schema record of each topic."""
+    """Return the newest schema record of each topic."""
     newest: dict[str, tuple[int, SchemaRecord]] = {}
     for offset, value in reader.last_records(topic).values():
-        try:
-            record = msgspec.json.decode(value, type=SchemaRecord)
-        except msgspec.MsgspecError:
-            raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
+        record = decode_schema(value, topic)
         if offset >= newest.get(record.topic, (-1, record))[0]:
             newest[record.topic] = (offset, record)
     return {of: record for of, (_, record) in newest.items()}
-
-
-def _partition(text: str) -> Partition:
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
