@@ -63,7 +63,7 @@ class Waiter:
         """Connections are made when a sink is first waited for. Raises ConfigError."""
         self._config = config if isinstance(config, Config) else load(Path(config), os.environ)
         self._clock = clock or SystemClock()
-        self._sights: dict[str, SinkProbe] = {}
+        self._probes: dict[str, SinkProbe] = {}
         self._lock = threading.Lock()
         self._closing = ExitStack()
         self._stop = threading.Event()
@@ -88,12 +88,12 @@ class Waiter:
         Raises SinkBehind when the time is up, KeyBlocked if a record of the key was refused, UsageError for an invalid
         sink, LSN or key, BrokerUnreachable and SinkUnreachable if the position cannot be read now.
         """
-        wanted, sight = (
+        wanted, probe = (
             WaitRequest(parse_wait_lsn(lsn), None if key is None else parse_wait_key(key), table),
-            self._sight(sink),
+            self._probe(sink),
         )
         began_s = self._clock.monotonic_s()
-        check = Check(sight, wanted, timeout_s, self._clock, self._stop)
+        check = Check(probe, wanted, timeout_s, self._clock, self._stop)
         threading.Thread(target=check.run, args=(lambda: None,), name="wait", daemon=True).start()
         if not check.ended.wait(timeout_s + GRACE_S):
             self._hangs = True
@@ -129,11 +129,11 @@ class Waiter:
         with self._lock:
             self._closing.close()
 
-    def _sight(self, sink: str) -> SinkProbe:
+    def _probe(self, sink: str) -> SinkProbe:
         with self._lock:
-            if sink not in self._sights:
-                self._sights[sink] = shared(sink_probe(self._config, sink, self._closing), self._clock)
-            return self._sights[sink]
+            if sink not in self._probes:
+                self._probes[sink] = shared(sink_probe(self._config, sink, self._closing), self._clock)
+            return self._probes[sink]
 
 
 def written_lsn(connection: Connection) -> str:

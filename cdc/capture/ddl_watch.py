@@ -1,6 +1,6 @@
 """Finds DDL that the stream does not show, records it with the next Kafka transaction, and applies the policy to it.
 
-The catalog watch's thread calls `look` and `settle`; a start calls `look` once. The capture thread calls the rest.
+The catalog watch's thread calls `check` and `settle`; a start calls `check` once. The capture thread calls the rest.
 Facts and findings wait here until the pipeline commits them.
 
 A finding is durable before its policy acts. The other way round, a stop would lose the finding that it stopped for. An
@@ -29,7 +29,7 @@ from cdc.replication.catalog_facts import Digest
 
 _PACE: Final = 50  # checks take at most a fiftieth of the time, however many tables there are
 _NAMED_MAX: Final = 3
-_MENDED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
+_REPAIRED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
 """Kinds that a new snapshot of the table repairs."""
 _SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "left"})
 """Kinds after which the topic may have keys that the table does not have, and that must be deleted as well.
@@ -113,19 +113,19 @@ class DdlWatch:
         self._changed: set[str] = set()
         self._scope_changed = True
         self._refusal: TailraceError | None = None
-        self._next_look_s = float("-inf")
+        self._next_check_s = float("-inf")
         self.read_again: ReadAgain = _reads_nothing
         self._accept(recorded.accepted)
 
-    def look(self, catalog: Catalog) -> None:
+    def check(self, catalog: Catalog) -> None:
         """Compare the catalog with the recorded facts. Raises SourceError if it cannot be read."""
         began_s = self._clock.monotonic_s()
-        if began_s < self._next_look_s:
+        if began_s < self._next_check_s:
             return
         scope = catalog.scope()
         if scope is not None:
             self._compare(catalog, scope)
-        self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+        self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
         """Settle findings that are accepted or whose table is being read again. Reads Kafka while a finding is open."""
@@ -182,8 +182,8 @@ class DdlWatch:
         gone = [facts.oid for facts in before.values() if facts.oid not in found]
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
         others = catalog.taken([table for table in before if table not in now])
-        look = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
-        new = [] if self._scope is None else findings(self._scope, before, look, epoch=self._epoch)
+        reading = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
+        new = [] if self._scope is None else findings(self._scope, before, reading, epoch=self._epoch)
         with self._lock:
             self._record(before, now, new)
             self._scope_changed = self._scope_changed or self._differs(scope)
@@ -233,18 +233,18 @@ class DdlWatch:
         """Begin snapshots for findings that they repair. Returns what is settled by those that go on."""
         with self._lock:
             records = list(self._tables.items())
-        mended: dict[str, AcceptedFindings] = {}
+        settled_now: dict[str, AcceptedFindings] = {}
         for table, record in records:
             if record.facts is None:
                 continue
-            found = [one for one in record.findings if one.kind in _MENDED | _SWEPT and self._reads(one)]
+            found = [one for one in record.findings if one.kind in _REPAIRED | _SWEPT and self._reads(one)]
             sweep = any(one.kind in _SWEPT for one in found)
             # A finding that no snapshot repairs stays open, and so does everything found later.
             if found and self.read_again(record.facts, max(one.lsn for one in found), sweep=sweep):
                 others = [(one.epoch, one.lsn - 1) for one in record.findings if one not in found]
                 epoch, lsn = min([max((one.epoch, one.lsn) for one in found), *others])
-                mended[table] = AcceptedFindings(epoch=epoch, lsn=lsn)
-        return mended
+                settled_now[table] = AcceptedFindings(epoch=epoch, lsn=lsn)
+        return settled_now
 
     def _act(self, new: Sequence[DdlFinding]) -> None:
         """Apply the policy to findings, here and nowhere else. `new` were just found; open ones are in `_tables`.

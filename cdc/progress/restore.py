@@ -147,10 +147,11 @@ def recorded_outbox(reader: TopicReader, name: str) -> OutboxRecord | None:
 def _accounts(
     reader: TopicReader, name: str, end_lsn: Lsn
 ) -> tuple[dict[str, tuple[int, int, str]], Lsn, _Place | None]:
-    """The newest map of all partitions, the last full one with every later change laid over it; since when; how far.
+    """Return the counts of all partitions, where they began, and the position of the newest cut.
 
-    Empty when the index holds no full map any more (capture was stopped for longer than its retention): counting
-    then begins anew at `end_lsn`, and the next full map says so. The last is None when its retention has taken all.
+    They are the last full map with every later change applied. If the index has no full map any more, because capture
+    was down for longer than its retention, they are empty: counting begins again at `end_lsn`, and the next full map
+    records that. The position is None if retention has removed all cuts.
     """
     topic = cuts_topic(name)
     newest: _Place | None = None

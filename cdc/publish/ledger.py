@@ -60,33 +60,33 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._accounts: dict[Partition, RunningCount] = {}
+        self._counts: dict[Partition, RunningCount] = {}
         self._resting: dict[Partition, RunningCount] = {}
         self._touched: dict[Partition, RunningCount] = {}
 
     def open(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str] | None) -> None:
         """Start a count at the partition's end; `before` is its value in the last cut."""
         self._resting.pop(partition, None)
-        self._accounts[partition] = _account(end_offset, before)
+        self._counts[partition] = _running_count(end_offset, before)
 
     def rest(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str]) -> None:
         """Keep the count of a partition that is not written to, until it is opened."""
-        if partition not in self._accounts:
-            self._resting[partition] = _account(end_offset, before)
+        if partition not in self._counts:
+            self._resting[partition] = _running_count(end_offset, before)
 
     def known(self, partition: Partition) -> bool:
         """Return whether the partition was opened."""
-        return partition in self._accounts
+        return partition in self._counts
 
     def ends(self, topic: str) -> dict[Partition, int]:
         """Return, for each partition of a topic, the offset after the last record that was committed here."""
-        return {at: account.next_offset for at, account in self._accounts.items() if at[0] == topic}
+        return {at: running.next_offset for at, running in self._counts.items() if at[0] == topic}
 
     def reach(self, topic: str) -> dict[Partition, int]:
         """Like `ends`, as if the open transaction were committed."""
         return {
-            at: account.base + account.pending if account.pending else account.next_offset
-            for at, account in self._accounts.items()
+            at: running.base + running.pending if running.pending else running.next_offset
+            for at, running in self._counts.items()
             if at[0] == topic
         }
 
@@ -95,43 +95,43 @@ class Ledger:
 
         A repair does this: records that another program wrote before it must not be reported again behind it.
         """
-        for account in (*self._accounts.values(), *self._resting.values()):
-            account.next_offset = account.base
+        for running in (*self._counts.values(), *self._resting.values()):
+            running.next_offset = running.base
 
     def write(self, partition: Partition, records: list[Record]) -> None:
         """Count records handed to the producer in the open transaction."""
-        account = self._accounts[partition]
-        account.pending += len(records)
-        account.rolling = roll(account.rolling, records)
-        self._touched[partition] = account
+        running = self._counts[partition]
+        running.pending += len(records)
+        running.rolling = roll(running.rolling, records)
+        self._touched[partition] = running
 
     def expected(self) -> Mapping[Partition, int]:
         """Return, for each touched partition, the offset that its last record must get."""
-        return {partition: account.base + account.pending - 1 for partition, account in self._touched.items()}
+        return {partition: running.base + running.pending - 1 for partition, running in self._touched.items()}
 
     def changed(self, *, full: bool) -> dict[str, tuple[int, int, str]]:
         """Return the map of the cut, as if the open transaction were committed."""
-        accounts = {**self._resting, **self._accounts} if full else self._touched
+        counts = {**self._resting, **self._counts} if full else self._touched
         return {
             partition_text(topic, index): (
-                account.base + account.pending if account.pending else account.next_offset,
-                account.count + account.pending,
-                f"{account.rolling:016x}",
+                running.base + running.pending if running.pending else running.next_offset,
+                running.count + running.pending,
+                f"{running.rolling:016x}",
             )
-            for (topic, index), account in accounts.items()
+            for (topic, index), running in counts.items()
         }
 
     def committed(self) -> None:
         """The open transaction is durable; each touched partition has a marker behind its records."""
-        for account in self._touched.values():
-            account.next_offset = account.base + account.pending
-            account.base = account.next_offset + 1
-            account.count += account.pending
-            account.pending = 0
+        for running in self._touched.values():
+            running.next_offset = running.base + running.pending
+            running.base = running.next_offset + 1
+            running.count += running.pending
+            running.pending = 0
         self._touched = {}
 
 
-def _account(end_offset: int, before: tuple[int, int, str] | None) -> RunningCount:
+def _running_count(end_offset: int, before: tuple[int, int, str] | None) -> RunningCount:
     if before is None:
         return RunningCount(base=end_offset, next_offset=end_offset)
     next_offset, count, rolling = before

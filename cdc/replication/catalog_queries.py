@@ -194,8 +194,8 @@ def tables_matching(
                 leaves.setdefault(above, []).append(leaf)
     tables = []
     for oid in roots:
-        _, namespace, name, kind, persistence, letter, parent, owner, owned = rows[oid]
-        identity = ReplicaIdentity(letter)
+        _, namespace, name, kind, persistence, identity_code, parent, owner, owned = rows[oid]
+        identity = ReplicaIdentity(identity_code)
         wanted = tuple((keys or {}).get(f"{namespace}.{name}", ()))
         key = choose_key(identity, indexes.get(oid, ()), wanted)
         tables.append(

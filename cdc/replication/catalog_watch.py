@@ -33,7 +33,7 @@ _NO_JIT: Final = "set jit = off"  # compiling costs more than checking thousands
 # A statement of its own, before the others: as part of them, the position would be newer than their snapshot.
 _NOW: Final = "select pg_catalog.pg_current_wal_insert_lsn()::text"
 # Run after _TABLES, which cannot tell a missing publication from an empty one.
-_LOOK: Final = """
+_CHECK: Final = """
 select coalesce(s.confirmed_flush_lsn::text, '0/0'),
        coalesce(s.restart_lsn::text, '0/0'),
        coalesce(s.wal_status, ''),
@@ -98,11 +98,11 @@ class CatalogWatch:
         period_s: float,
         seen: Callable[[SlotReading], None],
         failed: Callable[[], None],
-        looked: Callable[[Connection], None] = lambda _: None,
+        checked: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         """`failed` is called if a check gets no answer: capture may be stuck on another connection to that server.
 
-        `looked` is called after each successful check except the first, in the thread of the watch. An error that it
+        `checked` is called after each successful check except the first, in the thread of the watch. An error that it
         raises ends capture.
         """
         self.failure: TailraceError | None = None
@@ -112,7 +112,7 @@ class CatalogWatch:
         self._period_s = period_s
         self._seen = seen
         self._failed = failed
-        self._looked = looked
+        self._checked = checked
         self._verified = Lsn(0)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -123,7 +123,7 @@ class CatalogWatch:
         self._connection = connect(self._dsn, application_name="cdc watch")
         try:
             self._connection.execute(_NO_JIT)
-            self._look(self._connection)
+            self._check(self._connection)
         except psycopg.Error as error:
             self._connection.close()
             raise translate(error, "set up the catalog watch") from error
@@ -159,7 +159,7 @@ class CatalogWatch:
             return
         try:
             with deadline(connection, _ANSWER_S):
-                self._look(connection)
+                self._check(connection)
         except SourceGap as named:
             raise named from seen
         except TailraceError as error:
@@ -180,8 +180,8 @@ class CatalogWatch:
         while not self._clock.wait(self._stop, self._period_s):
             try:
                 with deadline(self._connection, _ANSWER_S):
-                    self._look(self._connection)
-                self._looked(self._connection)
+                    self._check(self._connection)
+                self._checked(self._connection)
             except TailraceError as error:
                 self.failure = error
                 # Do not cut the stream for a gap: it would first be reported as a broken connection.
@@ -192,7 +192,7 @@ class CatalogWatch:
                 self.failure = InvariantError(f"the check of slot and publication failed: {log.origin(error)}")
                 return
 
-    def _look(self, connection: Connection) -> None:
+    def _check(self, connection: Connection) -> None:
         watched = self._watched
         names = {"slot": watched.slot, "publication": watched.publication, "oids": list(watched.tables)}
         try:
@@ -203,7 +203,7 @@ class CatalogWatch:
                 # pg_get_publication_tables does not use the snapshot of its statement, pg_class does. A table that is
                 # dropped at this moment is in one and not in the other. The next statement has it in neither.
                 rows = [row for row in _tables(connection, names) if row[0] in changed]
-            row = connection.execute(_LOOK, names).fetchone()
+            row = connection.execute(_CHECK, names).fetchone()
         except psycopg.Error as error:
             raise translate(error, "check slot and publication") from error
         if now is None or row is None:

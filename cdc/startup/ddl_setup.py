@@ -51,7 +51,7 @@ def ddl_watch(
     observer: DdlObserver,
     closing: ExitStack,
 ) -> DdlWatch:
-    """Return the watch after its first look, which finds what happened while capture was down.
+    """Return the watch after its first check, which finds what happened while capture was down.
 
     `closing` closes what it opens later.
     """
@@ -68,7 +68,7 @@ def ddl_watch(
         accepted=accepted,
         wanted=config.snapshot.wants,
     )
-    watch.look(catalog_of(config, sql))
+    watch.check(catalog_of(config, sql))
     return watch
 
 

@@ -134,7 +134,7 @@ class OutboxStage:
             self._observer.outbox_routed(found.events, found.refused, found.ignored)
         self._written = None
 
-    def look(self, connection: Connection) -> None:
+    def check_unpublished(self, connection: Connection) -> None:
         """Check for a table that is not published yet. Raises SourceUnreachable if capture could publish it.
 
         The stream itself shows one that is published, after all its earlier rows.

@@ -194,7 +194,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         publisher.tables = snapshots.states() | keyless.states()
         identity.write()
         publisher.write([], schemas)
-        _first_cut(publisher, position, watch, keyless.noted(snapshots.desk.notes(), position), ddl)  # 6
+        _first_cut(publisher, position, watch, keyless.noted(snapshots.hand_over.notes(), position), ddl)  # 6
         copier = Copier(config, clock, stop, sql, publisher, planner, status, watch.verified, position, epoch)
         if keyless.copied_by(copier) or (outbox is not None and route_existing(outbox, copier)):
             return None
@@ -205,10 +205,10 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, side, snapshots.desk, outbox),
+            assembler=_assembler(config, position, epoch, side, snapshots.hand_over, outbox),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
-            reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.desk),
+            reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.hand_over),
             observer=status,
             clock=clock,
             verified=watch.verified,
@@ -216,7 +216,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
             asides=[ddl, joins, *beats, *stages, *audit_follower(config, clock, status.audit, closing)],
             stages=[stage.router for stage in stages],
-            snapshots=snapshots.desk,
+            snapshots=snapshots.hand_over,
         )
         durable = partial(_acknowledged, status, watch)
         prune_until(config, source.outbox, durable, clock, status.outbox, closing)
@@ -318,10 +318,10 @@ def _reselector(
     stop: threading.Event,
     status: Status,
     watch: CatalogWatch,
-    desk: HandOver,
+    hand_over: HandOver,
 ) -> Reselector:
     read = partial(read_by_key, sql)
-    return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=desk.owe)
+    return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=hand_over.owe)
 
 
 def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
@@ -370,13 +370,18 @@ def _planner(
 
 
 def _assembler(
-    config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: HandOver, outbox: OutboxStage | None
+    config: Config,
+    position: StreamPosition,
+    epoch: int,
+    side: SideTopics,
+    hand_over: HandOver,
+    outbox: OutboxStage | None,
 ) -> Assembler:
     caps = BatchLimits(config.capture.batch_rows_max, config.capture.batch_bytes_max)
     on_truncate = config.source.on_truncate
     stages = [outbox.router] if outbox else []
     return Assembler(
-        position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=desk, stages=stages
+        position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=hand_over, stages=stages
     )
 
 
@@ -419,17 +424,17 @@ def _watch(
         session.abandon()
         sever(source.sql)
 
-    def looked(connection: Connection) -> None:
+    def checked(connection: Connection) -> None:
         with deadline(connection, _ANSWER_S):
-            joins.look(connection, watch)
-            ddl.look(catalog_of(config, connection))
+            joins.check(connection, watch)
+            ddl.check(catalog_of(config, connection))
             if outbox is not None and not joins.outbox_left_out:
-                outbox.look(connection)
+                outbox.check_unpublished(connection)
         ddl.settle()
         joins.settle()
 
     watch = CatalogWatch(
-        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, looked=looked
+        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, checked=checked
     )
     watch.start()
     return watch

@@ -70,12 +70,12 @@ class SourceCatalog:
     def problem(self, table: SourceTable, condition: Condition | None) -> str:
         """See `Catalog`."""
         try:
-            sights = table_reader.table_layouts(self._connection, self._publication, [table])
-            if table.table not in sights:
+            layouts = table_reader.table_layouts(self._connection, self._publication, [table])
+            if table.table not in layouts:
                 return "it is not published"
             if condition is None:
                 return ""
-            return table_reader.condition_problem(self._connection, sights[table.table].form, condition)
+            return table_reader.condition_problem(self._connection, layouts[table.table].form, condition)
         except SourceRefused as error:
             return error.message
         except table_reader.ReadLater:

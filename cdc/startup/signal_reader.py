@@ -5,8 +5,8 @@ thread. An error while a signal is examined or carried out becomes a refusal, wh
 read. Errors of Kafka or PostgreSQL are waited out.
 
 A signal and what it changes are recorded under one lock, so that they are in the same Kafka transaction. A snapshot
-that a signal begins is recorded at once (`Merger.order`). A crash before its first look at open transactions would lose
-it otherwise.
+that a signal begins is recorded at once (`Merger.order`). Otherwise a crash before its first check of open transactions
+would lose it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SignalHandler:
     def __init__(
         self,
         name: str,
-        desk: MergerAccess,
+        hand_over: MergerAccess,
         catalog: Callable[[], AbstractContextManager[Catalog]],
         record: SignalsRecord,
         observer: SignalObserver,
@@ -78,7 +78,7 @@ class SignalHandler:
     ) -> None:
         """`catalog` connects to PostgreSQL. It raises TailraceError if that is not possible now."""
         self._name = name
-        self._desk = desk
+        self._hand_over = hand_over
         self._catalog = catalog
         self._observer = observer
         self._avro = avro
@@ -93,7 +93,7 @@ class SignalHandler:
         """
         _, _, offset, _, key, value, _ = record
         signal, act = self._examined(key, value, offset)
-        with self._desk.merging() as merger:
+        with self._hand_over.merging() as merger:
             outcome = self._acted(act, merger, offset)
             self.record = self._answered(offset, signal, outcome)
             merger.acted(self.record)
@@ -118,12 +118,12 @@ class SignalHandler:
         if signal.action in {"log", ""}:
             return _nothing
         if signal.action != "start":
-            with self._desk.merging() as merger:
+            with self._hand_over.merging() as merger:
                 names = frozenset(merger.states)
             return control_acts(signal, names)
         with self._catalog() as catalog:
             try:
-                return start(signal, catalog, lambda: self._desk.boundary, avro=self._avro)
+                return start(signal, catalog, lambda: self._hand_over.boundary, avro=self._avro)
             except TailraceError as error:
                 before, count = self._tried
                 self._tried = (offset, count + 1 if before == offset else 1)
@@ -227,7 +227,7 @@ class SignalListener:
 def listener(
     config: Config,
     clock: Clock,
-    desk: HandOver,
+    hand_over: HandOver,
     tables: Tables,
     record: SignalsRecord | None,
     topic_id: str,
@@ -249,7 +249,7 @@ def listener(
         record = SignalsRecord(topic_id=topic_id, next_offset=0)
     avro = config.encode.format == "avro"
     return SignalListener(
-        config, clock, SignalHandler(config.name, desk, catalog, record, observer, avro=avro), observer
+        config, clock, SignalHandler(config.name, hand_over, catalog, record, observer, avro=avro), observer
     )
 
 

@@ -40,7 +40,7 @@ _SWEPT_IN_AVRO: Final = 20_000  # for these it reads the whole table (`snapshot.
 
 
 class Snapshots:
-    """Merger, desk and crew of one replication session; `desk` is what the pipeline has of them.
+    """Merger, hand-over and reader threads of one replication session; the pipeline uses `hand_over`.
 
     Attributes:
         unread: tables that joined at this start and are not read, and where the WAL was then.
@@ -89,7 +89,7 @@ class Snapshots:
             and not (table.key and config.snapshot.wants(table.table))
         ]
         self._copies = copies
-        self.desk = HandOver(
+        self.hand_over = HandOver(
             self._merger,
             planner.plan,
             epoch=epoch,
@@ -101,13 +101,13 @@ class Snapshots:
             partial(LogReader, config.kafka, client_id="tailrace-sweep", ahead_bytes=_AHEAD_BYTES),
             at_once=_SWEPT_IN_AVRO if config.encode.format == "avro" else _SWEPT_AT_ONCE,
         )
-        self._sweeper = SweepThread(self.desk, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
-        self._crew = ReaderThreads(
-            self.desk,
+        self._sweeper = SweepThread(self.hand_over, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
+        self._readers = ReaderThreads(
+            self.hand_over,
             config.source.dsn,
             clock,
             publication=config.publication,
-            tables=self._look,
+            tables=self._selected_tables,
             workers=config.snapshot.workers,
             rows_per_s_max=config.snapshot.rows_per_s_max,
         )
@@ -120,7 +120,7 @@ class Snapshots:
 
     def join(self, table: SourceTable, lsn: Lsn) -> None:
         """Read a table that is captured again, and sweep its topic as of `lsn`, unless that is already under way."""
-        with self.desk.merging() as merger:
+        with self.hand_over.merging() as merger:
             if not merger.covers(table.table, table.oid, lsn):
                 merger.begin(table.table, table.oid, lsn, sweep_from=lsn)
 
@@ -135,7 +135,7 @@ class Snapshots:
                 error.command,
                 "the owner of the table, or a superuser",
             )
-            for table, error in dict(self._crew.unreadable).items()
+            for table, error in dict(self._readers.unreadable).items()
         ]
 
     def states(self) -> dict[str, str]:
@@ -154,7 +154,7 @@ class Snapshots:
         if table in self._keyless:
             return table in self._copies and self._copies[table].l_hi > lsn
         self._topics[table] = data_topic(self._config.name, facts.namespace, facts.name)
-        with self.desk.merging() as merger:
+        with self.hand_over.merging() as merger:
             state = merger.states.get(table)
             restart = state is None or merger.relation(table) != facts.oid
             if sweep:
@@ -174,13 +174,15 @@ class Snapshots:
         Call it after the stream is open: if the server's start time changes later, it was restarted.
         """
         ddl.read_again = self.read_again
-        self.desk.joined = status.snapshot_joined
-        self._crew.start(table_reader.now(sql).started)
+        self.hand_over.joined = status.snapshot_joined
+        self._readers.start(table_reader.now(sql).started)
         self._sweeper.start()
-        self._listener = listener(self._config, self._clock, self.desk, self._look, signals, topic_id, status.signals)
+        self._listener = listener(
+            self._config, self._clock, self.hand_over, self._selected_tables, signals, topic_id, status.signals
+        )
         if self._listener is not None:
             self._listener.start()
-        self._unreport = status.report_snapshots(self._crew.report)
+        self._unreport = status.report_snapshots(self._readers.report)
 
     def close(self) -> None:
         """Stop reading."""
@@ -188,7 +190,7 @@ class Snapshots:
         if self._listener is not None:
             self._listener.close()
         self._sweeper.close()
-        self._crew.close()
+        self._readers.close()
 
     def _resume(
         self, restored: Restored, records: Mapping[str, SnapshotRecord], at: Lsn, seen_to: Lsn
@@ -227,10 +229,10 @@ class Snapshots:
         return self._accounts.reach(topic)
 
     def _check(self) -> None:
-        self._crew.check()
+        self._readers.check()
         self._sweeper.check()
 
-    def _look(self, sql: Connection) -> Sequence[SourceTable]:
+    def _selected_tables(self, sql: Connection) -> Sequence[SourceTable]:
         source = self._config.source
         found = catalog_queries.tables_matching(sql, source.tables, source.keyless, source.keys)
         return [table for table in found if table.table not in self._planner.left_out]

@@ -1,13 +1,13 @@
 """Lets tables join or leave while capture runs: publishes, captures and reads new ones, or leaves them out.
 
-The thread of the catalog watch calls `look`. It judges all selected tables as a start does
+The thread of the catalog watch calls `check`. It judges all selected tables as a start does
 (`cdc.replication.eligibility`), adds new ones to the publication and reports those that are left out, with a reason.
 The rest runs on the capture thread, as a side writer of the pipeline (`cdc.contracts.SideWriter`). Topic, schema record
 and identity of a table that joined are written with the next commit.
 
 A snapshot reads the rows that a new table already has. `cdc.capture.ddl_watch` begins it, because the table is a
-finding there; `look` begins that of a table whose key came back. A table without a key is copied before its changes are
-published. Only a start does that, so capture starts over for it.
+finding there; `check` begins that of a table whose key came back. A table without a key is copied before its changes
+are published. Only a start does that, so capture starts over for it.
 """
 
 from __future__ import annotations
@@ -94,16 +94,16 @@ class TableJoins:
         self._left: set[str] = set()
         self._tried: dict[int, tuple[float, SourceTable, str]] = {}
         self._unread = list(snapshots.unread)
-        self._next_look_s = float("-inf")
+        self._next_check_s = float("-inf")
         planner.leave = self._passes_over
         observer.tables_left_out(source.left_out)
 
     # Called by the thread of the catalog watch.
 
-    def look(self, connection: Connection, watch: CatalogWatch) -> None:
+    def check(self, connection: Connection, watch: CatalogWatch) -> None:
         """Let new tables join, and report those that are left out. Raises SourceError if the catalog cannot be read."""
         began_s = self._clock.monotonic_s()
-        if began_s < self._next_look_s:
+        if began_s < self._next_check_s:
             return
         config = self._config
         tables = catalog_queries.tables_matching(
@@ -131,7 +131,7 @@ class TableJoins:
         self._forget(tables, out, watch)
         self._watch_all(facts, watch)
         self._observer.tables_left_out([*left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
-        self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+        self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
         """Begin snapshots of tables that are captured again, unless a DDL finding has begun them already."""

@@ -68,7 +68,7 @@ class WalGuard:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.look()
+                self.check()
             except TailraceError as error:
                 log.get().debug("wal_guard_waits", **log.error_fields(error))
                 self._disconnect()
@@ -78,7 +78,7 @@ class WalGuard:
             self._clock.wait(self._stop, self._config.source.wal_check_s)
         self._disconnect()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check once. Raises a TailraceError if there was no answer."""
         source = self._config.source
         if self._connection is None:

@@ -111,7 +111,7 @@ class Rig:
         self.watch = DdlWatch(
             settings, recorded, self.log, self.clock, epoch=2, observer=self.observer, accepted=self._accepted
         )
-        self.watch.look(self.catalog)
+        self.watch.check(self.catalog)
         self.commit()
 
     def commit(self) -> None:
@@ -121,7 +121,7 @@ class Rig:
     def look(self) -> None:
         self.clock.now_s += 1
         self.watch.settle()
-        self.watch.look(self.catalog)
+        self.watch.check(self.catalog)
 
     def _accepted(self) -> Mapping[str, AcceptedFindings]:
         if isinstance(self.accepted, BrokerUnreachable):
@@ -151,10 +151,10 @@ def test_looks_take_a_fiftieth_of_the_time_at_most() -> None:
 
     for _ in range(99):
         rig.clock.now_s += 1
-        rig.watch.look(rig.catalog)
+        rig.watch.check(rig.catalog)
     assert rig.catalog.lsn == looks
     rig.clock.now_s = began + 101
-    rig.watch.look(rig.catalog)
+    rig.watch.check(rig.catalog)
 
     assert rig.catalog.lsn > looks
 
@@ -169,7 +169,7 @@ def test_open_finding_of_any_kind_stops_capture_where_the_policy_says_so(kind: F
         settings = Ddl(policy="warn", tables={"public.b": policy})
         observer = NotingObserver()
         watch = DdlWatch(settings, recorded, NotingLog(), ManualClock(), epoch=2, observer=observer, accepted=dict)
-        watch.look(ScriptedCatalog({"a": ()}))
+        watch.check(ScriptedCatalog({"a": ()}))
         watch.write(_AT)
         return watch
 
