@@ -1,7 +1,7 @@
 """Turns CopyData payloads of the stream into records in topic buffers and a stream position.
 
-A state machine without I/O. It knows transactions, the skip rule and ordinals. The stream does not contain the key and
-topic of a relation, so the assembler stops with `unplanned` when it meets a new one.
+A state machine without I/O: `feed` takes payloads and returns why it stopped. It knows transactions, the skip rule and
+ordinals. The stream does not contain the key and topic of a relation, so it stops with `Unplanned` at a new one.
 
 Positions come from Commit messages and from keepalives between transactions, never from rows: row LSNs go up and down,
 and a read may end in a row whose LSN is below the commit before it.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.capture.no_snapshots import NoSnapshots
 from cdc.capture.side_topics import SideTopics
@@ -29,6 +29,29 @@ _ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the
 _SKIP_ALL: Final = 1 << 62  # no transaction has as many rows
 _START: Final = struct.Struct(">Q").unpack_from
 _NONE: Final = NoSnapshots()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFull:
+    """`feed` stopped because the batch is full: commit it before feeding on."""
+
+
+_FULL: Final = BatchFull()
+
+
+class Unplanned(NamedTuple):
+    """`feed` stopped before a relation that is not planned: call `plan` before feeding on."""
+
+    relation: Relation
+
+
+class Truncated(NamedTuple):
+    """`feed` stopped after a TRUNCATE: remove the tables' keys (`removed`), then call `pass_truncate`."""
+
+    tables: Sequence[Truncation]
+
+
+Stop: TypeAlias = BatchFull | Unplanned | Truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +72,6 @@ class Assembler:
         position: how far the buffers reach, in the form of the progress record.
         row_count, byte_count, transaction_count, truncate_ignored_count: of what was fed since `taken()`.
         boundary_us: time of `position` at a boundary, in microseconds since 1970; 0: unknown.
-        due: `feed` stopped because the batch is full; the caller commits it before it feeds on.
-        hasten: set by the caller to end the batch at the next commit.
-        unplanned: a relation that the caller must pass to `plan` before it feeds on.
-        truncated: tables whose keys must be removed from the log (`removed`, then `pass_truncate`) before it feeds on.
     """
 
     def __init__(
@@ -72,8 +91,6 @@ class Assembler:
         self.transaction_count = 0
         self.truncate_ignored_count = 0
         self.commit_us = 0
-        self.unplanned: Relation | None = None
-        self.truncated: tuple[Truncation, ...] = ()
         self._removing = False
         self._epoch = epoch
         self._caps = caps
@@ -92,8 +109,6 @@ class Assembler:
         self._stamp: Stamp | None = None
         self._ordinal = 0
         self._skip_below = 0
-        self.due = False
-        self.hasten = False
 
     @property
     def in_transaction(self) -> bool:
@@ -103,7 +118,7 @@ class Assembler:
     @property
     def full(self) -> bool:
         """Whether the batch has reached its limits."""
-        return self.row_count >= self._caps.rows or self.byte_count >= self._caps.bytes
+        return self._over(self.row_count, self.byte_count)
 
     @property
     def at_boundary(self) -> bool:
@@ -121,7 +136,7 @@ class Assembler:
         return self.position != self._taken
 
     def plan(self, relation: Relation, transcoder: Transcoding | None, *, routed: bool = False) -> None:
-        """Answer `unplanned` with the encoder for the rows of this relation; None leaves them out.
+        """Set the encoder for the rows of a relation; None leaves them out.
 
         `routed`: the rows go to a stage only. A TRUNCATE then has no topic to empty, and the events are not counted as
         events of their transaction.
@@ -132,7 +147,6 @@ class Assembler:
             self._routed.add(oid)
         self._relations[oid] = relation
         self._transcoders[oid] = transcoder
-        self.unplanned = None
 
     def stats(self) -> BatchStats:
         """Return the counts of what was fed since `taken`."""
@@ -144,7 +158,6 @@ class Assembler:
         """The buffers are durable up to `position`: reset the counts."""
         self._taken = self.position
         self.row_count = self.byte_count = self.transaction_count = self.truncate_ignored_count = 0
-        self.due = self.hasten = False
         self._side.count = 0
 
     def reach(self) -> StreamPosition:
@@ -165,7 +178,7 @@ class Assembler:
         self._ordinal -= 1
 
     def removed(self, count: int, size: int) -> bool:
-        """Add `count` deletes of keys of `truncated` to the batch. Returns whether the batch is full."""
+        """Add deletes of keys of truncated tables to the batch. Returns whether the batch is full."""
         self._removing = True
         self.joined(count, size)
         return self.full
@@ -175,19 +188,18 @@ class Assembler:
         self.row_count += count
         self.byte_count += size
 
-    def pass_truncate(self) -> None:
-        """Finish the TRUNCATE: every key of `truncated` is in the buffers or in the log."""
+    def pass_truncate(self, tables: Sequence[Truncation]) -> None:
+        """Finish a TRUNCATE: the delete of every key is in the buffers or in the log."""
         self._ordinal += 1
-        for one in self.truncated:
+        for one in tables:
             self._write_truncate(one)
-        self.truncated, self._removing = (), False
+        self._removing = False
 
-    def feed(self, frames: list[bytes], at: int = 0) -> int:
-        """Take frames from index `at` on. Returns the index of the first frame not taken.
+    def feed(self, frames: list[bytes], at: int = 0, *, hasten: bool = False) -> tuple[int, Stop | None]:
+        """Take frames from index `at` on. Returns the index of the first frame not taken, and why it stopped there.
 
-        Stops before a relation that is not planned (`unplanned`), after a TRUNCATE (`truncated`), after a commit when
-        the batch is full (`due`), and inside a transaction that alone exceeds twice the limits (`due` and
-        `in_transaction`).
+        Stops before a relation that is not planned, after a TRUNCATE, after a commit when the batch is full or with
+        `hasten`, and inside a transaction that alone exceeds twice the limits (BatchFull and `in_transaction`).
 
         Raises:
             DecodeError: the bytes do not follow the protocol.
@@ -224,24 +236,22 @@ class Assembler:
                     rows += 1
                     size += len(frame) + _ENVELOPE_BYTES
                     if rows >= rows_spread or size >= size_spread:
-                        self.due = True
-                        return index + 1
+                        return index + 1, _FULL
                 elif tag == 77:
                     size += self._message(frame)
                     if size >= (self._caps.bytes if self._open is None else size_spread):
-                        self.due = True
-                        return index + 1
-                elif self._other(frame, tag):
-                    if self.unplanned is not None:
-                        return index
-                    if self.truncated:
-                        return index + 1
-                    if rows >= self._caps.rows or size >= self._caps.bytes or self.hasten:
-                        self.due = True
-                        return index + 1
+                        return index + 1, _FULL
+                elif (stop := self._other(frame, tag)) is not None:
+                    if isinstance(stop, Unplanned):
+                        return index, stop
+                    if isinstance(stop, Truncated) or self._over(rows, size) or hasten:
+                        return index + 1, stop
         finally:
             self.row_count, self.byte_count = rows, size
-        return len(frames)
+        return len(frames), None
+
+    def _over(self, rows: int, size: int) -> bool:
+        return rows >= self._caps.rows or size >= self._caps.bytes
 
     def _not_ours(self, frame: bytes) -> None:
         """Accept a row of a relation that is left out; raise for one of a relation that was never announced."""
@@ -251,27 +261,26 @@ class Assembler:
         if frame[26:30] not in self._transcoders:
             raise DecodeError(chr(frame[25]), 1, detail="belongs to a relation that was not announced")
 
-    def _other(self, frame: bytes, tag: int) -> bool:
-        """Handle every message that is not a row. Returns whether the loop must check for a boundary or a stop."""
+    def _other(self, frame: bytes, tag: int) -> Stop | None:
+        """Handle a message that is not a row. Returns a reason to stop; after a commit, one if the batch is full."""
         if tag == 0:
-            return self._keepalive(frame)
+            self._keepalive(frame)
+            return None
         message = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
         if isinstance(message, pgoutput.Commit):
             self._commit(message)
-            return True
+            return _FULL
         if isinstance(message, pgoutput.Begin):
             self._begin(message)
         elif isinstance(message, Relation):
             oid = frame[26:30]
             if self._relations.get(oid) != message:
-                self.unplanned = message
-                return True
+                return Unplanned(message)
         elif isinstance(message, pgoutput.Truncate):
-            self._truncate(message, *_START(frame, 1))
-            return bool(self.truncated)
-        return False
+            return self._truncate(message, *_START(frame, 1))
+        return None
 
-    def _keepalive(self, frame: bytes) -> bool:
+    def _keepalive(self, frame: bytes) -> None:
         keepalive = wire_frame.parse(frame)
         if isinstance(keepalive, wire_frame.XLogData):
             raise DecodeError("w", wire_frame.PAYLOAD_OFFSET, need=1, have=0)
@@ -280,7 +289,6 @@ class Assembler:
         if between and keepalive.wal_end > self.position.end_lsn:
             self.position = StreamPosition(keepalive.wal_end, self.position.commit_lsn)
             self.boundary_us = max(self.boundary_us, keepalive.sent_us)
-        return False
 
     def _begin(self, begin: pgoutput.Begin) -> None:
         """Open a transaction and decide how much of it the log already has.
@@ -320,7 +328,7 @@ class Assembler:
             self.position = StreamPosition(commit.end_lsn, commit.commit_lsn)
         self.transaction_count += 1
 
-    def _truncate(self, truncate: pgoutput.Truncate, lsn: int) -> None:
+    def _truncate(self, truncate: pgoutput.Truncate, lsn: int) -> Truncated | None:
         if self._open is None or self._stamp is None:
             raise DecodeError("T", 0, detail="is outside a transaction")
         self._ordinal += 1
@@ -334,23 +342,23 @@ class Assembler:
         for relation in ours:
             self._snapshots.truncated(relation.table)
         if passed or not ours:
-            return
+            return None
         if self._on_truncate == "delete":
             self._ordinal -= 1  # nothing of it is in the log until its keys are removed
-            self.truncated = tuple(events)
-        elif self._on_truncate == "ignore":
+            return Truncated(events)
+        if self._on_truncate == "ignore":
             self.truncate_ignored_count += 1
             for event in events:
                 self._write_truncate(event)
-        else:
-            tables = [relation.table for relation in ours]
-            raise SourceRefused(
-                f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
-                hint="let capture delete every key of the topic, or ignore the TRUNCATE and keep the old keys",
-                command='[source] on_truncate = "delete"',
-                tables=tables,
-                commit_lsn=self._open.commit_lsn,
-            )
+            return None
+        tables = [relation.table for relation in ours]
+        raise SourceRefused(
+            f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
+            hint="let capture delete every key of the topic, or ignore the TRUNCATE and keep the old keys",
+            command='[source] on_truncate = "delete"',
+            tables=tables,
+            commit_lsn=self._open.commit_lsn,
+        )
 
     def _truncation(self, relation: Relation, stamp: Stamp, lsn: int) -> Truncation:
         if self._numbers is not None:

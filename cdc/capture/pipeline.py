@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc.capture.assembler import Assembler
+from cdc.capture.assembler import Assembler, Stop, Truncated, Unplanned
 from cdc.capture.no_snapshots import NoSnapshots
 from cdc.capture.split_rows import together
 from cdc.clock import Clock
@@ -84,6 +84,7 @@ class Pipeline:
         self._sliced = True
         self._batch_since_s: float | None = None
         self._copied = False
+        self._hasten = False
         self._last_commit_s = 0.0
         self._opened_s = 0.0
         self._durable = parts.assembler.position.end_lsn
@@ -106,13 +107,13 @@ class Pipeline:
         rows_before, full = assembler.row_count, False
         at = 0
         while at < len(frames):
-            at = self._feed(frames, at)
-            if assembler.unplanned is not None:
-                self._plan()
-            elif assembler.truncated:
-                if not self._truncate(assembler.truncated):
+            at, stop = self._feed(frames, at)
+            if isinstance(stop, Unplanned):
+                self._plan(stop.relation)
+            elif isinstance(stop, Truncated):
+                if not self._truncate(stop.tables):
                     return
-            elif assembler.due:
+            elif stop is not None:
                 full = True
                 self._join()
                 if not self._commit():
@@ -125,11 +126,11 @@ class Pipeline:
             parts.observer.caught_up()
         self._settle(quiet=quiet)
 
-    def _feed(self, frames: list[bytes], at: int) -> int:
+    def _feed(self, frames: list[bytes], at: int) -> tuple[int, Stop | None]:
         """Feed on. If a row is refused, publish everything before it first, so that a restart begins at that row."""
         assembler = self._parts.assembler
         try:
-            return assembler.feed(frames, at)
+            return assembler.feed(frames, at, hasten=self._hasten)
         except (RowRefused, SourceRefused) as error:
             if assembler.row_position is not None:
                 lsn, ordinal = assembler.row_position
@@ -152,7 +153,7 @@ class Pipeline:
             self._batch_since_s = now_s
         old = self._batch_since_s is not None and now_s - self._batch_since_s > self._age_max_s
         if assembler.in_transaction:
-            assembler.hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
+            self._hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
             self._write_slice()
             if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
                 self._commit()
@@ -197,10 +198,8 @@ class Pipeline:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
         return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
-    def _plan(self) -> None:
+    def _plan(self, relation: Relation) -> None:
         """Plan a new relation or a new shape of one. Catalog queries and topic creation happen here, never per row."""
-        relation = self._parts.assembler.unplanned
-        assert relation is not None
         try:
             taken = self._taken(relation)
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
@@ -252,7 +251,7 @@ class Pipeline:
                     else:
                         self._write_slice()
             parts.observer.truncated(planned.buffer.topic, count)
-        assembler.pass_truncate()
+        assembler.pass_truncate(truncated)
         return True
 
     def _write_slice(self) -> None:
@@ -294,6 +293,7 @@ class Pipeline:
         self._submit(position)
         self._submitted = (stats, position, began_s)
         assembler.taken()
+        self._hasten = False
         self._copied = False
         self._unwritten = (0, 0)
         self._committed = _NOTHING

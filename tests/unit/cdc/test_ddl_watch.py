@@ -1,4 +1,4 @@
-"""The watch over DDL: it reads what changed, writes what changed, and stops only with what is durable."""
+"""The DDL watch: it reads what changed, writes what changed, and stops only for findings that are durable."""
 
 from __future__ import annotations
 

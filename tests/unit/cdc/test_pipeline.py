@@ -1,4 +1,4 @@
-"""The loop: when it commits, and that PostgreSQL may forget nothing before that is known."""
+"""The capture loop: when it commits, and that nothing is confirmed to PostgreSQL before the commit is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop while rows of a snapshot join the stream."""
+"""The capture loop while rows of a snapshot join the stream."""
 
 from __future__ import annotations
 

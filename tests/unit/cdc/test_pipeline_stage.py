@@ -1,4 +1,4 @@
-"""A stage of the pipeline: rows and messages that are records of its own topics, in the same Kafka transaction."""
+"""A stage of the pipeline: its rows and messages become records of its own topics, in the same Kafka transaction."""
 
 from __future__ import annotations
 

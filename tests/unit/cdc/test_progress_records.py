@@ -1,4 +1,4 @@
-"""The restart state: what is written can be read, and what cannot be trusted is refused."""
+"""Progress records: what is written can be read, and what cannot be trusted is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Kafka transaction: events, progress and cut together, in the order that exactly once needs."""
+"""One Kafka transaction of events, progress and cut, in the order that exactly-once delivery needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading values again: what is asked for, how long it waits, and what is told."""
+"""Re-reading values: which rows are requested, how long it waits, and what it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the log's own state back: the newest of everything, or a refusal that says what is missing."""
+"""Reading the recorded state: the newest record of each kind, or an error that names what is missing."""
 
 from __future__ import annotations
 

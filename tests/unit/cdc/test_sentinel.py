@@ -1,4 +1,4 @@
-"""The sentinel of a start: what cannot be read back is a named stop, never a position (C10)."""
+"""The sentinel of a start: if it cannot be read back, the start stops in a named state (fault C10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL says, as an error of ours: the class decides what happens next, so each is pinned."""
+"""PostgreSQL's errors as Tailrace errors. The class decides what happens next, so each one is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic must be, and what happens when one is missing or is not."""
+"""The required form of a topic, and what happens if a topic is missing or differs."""
 
 from __future__ import annotations
 

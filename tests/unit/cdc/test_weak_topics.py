@@ -1,4 +1,4 @@
-"""Settings of existing topics that weaken the log: which are named, how they are grouped and counted."""
+"""Weak settings of existing topics: which are reported, and how they are grouped and counted."""
 
 from __future__ import annotations
 
