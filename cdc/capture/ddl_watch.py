@@ -95,9 +95,9 @@ class DdlWatch:
         accepted: Callable[[], Mapping[str, AcceptedFindings]],
         wanted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError.
+        """`accepted` returns what was accepted since its last call, by table; it may raise BrokerError.
 
-        `wanted` says whether rows that a table has before it is captured are to be in the log.
+        `wanted` returns whether the existing rows of a new table are read.
         """
         self._wanted = wanted
         self._settings = settings

@@ -35,7 +35,7 @@ class Heartbeats:
         buffer: TopicBuffer,
         observer: HeartbeatObserver,
     ) -> None:
-        """`buffer` is that of ``<name>.heartbeat``."""
+        """`buffer` is the one of ``<name>.heartbeat``."""
         self.buffer = buffer
         self._key = _encode({"serverName": name})
         self._clock = clock

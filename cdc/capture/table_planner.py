@@ -220,7 +220,8 @@ class TablePlanner:
     def _registered(self, schema: TableSchema, former: int | None) -> AvroIds:
         """Register the schemas before anything is written with them, and check that the key's id is the recorded one.
 
-        The id is in every key's bytes. Under another id every key of the compacted topic would be a new one.
+        This happens when a relation is planned, at the start or for a new shape, never for a row. The id is in every
+        key's bytes. Under another id every key of the compacted topic would be a new one.
         """
         relation = schema.relation
         assert self._registry is not None, "the configuration was checked"
@@ -228,7 +229,7 @@ class TablePlanner:
         ids = self._registry.register(topic, schemas_of(schema, self._config.name), relation.table)
         if former is not None and ids.key != former:
             raise RegistryRefused(
-                f"the registry has the keys of {relation.table} as schema {ids.key}; its topic has them as {former}",
+                f"the registry has schema id {ids.key} for the keys of {relation.table}, but the topic has id {former}",
                 hint="the registry was emptied or replaced, or a key column has another type: undo that change. Under "
                 "another `name` capture starts from scratch",
                 table=relation.table,

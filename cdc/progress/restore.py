@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from cdc.errors import ProgressDamaged
+from cdc.kafka import cluster_facts
 from cdc.lsn import Lsn
-from cdc.model.change_records import Headers, StreamPosition
+from cdc.model.change_records import StreamPosition
 from cdc.model.outbox_record import OutboxRecord
 from cdc.model.progress_record import CUTS_WINDOW, Cut, Identity, Progress, SchemaRecord, TopicForm
 from cdc.model.signal_record import SignalsRecord
@@ -29,12 +30,11 @@ from cdc.progress.record_format import (
     snapshot_key,
 )
 
-Partition: TypeAlias = tuple[str, int]
-LogRecord: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers | None]
-"""(topic, partition, offset, timestamp in ms, key, value, headers), as `cdc.kafka.cluster_facts` has it."""
+Partition: TypeAlias = cluster_facts.TopicPartition
+LogRecord: TypeAlias = cluster_facts.LogRecord
 
-_Place: TypeAlias = tuple[int, int, int, int, int]
-_NOWHERE: Final[_Place] = (0, 0, 0, 0, 0)
+_Reached: TypeAlias = tuple[int, int, int, int, int]
+_NOWHERE: Final[_Reached] = (0, 0, 0, 0, 0)
 
 
 class TopicReader(Protocol):
@@ -146,7 +146,7 @@ def recorded_outbox(reader: TopicReader, name: str) -> OutboxRecord | None:
 
 def _accounts(
     reader: TopicReader, name: str, end_lsn: Lsn
-) -> tuple[dict[str, tuple[int, int, str]], Lsn, _Place | None]:
+) -> tuple[dict[str, tuple[int, int, str]], Lsn, _Reached | None]:
     """Return the counts of all partitions, where they began, and the position of the newest cut.
 
     They are the last full map with every later change applied. If the index has no full map any more, because capture
@@ -154,7 +154,7 @@ def _accounts(
     records that. The position is None if retention has removed all cuts.
     """
     topic = cuts_topic(name)
-    newest: _Place | None = None
+    newest: _Reached | None = None
     for count in (CUTS_WINDOW, 1 << 62):
         low, values = _tail(reader, topic, count)
         cuts = [decode(value, Cut, topic) for value in values]
@@ -168,12 +168,12 @@ def _accounts(
     return {}, end_lsn, newest
 
 
-def _place(record: Progress | Cut) -> _Place:
+def _place(record: Progress | Cut) -> _Reached:
     return record.epoch, record.end_lsn, record.commit_lsn, record.next_ordinal, record.verified_lsn
 
 
 def _tail(reader: TopicReader, topic: str, count: int) -> tuple[int, list[bytes]]:
-    """The first offset there is, and committed values among the last `count` offsets, oldest first."""
+    """Return the first available offset, and the committed values among the last `count` offsets, oldest first."""
     partition = (topic, 0)
     low, high = reader.end_offsets([topic])[partition]
     batches = reader.read({partition: max(low, high - count)}, {partition: high})

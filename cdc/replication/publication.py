@@ -25,7 +25,7 @@ from cdc.replication.table_shape import SourceTable
 _NAMED_MAX: Final = 5  # tables that a message names; doctor names all
 _PUBLISHED: Final = "insert, update, delete, truncate"
 GENERATED_SINCE: Final = 180000
-"""server_version_num from which on a publication may have stored generated columns."""
+"""The first server_version_num whose publications can include stored generated columns."""
 _LOCKED_MAX: Final = 5  # locked tables that one attempt waits for
 _LOCK_TIMEOUT: Final = "set local lock_timeout = '1s'"  # others queue behind a statement that waits for a lock
 

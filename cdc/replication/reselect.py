@@ -30,7 +30,7 @@ _HURRIED_S: Final = 0.05  # after a batch that had to continue without values
 
 
 Read = Callable[[Sequence[ReadRequest], frozenset[int]], Sequence[ReadResult]]
-"""`cdc.replication.key_read.read_by_key` on a connection."""
+"""Reads rows by key: `cdc.replication.key_read.read_by_key` on a connection."""
 
 
 Owe = Callable[[Sequence[IncompleteRecord]], bool]

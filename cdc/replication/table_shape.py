@@ -41,7 +41,7 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A full unique index over plain columns."""
+    """A unique index over plain columns that is not partial."""
 
     name: str
     primary: bool
@@ -55,7 +55,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A partition that holds rows. Its own replica identity decides what of an old row is logged."""
+    """A partition that holds rows. Its own replica identity decides how much of an old row is logged."""
 
     namespace: str
     name: str

@@ -203,7 +203,7 @@ class Copier:
                     return moment
             except table_reader.ReadLater:
                 if self.publisher.is_open:
-                    raise SourceUnreachable("a copy was interrupted") from None
+                    raise SourceUnreachable("the copy of tables without a key was interrupted") from None
                 self._pause(until_s, "locks on it")
 
     def _place(self, connection: Connection, name: str, moment: whole_copy.SharedSnapshot, end_s: float) -> None:

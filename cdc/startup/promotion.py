@@ -41,7 +41,7 @@ def divergence(history: list[TimelineSwitch], *, recorded: int, now: int, end_ls
             f"the log reaches {end_lsn}, but timeline {now} left timeline {recorded} at {left}; this database does not "
             "have the changes in between",
             hint="the promoted standby did not have everything that capture had read; synchronized_standby_slots "
-            f"prevents that (howto/failover.md). {LEVEL}",
+            f"prevents that (docs/howto/failover.md). {LEVEL}",
             command=REPAIR,
             field="timeline",
             known_to=left,

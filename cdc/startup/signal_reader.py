@@ -60,7 +60,7 @@ class MergerAccess(Protocol):
     boundary: Lsn
 
     def merging(self) -> AbstractContextManager[Merger]:
-        """See there."""
+        """Return the merger, with its lock held inside the block."""
 
 
 class SignalHandler:

@@ -49,7 +49,7 @@ def error_of(check: Callable[[], object]) -> TailraceError | None:
 
 
 def server_unfit(config: Config, identity: SourceIdentity, settings: Mapping[str, str]) -> TailraceError | None:
-    """The server cannot decode, or not as configured."""
+    """The server cannot decode the WAL, or not in the configured way."""
     major = identity.server_version_num // 10000
     if identity.in_recovery:
         return SourceRefused(

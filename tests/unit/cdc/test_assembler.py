@@ -21,7 +21,7 @@ _LEFT_OUT = customer_table.relation(2, name="left_out")
 
 
 class Feeder:
-    """An assembler with a planner that leaves out `left_out`; notes every row."""
+    """An assembler with a planner that leaves out `left_out`; records every row."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ def test_truncate_of_left_out_tables_is_no_concern_of_ours() -> None:
 
 
 def test_truncate_that_is_in_the_log_already_does_not_stop_capture() -> None:
-    """Set to ignore, then back to stop: what was passed over once is not met again."""
+    """The policy was ignore, then stop again: a TRUNCATE that was skipped once is not seen again."""
     truncate = Truncate((customer_table.OID,), cascade=False, restart_identity=False)
     feeder = Feeder(_at(110))
 

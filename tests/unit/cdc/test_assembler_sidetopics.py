@@ -20,7 +20,7 @@ _LARGE = bytes(10_000)
 
 
 class Told:
-    """An assembler that tells of everything; feeds until a batch is full or the end."""
+    """An assembler with all side topics; feeds until a batch is full or the frames end."""
 
     def __init__(self, start: StreamPosition = StreamPosition(Lsn(100)), *, bytes_max: int = 1 << 30) -> None:  # noqa: B008 - frozen
         self.transactions = TopicBuffer("shop.transaction", 1)
@@ -71,7 +71,7 @@ def test_messages_outside_of_transactions_end_a_batch_when_they_are_large() -> N
 
 
 def test_transaction_that_was_begun_to_be_told_is_told_to_its_end() -> None:
-    """Spread before its first captured row, of which there is none in the end."""
+    """The transaction was spread before it was known that it has no captured row."""
     told = Told()
     left_out = customer_table.relation(2, name="left_out")
 

@@ -33,7 +33,7 @@ _AT = StreamPosition(Lsn(100))
 
 @dataclass
 class ScriptedCatalog:
-    """See `cdc.capture.ddl_watch.Catalog`: tables by name, each with the columns that came with a default."""
+    """Implements `cdc.capture.ddl_watch.Catalog`: tables by name, each with columns that were added with a default."""
 
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     asked: list[list[int]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class NotingObserver:
 
 
 class Rig:
-    """A watch after its first look and commit, over tables a and b."""
+    """A watch after its first check and commit, over tables a and b."""
 
     def __init__(self, settings: Ddl = Ddl()) -> None:  # noqa: B008 - frozen
         self.clock = ManualClock()

@@ -9,7 +9,7 @@ from tests.fixtures.capture.pipeline_rig import Rig, transaction
 
 
 class _Endless(NoSnapshots):
-    """There is always a row more."""
+    """A source of rows that never ends."""
 
     def due(self, boundary: Lsn) -> bool:
         return boundary > 0

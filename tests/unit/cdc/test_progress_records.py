@@ -103,7 +103,7 @@ def test_every_record_survives_a_round_trip(record: Readable) -> None:
 
 @pytest.mark.parametrize("record", [_PROGRESS, _IDENTITY, _CUT, _SCOPE, _TABLE, _ACCEPTED])
 def test_every_record_says_its_version(record: Readable) -> None:
-    """Also where it is the default: a reader of another version must be able to see it."""
+    """The version is written even if it is the default: a reader of another version must see it."""
     assert encode(record).startswith(b'{"version":1,')
 
 

@@ -307,7 +307,7 @@ def test_is_open_says_whether_something_is_uncommitted() -> None:
 
 
 def test_same_schema_gives_the_same_bytes() -> None:
-    """G9 for the schema topic: a restart repeats the records and changes nothing for a compacted reader."""
+    """Guarantee G9 for the schema topic: a restart repeats the records; a compacted reader sees no change."""
     logs = []
     for _ in range(2):
         publishing = Publishing()

@@ -22,7 +22,7 @@ def _rolling(number: int) -> str:
 
 
 class Log:
-    """A log written by hand; each method is a committed transaction of its own."""
+    """A log written by hand; each method commits one transaction."""
 
     def __init__(self) -> None:
         self.log = MemoryLog()

@@ -43,7 +43,7 @@ class FakeCluster:
 
 
 def made(spec: TopicSpec, *, topic_id: str = "", **changed: str) -> TopicFacts:
-    """The topic Kafka makes of `spec`; `changed` are settings, with `__` for dots."""
+    """The topic that Kafka creates from `spec`; `changed` are settings, with `__` for dots."""
     return TopicFacts(
         topic=spec.topic,
         topic_id=topic_id or f"id-of-{spec.topic}",
