@@ -1,4 +1,4 @@
-"""For applications: read your own writes. Wait until a sink holds what a transaction of yours has committed.
+"""Read-your-own-writes for applications: wait until a sink holds what your transaction has committed.
 
     from cdc.client import Waiter, written_lsn
 
@@ -7,8 +7,8 @@
     connection.commit()
     waiter.wait("cache", written_lsn(connection), timeout_s=2)
 
-It asks Kafka and the sink's store, no process of ours; of cdc.toml it needs `name`, `[kafka]` and the sink. The daemon
-answers the same question over HTTP, for applications that are not written in Python.
+The waiter reads Kafka and the sink's store directly; no Tailrace process needs to run. Of cdc.toml it needs `name`,
+`[kafka]` and the sink. For applications in other languages the daemon answers the same question over HTTP.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TIMEOUT_S: Final = 10.0
 
 
 class Connection(Protocol):
-    """What is needed of a connection to PostgreSQL: any of DB-API, as psycopg's."""
+    """The part of a DB-API connection to PostgreSQL that is used; psycopg's connections have it."""
 
     def cursor(self) -> Any:
-        """A cursor."""
+        """Return a cursor."""
 
     def commit(self) -> None:
         """End the transaction."""
@@ -47,7 +47,7 @@ class Connection(Protocol):
 class Held:
     """What a sink holds: every transaction that committed before `lsn`, as of the cut with this number.
 
-    `blocked` are tables and keys of some rows of which it has an older state, because their newer one was refused.
+    `blocked` are (table, key) pairs whose newest record was refused, so that the sink has an older state of the row.
     """
 
     lsn: str
@@ -57,13 +57,13 @@ class Held:
 
 
 class Waiter:
-    """Waits for the sinks of a configuration. Thread-safe; however many wait, a sink is looked at for all of them."""
+    """Waits for the sinks of a configuration. Thread-safe; all waiting threads share the polls of a sink."""
 
     def __init__(self, config: Config | Path | str = "cdc.toml", *, clock: Clock | None = None) -> None:
         """Connections are made when a sink is first waited for. Raises ConfigError."""
         self._config = config if isinstance(config, Config) else load(Path(config), os.environ)
         self._clock = clock or SystemClock()
-        self._sights: dict[str, SinkProbe] = {}
+        self._probes: dict[str, SinkProbe] = {}
         self._lock = threading.Lock()
         self._closing = ExitStack()
         self._stop = threading.Event()
@@ -82,23 +82,24 @@ class Waiter:
     ) -> Held:
         """Return when readers of `sink` see every transaction that committed before `lsn` (``0/1B60CC8``).
 
-        With `key`, a JSON object as the topic's keys are, also that its newest row is what they see; with `table`
-        (``schema.table``) that of this table, for others may have such a key, too. Raises SinkBehind
-        when the time is up, KeyBlocked when a record of the key was refused, UsageError for what is no sink, LSN or
-        key, BrokerUnreachable and SinkUnreachable when that cannot be told now.
+        With `key`, a JSON object in the form of the topic's keys, it also waits for the newest row of that key. Other
+        tables may have the same key; `table` (``schema.table``) selects one.
+
+        Raises SinkBehind when the time is up, KeyBlocked if a record of the key was refused, UsageError for an invalid
+        sink, LSN or key, BrokerUnreachable and SinkUnreachable if the position cannot be read now.
         """
-        wanted, sight = (
+        wanted, probe = (
             WaitRequest(parse_wait_lsn(lsn), None if key is None else parse_wait_key(key), table),
-            self._sight(sink),
+            self._probe(sink),
         )
         began_s = self._clock.monotonic_s()
-        check = Check(sight, wanted, timeout_s, self._clock, self._stop)
+        check = Check(probe, wanted, timeout_s, self._clock, self._stop)
         threading.Thread(target=check.run, args=(lambda: None,), name="wait", daemon=True).start()
         if not check.ended.wait(timeout_s + GRACE_S):
             self._hangs = True
             raise SinkBehind(
-                f"the check of sink {sink!r} has not ended within {timeout_s:g} s: Kafka or the store does not answer",
-                hint="are Kafka and the store reachable from here?",
+                f"the check of sink {sink!r} did not finish within {timeout_s:g} s: Kafka or the store does not answer",
+                hint="check that Kafka and the store are reachable from this machine",
                 command="cdc status",
                 lsn=wanted.lsn,
             )
@@ -107,17 +108,17 @@ class Waiter:
         reach = check.reach
         waited_s = self._clock.monotonic_s() - began_s
         if reach is None or not is_at(reach, wanted.lsn):
-            at = reach.end_lsn if reach else "an LSN further back than is looked"
+            at = reach.end_lsn if reach else "an LSN before the part of the cut index that was searched"
             raise SinkBehind(
                 f"sink {sink!r} is at {at} and not at {wanted.lsn} after {waited_s:.0f} s",
-                hint="do capture and the sink run?",
+                hint="check that capture and the sink are running",
                 command="cdc status",
                 lsn=wanted.lsn,
             )
         return Held(str(reach.end_lsn), reach.cut, waited_s, check.blocked)
 
     def close(self) -> None:
-        """Let go whoever waits, and end the connections. May be called twice."""
+        """Release waiting threads and close the connections. May be called twice."""
         self._stop.set()
         if self._hangs:  # closing waits for the check
             threading.Thread(target=self._close, name="wait-close", daemon=True).start()
@@ -128,17 +129,17 @@ class Waiter:
         with self._lock:
             self._closing.close()
 
-    def _sight(self, sink: str) -> SinkProbe:
+    def _probe(self, sink: str) -> SinkProbe:
         with self._lock:
-            if sink not in self._sights:
-                self._sights[sink] = shared(sink_probe(self._config, sink, self._closing), self._clock)
-            return self._sights[sink]
+            if sink not in self._probes:
+                self._probes[sink] = shared(sink_probe(self._config, sink, self._closing), self._clock)
+            return self._probes[sink]
 
 
 def written_lsn(connection: Connection) -> str:
-    """The LSN to wait for, right after a COMMIT: everything that was committed until now lies before it.
+    """Return the LSN to wait for, right after a COMMIT: everything committed until now lies before it.
 
-    It reads in a transaction of its own, which it ends.
+    It reads the LSN in a transaction of its own, which it ends.
     """
     cursor = connection.cursor()
     try:

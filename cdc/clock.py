@@ -1,4 +1,4 @@
-"""Time, as a thing that is handed in: nothing else in the code asks the machine what time it is."""
+"""The clock, injected wherever time is needed. No other module reads the machine's time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What edges need of time. `monotonic_s` never goes backwards; `wall_s` is for people only."""
+    """Time for code at the edges. `monotonic_s` never goes backwards; `wall_s` is for display only."""
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment, never decreasing."""
+        """Seconds since an arbitrary fixed moment, never decreasing."""
 
     def wall_s(self) -> float:
-        """Seconds since 1970 UTC; may jump, so it never decides anything."""
+        """Seconds since 1970 UTC. May jump, so no decision depends on it."""
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         """Wait for `stop` or the given time. Returns whether `stop` is set."""

@@ -1,6 +1,6 @@
-"""The seams of the service: what the pipeline needs of PostgreSQL and of Kafka, and nothing more.
+"""Defines the interfaces that the capture pipeline needs of PostgreSQL and Kafka.
 
-`cdc.run.app` is the only place that knows which class stands behind a contract.
+Only `cdc.run.app` and `cdc.startup` know which class implements which interface.
 """
 
 from __future__ import annotations
@@ -19,167 +19,167 @@ from cdc.model.table_facts import DdlFinding
 
 
 class ReplicationStream(Protocol):
-    """An open START_REPLICATION. One reader thread; `confirm` may be called from it at any time.
+    """An open START_REPLICATION. One thread reads; `confirm` may be called from that thread at any time.
 
-    The stream answers the server's keepalives by itself, whatever the reader does: a stalled broker never costs
-    the connection.
+    The stream answers the server's keepalives in a thread of its own. A stalled broker therefore never costs the
+    connection.
     """
 
     def read(self, wait_s: float) -> list[bytes]:
-        """CopyData payloads that are readable now, in order, at most a bounded number of them.
+        """Return the CopyData payloads that are readable now, in order, a bounded number of them.
 
-        Waits up to `wait_s` for the first; an empty list means there is nothing to read. A payload belongs to the
-        caller. Raises SourceUnreachable when the connection broke or fell silent, SourceGap when the slot is lost.
+        Waits up to `wait_s` for the first payload. An empty list means that nothing was readable. The caller owns the
+        payloads.
+
+        Raises SourceUnreachable if the connection broke or the server stopped answering, SourceGap if the slot is lost.
         """
 
     def confirm(self, lsn: Lsn) -> None:
-        """Everything below `lsn` is durable: PostgreSQL may forget it. Lower values are ignored.
+        """Report that everything below `lsn` is durable, so that PostgreSQL may discard it. A lower value is ignored.
 
-        What this stream has not received is not acknowledged yet: the log may be ahead of it, when another daemon
-        went on between the two readings of a start. Say it again later.
+        A position beyond what this stream has received is acknowledged later: call `confirm` again. The log can be
+        ahead of the stream if another daemon continued between the two reads of a start.
         """
 
     def request_reply(self) -> None:
-        """Have the server say where it is, soon. May be called again and again."""
+        """Ask the server to report its WAL position soon. May be called repeatedly."""
 
 
 class Publisher(Protocol):
-    """The one writer of the log. After any error it is dead: make a new one and start over.
+    """The only writer of the log. After any error it is unusable: the caller creates a new one and starts over.
 
-    A batch may come in several `write`s, then `submit` and `settle`; nothing is visible before it is committed,
-    everything after. One batch at a time: between `submit` and `settle` nothing may be written.
+    A batch consists of one or more `write` calls, then `submit` and `settle`. Readers see all of it or nothing. One
+    batch at a time: nothing may be written between `submit` and `settle`.
     """
 
     @property
     def is_open(self) -> bool:
-        """Whether something was written that is not committed."""
+        """Whether records were written that are not committed."""
 
     @property
     def retire_reason(self) -> str | None:
-        """Why no other transaction may follow on this producer: something about the last one was odd."""
+        """Why this producer must not begin another transaction; None if it may. Set after an irregular commit."""
 
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
-        """Hand records to Kafka and empty the buffers; schemas go first. Opens a Kafka transaction if none is."""
+        """Hand records to Kafka, schema records first, and empty the buffers. Begins a transaction if none is open."""
 
     def submit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
-        """Begin to make everything written, the progress, what is noted of snapshots and the cut durable together."""
+        """Begin to commit everything written, with position, snapshot records (`notes`) and cut, as one unit."""
 
     @property
     def settling(self) -> bool:
-        """Whether what was submitted is still under way: `settle` would wait."""
+        """Whether the submitted commit is still under way, so that `settle` would wait."""
 
     def settle(self) -> None:
-        """Wait for what was submitted; returns only when the commit is *known*.
+        """Wait for the submitted commit. Returns only when the commit is *known*.
 
-        Raises OutcomeUnknown when it is not, ProducerFenced when a newer producer took over.
+        Raises OutcomeUnknown if it is not known, ProducerFenced if a newer producer took over.
         """
 
 
 class Transcoding(Protocol):
-    """Turns row messages of one relation into records. A frame is a whole CopyData payload."""
+    """Turns the row messages of one relation into records. A frame is a whole CopyData payload."""
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """An Insert message."""
+        """Encode an Insert message."""
 
     def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
-        """An Update message. Returns how many bytes `Reselect` is expected to add to its record."""
+        """Encode an Update message. Returns how many bytes `Reselect` is expected to add to the record."""
 
     def delete(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
-        """A Delete message."""
+        """Encode a Delete message."""
 
     def remove(self, partition: int, keys: Sequence[bytes], truncation: Truncation) -> int:
-        """Keys, as the topic has them in a partition, that a TRUNCATE removes; returns the bytes of the records."""
+        """Write the deletes of a TRUNCATE for keys of one partition, as the topic has them. Returns their bytes."""
 
 
 class PlannedRelation(Protocol):
-    """How the rows of one relation travel from now on."""
+    """How the rows of one relation are encoded and where the records go."""
 
     @property
     def buffer(self) -> TopicBuffer:
-        """Where its records gather; the same object for the same topic."""
+        """The buffer that collects its records. The same topic always has the same buffer."""
 
     @property
     def transcoder(self) -> Transcoding:
-        """What makes the records."""
+        """The encoder of its rows."""
 
     @property
     def schemas(self) -> Sequence[SchemaRecord]:
-        """Schema records that must be in the log before its next row; empty when they are."""
+        """Schema records that must precede its next row in the log; empty if the log has them."""
 
 
 class Stage(Protocol):
-    """Takes some of what the stream brings: it becomes records of topics of the stage's own, beside the tables'.
-
-    They are part of the same batch and Kafka transaction as everything else. Called by the capture thread.
-    """
+    """Turns part of the stream into records of its own topics, beside those of tables. The outbox router is one."""
 
     def take(self, relation: Relation) -> Transcoding | None:
-        """What makes records of the rows of a relation; None: it is none of the stage's.
+        """Return the encoder for the rows of a relation; None if the stage does not handle it.
 
-        Raises SourceRefused for a table it cannot read, SourceUnreachable when capture must start over for it.
+        Raises SourceRefused for a table that it cannot read, SourceUnreachable if capture must start over to include
+        it.
         """
 
     def message(self, prefix: str, content: bytes, stamp: Stamp, ordinal: int, *, transactional: bool) -> int | None:
-        """Take a logical message; returns the bytes of its records, None when it is none of the stage's."""
+        """Take a logical message. Returns the bytes of its records; None if the stage does not handle it."""
 
     def gather(self) -> Sequence[TopicBuffer]:
-        """Records are about to be handed over: buffers that were not returned before. Topics are made here.
+        """Return the buffers that were not returned before, right before records are handed to Kafka. Creates topics.
 
         Raises TopicMismatch, BrokerError.
         """
 
 
 class RelationPlanner(Protocol):
-    """Decides what becomes of a relation when the stream first shows it or shows it changed."""
+    """Decides how the rows of a relation are encoded when the stream first shows it or shows a change of it."""
 
     def plan(self, relation: Relation, at: Lsn) -> PlannedRelation | None:
-        """Find key and types, make or check the topic. None leaves the relation out.
+        """Find key and types, and create or check the topic. None leaves the relation out.
 
-        Raises SourceRefused for a table without a usable key, TopicMismatch for a topic that is not ours.
+        Raises SourceRefused for a table without a usable key, TopicMismatch for a topic that is not the recorded one.
         """
 
 
 class SchemaRegistry(Protocol):
-    """Gives the schemas of Avro their ids, which are part of every record's bytes."""
+    """Assigns ids to Avro schemas. The id is part of every record's bytes."""
 
     def register(self, topic: str, schemas: AvroSchemas, table: str) -> AvroIds:
-        """The ids of the schemas of a topic's keys and values; what is not registered is, if it is compatible.
+        """Return the ids of a topic's key and value schemas. Registers a schema that is new and compatible.
 
-        Nothing is registered when one of them is not. `table` is for messages. Raises RegistryUnreachable,
+        If one of them is not compatible, none is registered. `table` is used in messages. Raises RegistryUnreachable,
         RegistryRefused.
         """
 
 
 class LiveKeys(Protocol):
-    """Which keys a compacted topic has."""
+    """Finds the keys that a compacted topic has."""
 
     def of(self, topic: str) -> AbstractContextManager[Iterator[tuple[int, list[bytes]]]]:
-        """(partition, some keys that are not deleted), in order of the keys; everything we committed counts.
+        """Yield (partition, some live keys), in key order, counting every record that this capture has committed.
 
-        Memory does not depend on how many there are. Raises BrokerUnreachable, TopicMismatch.
+        Memory does not depend on the number of keys. Raises BrokerUnreachable, TopicMismatch.
         """
 
 
 class Reselect(Protocol):
-    """Completes buffered records with values that the stream does not have, by reading them from the tables."""
+    """Completes buffered records with values that the stream does not contain, by reading them from the tables."""
 
     @property
     def pending(self) -> bool:
-        """Whether a buffered record lacks something; then none may be handed to the publisher."""
+        """Whether a buffered record is incomplete. Until it is completed, no record may be handed to the publisher."""
 
     def fill(self) -> bool:
-        """Complete all of them; what is not in its table any more stays out, a later event says so.
+        """Complete all incomplete records. A value whose row is gone stays absent; a later event explains it.
 
-        Waits a moment while a transaction of theirs is not visible yet, so no Kafka transaction may be open meanwhile;
-        then they stay as they are, and their rows join later, whole. Where that cannot be promised it waits on. Returns
-        False when told to stop while it waited: then nothing may be published, and nothing is lost.
+        Waits a moment while a transaction is committed but not yet visible, so no Kafka transaction may be open. After
+        that, the records stay incomplete and their rows follow later, whole. If that cannot be promised, it keeps
+        waiting. Returns False if told to stop while it waited; then nothing may be published, and nothing is lost.
 
-        Raises SourceRefused when the role may not read a table, SourceUnreachable, RowRefused.
+        Raises SourceRefused if the role may not read a table, SourceUnreachable, RowRefused.
         """
 
 
 class Joined(NamedTuple):
-    """What joined at a boundary, and tables that had not been planned before."""
+    """What was added to the buffers at a boundary, and tables that were planned for the first time."""
 
     row_count: int
     byte_count: int
@@ -187,28 +187,28 @@ class Joined(NamedTuple):
 
 
 class Snapshots(Protocol):
-    """Rows of tables as they were read beside the stream, which join it at boundaries of source transactions.
+    """Adds rows that snapshots have read to the stream, between source transactions.
 
-    Called by the capture thread. To know which of its rows are stale it is told of every transaction: `begun`, then
-    `ended`, and `gather` before buffers are emptied. None of it costs anything while no snapshot is taken.
+    The capture thread calls it. To know which rows are stale it is informed of every transaction: `begun`, then
+    `ended`, and `gather` before buffers are emptied. This costs nothing while no snapshot is taken.
     """
 
     @property
     def wait_s(self) -> float:
-        """How long the stream may be waited for: something may come from here sooner."""
+        """How long `read` may wait for the stream before rows of a snapshot may be ready."""
 
     @property
     def notes_pending(self) -> bool:
         """Whether `notes` has something new, also without rows."""
 
     def watch(self, table: str, buffer: TopicBuffer) -> None:
-        """From now on rows of the table come into this buffer."""
+        """Register the buffer that receives the rows of a table from now on."""
 
     def begun(self, xid: int, *, whole: bool) -> None:
-        """A transaction begins. Not `whole`: a part of it is in the log already and does not come again."""
+        """A transaction begins. Not `whole`: the log already has a part of it, which is not sent again."""
 
     def truncated(self, table: str) -> None:
-        """The transaction empties the table."""
+        """The transaction truncates the table."""
 
     def gather(self) -> None:
         """The buffers are about to be emptied."""
@@ -217,85 +217,89 @@ class Snapshots(Protocol):
         """The transaction is in the buffers, up to its end."""
 
     def due(self, boundary: Lsn) -> bool:
-        """Whether rows may join at a boundary, or at one behind it."""
+        """Whether rows may join at this boundary or a later one."""
 
     def waits(self, boundary: Lsn) -> bool:
-        """Whether rows wait for a boundary further on."""
+        """Whether rows wait for a later boundary."""
 
     def join(self, boundary: Lsn, at_us: int) -> Joined:
-        """Put rows into the buffers, a bounded number. `at_us` is the time of the boundary, since 1970.
+        """Add a bounded number of rows to the buffers. `at_us` is the time of the boundary in microseconds since 1970.
 
         Raises RowRefused, SourceRefused.
         """
 
     def notes(self) -> SnapshotNotes:
-        """What the log must say with the rows that are in the buffers now."""
+        """Return the snapshot state that must be committed together with the rows now in the buffers."""
 
     def noted(self, notes: SnapshotNotes) -> None:
-        """They are part of a commit that is under way."""
+        """The notes are part of a commit that is under way."""
 
 
 class ReselectObserver(Protocol):
-    """Told what was read again; for metrics and status. Must not block or raise."""
+    """Receives the results of re-reading values; for metrics and status. Must not block or raise."""
 
     def reselected(self, *, row_count: int, gone_count: int, query_count: int) -> None:
-        """So many rows lacked values, so many of them are not in their tables any more."""
+        """`row_count` rows lacked values; `gone_count` of them are no longer in their tables."""
 
     def reselect_owed(self, row_count: int) -> None:
-        """So many rows go out without their values, and are read when their transactions are visible."""
+        """`row_count` rows were published without their values, which are read once their transactions are visible."""
 
     def reselect_waits(self, cause: TailraceError | None) -> None:
-        """It has waited for some seconds; None: it goes on."""
+        """It has waited for some seconds; None: it continues."""
 
 
 class BatchObserver(Protocol):
-    """Told what happened; for metrics and status. Must not block or raise."""
+    """Receives the results of the pipeline; for metrics and status. Must not block or raise."""
 
     def published(self, stats: BatchStats, position: StreamPosition, commit_s: float) -> None:
-        """A Kafka transaction of `stats` is committed and the log reaches `position`."""
+        """A Kafka transaction of `stats` is committed; the log reaches `position`."""
 
     def caught_up(self) -> None:
         """Nothing more was readable."""
 
     def truncated(self, topic: str, keys: int) -> None:
-        """A TRUNCATE removed so many keys from a topic."""
+        """A TRUNCATE removed `keys` keys from a topic."""
 
 
 class SideWriter(Protocol):
-    """Something that capture writes of its own accord, beside what the stream says, with a commit of the pipeline."""
+    """Writes records that do not come from the stream, such as heartbeats, with a commit of the pipeline.
+
+    Going through the pipeline's commit, they share its Kafka transaction with progress and cut. So they never claim
+    more than the log holds. A cut of such a commit may have no new position.
+    """
 
     def due(self) -> bool:
-        """Whether it has something to write, so that a commit is wanted although the stream brings nothing."""
+        """Whether it has something to write, so that a commit is needed even if the stream brings nothing."""
 
     def write(self, position: StreamPosition) -> bool:
-        """A commit up to `position` is about to be made: hand over what there is. Returns whether a buffer got it."""
+        """Hand over its records; a commit up to `position` follows. Returns whether it put records into a buffer."""
 
     def written(self) -> None:
         """What was handed over, if anything, is durable. May raise to end capture."""
 
 
 class DdlObserver(Protocol):
-    """Told of DDL whose rows the stream does not show; for logs, metrics and status. Must not block or raise."""
+    """Receives DDL findings that the stream does not show; for logs, metrics and status. Must not block or raise."""
 
-    def ddl_found(self, told: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
-        """`told` are new; `unsettled` are all that nobody has accepted, `told` among them."""
+    def ddl_found(self, new: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
+        """`unsettled` are all findings that are not accepted; `new` are those of them that were just found."""
 
     def ddl_accepted(self, table: str, count: int) -> None:
-        """So many findings of a table are settled."""
+        """`count` findings of a table were settled."""
 
 
 class OutboxObserver(Protocol):
-    """Told what became of the outbox's events, once it is durable; for metrics and status. Must not block or raise."""
+    """Receives the counts of outbox events once they are durable; for metrics and status. Must not block or raise."""
 
     def outbox_routed(self, events: int, refused: Mapping[str, int], ignored: int) -> None:
-        """So many were published, so many refused by reason, so many updates of rows passed over."""
+        """`events` were published, `refused` were refused by reason, and `ignored` updates of rows were skipped."""
 
 
 class HeartbeatObserver(Protocol):
-    """Told of heartbeat statements on the source; for logs and metrics. Must not block or raise."""
+    """Receives the results of heartbeat statements on the source; for logs and metrics. Must not block or raise."""
 
     def heartbeat_returned(self, seconds: float) -> None:
-        """What one wrote is in the log, so long after it began."""
+        """The log has what a statement wrote, `seconds` after the statement began."""
 
     def heartbeat_failed(self, cause: TailraceError | None) -> None:
-        """One could not be run; None: they can again."""
+        """A statement could not be run; None: statements work again."""

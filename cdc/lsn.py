@@ -1,7 +1,7 @@
-"""The log sequence number of PostgreSQL: a byte position in the write-ahead log.
+"""The log sequence number (LSN) of PostgreSQL: a byte position in the write-ahead log.
 
-Owns parsing and printing (https://www.postgresql.org/docs/18/datatype-pg-lsn.html). Records carry LSNs as
-64-bit integers; people see ``X/Y`` text.
+Parses and prints LSNs (https://www.postgresql.org/docs/18/datatype-pg-lsn.html). Records carry LSNs as 64-bit integers;
+texts show them as ``X/Y``.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Read ``16/B374D848``. Raises ValueError on anything else."""
+        """Read ``16/B374D848``. Raises ValueError for anything else."""
         match = _TEXT.fullmatch(text.strip())
         if match is None:
-            raise ValueError(f"not an LSN: {text!r} (expected two hexadecimal numbers, as 16/B374D848)")
+            raise ValueError(f"invalid LSN {text!r}; expected two hexadecimal numbers, e.g. 16/B374D848")
         return cls((int(match[1], 16) << 32) | int(match[2], 16))
 
     def before_header(self) -> Lsn:
-        """The same place, in front of a page's header.
+        """Return the same position, moved in front of a page header if it lies right behind one.
 
-        The insert position at the end of a full page is said to be behind the next page's header, the record that
-        fills the page to end in front of it. Who waits for an insert position waits for this: else, on an idle
-        server, until the next record. No record ends right behind a header, so nothing else is meant by it.
+        When a page is full, PostgreSQL reports the insert position behind the next page's header. The record that fills
+        the page ends in front of that header. A wait for an insert position must use this value, or on an idle server
+        it lasts until the next record. The two positions are equivalent, because no record ends right behind a header.
         (PAGE_BYTES: XLOG_BLCKSZ; headers: SizeOfXLogShortPHD, and SizeOfXLogLongPHD at the beginning of a segment.)
         """
         if self % _PAGE_BYTES == _SHORT_HEADER_BYTES:

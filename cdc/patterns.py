@@ -1,4 +1,4 @@
-"""Shell patterns of ``schema.table``, as `source.tables` and sinks take them."""
+"""Matches ``schema.table`` names against shell patterns, as `source.tables` and sinks use them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Choice = TypeVar("_Choice")
 
 
 def matches(table: str, patterns: Sequence[str]) -> bool:
-    """Whether ``schema.table`` is selected: the last pattern that fits decides, ``!`` in front excludes."""
+    """Return whether ``schema.table`` is selected. The last matching pattern decides; a leading ``!`` excludes."""
     for pattern in reversed(patterns):
         if fnmatchcase(table, pattern.removeprefix("!")):
             return not pattern.startswith("!")
@@ -19,7 +19,7 @@ def matches(table: str, patterns: Sequence[str]) -> bool:
 
 
 def chosen(table: str, overrides: Mapping[str, _Choice], default: _Choice) -> _Choice:
-    """What holds for ``schema.table``: of the last pattern that fits, else `default`."""
+    """Return the value of the last pattern that matches ``schema.table``, or `default`."""
     for pattern in reversed(list(overrides)):
         if fnmatchcase(table, pattern):
             return overrides[pattern]
@@ -27,6 +27,6 @@ def chosen(table: str, overrides: Mapping[str, _Choice], default: _Choice) -> _C
 
 
 def pattern_for(name: str) -> str:
-    """The pattern that fits `name` and, but for one with ``!`` in front, nothing else."""
+    """Return a pattern that matches `name` and, unless `name` begins with ``!``, nothing else."""
     escaped = re.sub(r"[*?[]", r"[\g<0>]", name)
     return f"?{escaped[1:]}" if escaped.startswith("!") else escaped

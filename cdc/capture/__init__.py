@@ -1,1 +1,1 @@
-"""The pure core of capture: frames in, a batch of records and a position out."""
+"""The core of capture: reads frames of the stream, and produces batches of records and a position."""

@@ -1,9 +1,10 @@
-"""The pure core of capture: CopyData payloads in, records in topic buffers and a stream position out.
+"""Turns CopyData payloads of the stream into records in topic buffers and a stream position.
 
-A state machine without I/O. It knows transactions, the skip rule and ordinals; what it cannot know from the stream
-(key and topic of a relation it meets for the first time) it asks for by stopping with `unplanned`.
+A state machine without I/O: `feed` takes payloads and returns why it stopped. It knows transactions, the skip rule and
+ordinals. The stream does not contain the key and topic of a relation, so it stops with `Unplanned` at a new one.
 
-Positions come from Commit messages and from keepalives between transactions, never from rows.
+Positions come from Commit messages and from keepalives between transactions, never from rows: row LSNs go up and down,
+and a read may end in a row whose LSN is below the commit before it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.capture.no_snapshots import NoSnapshots
 from cdc.capture.side_topics import SideTopics
@@ -24,17 +25,40 @@ from cdc.model.relation import Relation
 from cdc.wire import frame as wire_frame
 from cdc.wire import pgoutput
 
-_ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for caps only
+_ENVELOPE_BYTES: Final = 420  # what the envelope adds to a row, measured on the benchmark's table; for limits only
 _SKIP_ALL: Final = 1 << 62  # no transaction has as many rows
 _START: Final = struct.Struct(">Q").unpack_from
 _NONE: Final = NoSnapshots()
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """When a batch is large enough to end at the next boundary.
+class BatchFull:
+    """`feed` stopped because the batch is full: commit it before feeding on."""
 
-    A source transaction larger than twice the cap is spread over several Kafka transactions.
+
+_FULL: Final = BatchFull()
+
+
+class Unplanned(NamedTuple):
+    """`feed` stopped before a relation that is not planned: call `plan` before feeding on."""
+
+    relation: Relation
+
+
+class Truncated(NamedTuple):
+    """`feed` stopped after a TRUNCATE: remove the tables' keys (`removed`), then call `pass_truncate`."""
+
+    tables: Sequence[Truncation]
+
+
+Stop: TypeAlias = BatchFull | Unplanned | Truncated
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The size at which a batch ends at the next boundary.
+
+    A source transaction larger than twice the limits is spread over several Kafka transactions.
     """
 
     rows: int
@@ -42,16 +66,12 @@ class BatchLimits:
 
 
 class Assembler:
-    """Feeds on payloads, fills topic buffers. One thread.
+    """Takes payloads and fills topic buffers. One thread.
 
     Attributes:
-        position: how far the buffers reach, as the progress record will say it.
+        position: how far the buffers reach, in the form of the progress record.
         row_count, byte_count, transaction_count, truncate_ignored_count: of what was fed since `taken()`.
-        boundary_us: time of `position` at a boundary, microseconds since 1970; 0: not known.
-        due: `feed` stopped because the batch is full; take it before feeding on.
-        hasten: set by the caller to end the batch at the next commit.
-        unplanned: a relation that must be given to `plan` before feeding goes on.
-        truncated: tables whose keys must be removed from the log (`removed`, then `pass_truncate`) before that.
+        boundary_us: time of `position` at a boundary, in microseconds since 1970; 0: unknown.
     """
 
     def __init__(
@@ -71,8 +91,6 @@ class Assembler:
         self.transaction_count = 0
         self.truncate_ignored_count = 0
         self.commit_us = 0
-        self.unplanned: Relation | None = None
-        self.truncated: tuple[Truncation, ...] = ()
         self._removing = False
         self._epoch = epoch
         self._caps = caps
@@ -91,39 +109,37 @@ class Assembler:
         self._stamp: Stamp | None = None
         self._ordinal = 0
         self._skip_below = 0
-        self.due = False
-        self.hasten = False
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a source transaction is half read."""
+        """Whether a source transaction is partly read."""
         return self._open is not None
 
     @property
     def full(self) -> bool:
-        """Whether the batch has reached its caps."""
-        return self.row_count >= self._caps.rows or self.byte_count >= self._caps.bytes
+        """Whether the batch has reached its limits."""
+        return self._over(self.row_count, self.byte_count)
 
     @property
     def at_boundary(self) -> bool:
-        """Whether `position` is a boundary of source transactions, and nothing of the next one was read."""
+        """Whether `position` is a boundary between source transactions and nothing of the next one was read."""
         return self._open is None and not self.position.next_ordinal
 
     @property
     def filled(self) -> bool:
-        """Whether a buffer has something that was not taken."""
+        """Whether a buffer has records that were not taken."""
         return self.row_count > 0 or self._side.count > 0
 
     @property
     def advanced(self) -> bool:
-        """Whether `position` is further than what was last taken."""
+        """Whether `position` is beyond the one last taken."""
         return self.position != self._taken
 
     def plan(self, relation: Relation, transcoder: Transcoding | None, *, routed: bool = False) -> None:
-        """Answer `unplanned`: how rows of this relation are encoded; None leaves them out.
+        """Set the encoder for the rows of a relation; None leaves them out.
 
-        `routed`: they go through a stage only, so they are no rows of a topic that a TRUNCATE would empty, nor events
-        that are counted of a transaction.
+        `routed`: the rows go to a stage only. A TRUNCATE then has no topic to empty, and the events are not counted as
+        events of their transaction.
         """
         oid = relation.oid.to_bytes(4, "big")
         self._routed.discard(oid)
@@ -131,23 +147,21 @@ class Assembler:
             self._routed.add(oid)
         self._relations[oid] = relation
         self._transcoders[oid] = transcoder
-        self.unplanned = None
 
     def stats(self) -> BatchStats:
-        """What was fed since `taken`."""
+        """Return the counts of what was fed since `taken`."""
         return BatchStats(
             self.row_count, self.byte_count, self.transaction_count, self.commit_us, self.truncate_ignored_count
         )
 
     def taken(self) -> None:
-        """The buffers are durable up to `position`: count from zero."""
+        """The buffers are durable up to `position`: reset the counts."""
         self._taken = self.position
         self.row_count = self.byte_count = self.transaction_count = self.truncate_ignored_count = 0
-        self.due = self.hasten = False
         self._side.count = 0
 
     def reach(self) -> StreamPosition:
-        """How far the buffers reach, also inside a transaction, whose rest then is spread over later batches."""
+        """Return how far the buffers reach, also inside a transaction, whose rest is then spread over later batches."""
         begun = self._ordinal > 0 or self._removing
         if self._open is not None and begun and self._ordinal >= self._skip_below - 1:
             self.position = StreamPosition(self.position.end_lsn, self._open.commit_lsn, self._ordinal + 1)
@@ -156,42 +170,41 @@ class Assembler:
 
     @property
     def row_position(self) -> tuple[Lsn, int] | None:
-        """Commit LSN and ordinal of the row that was taken last; None outside of a transaction."""
+        """Commit LSN and ordinal of the row that was taken last; None outside a transaction."""
         return None if self._open is None else (self._open.commit_lsn, self._ordinal)
 
     def step_back(self) -> None:
-        """The last row was refused and is in no buffer: what is before it can be taken."""
+        """The last row was refused and is in no buffer: exclude it, so that everything before it can be committed."""
         self._ordinal -= 1
 
     def removed(self, count: int, size: int) -> bool:
-        """So many keys of `truncated` are in the buffers now; returns whether the batch is full."""
+        """Add deletes of keys of truncated tables to the batch. Returns whether the batch is full."""
         self._removing = True
         self.joined(count, size)
         return self.full
 
     def joined(self, count: int, size: int) -> None:
-        """So many rows, and their bytes, came into the buffers from elsewhere."""
+        """Add rows, and their bytes, that another component put into the buffers."""
         self.row_count += count
         self.byte_count += size
 
-    def pass_truncate(self) -> None:
-        """Every key of `truncated` is in the buffers or in the log."""
+    def pass_truncate(self, tables: Sequence[Truncation]) -> None:
+        """Finish a TRUNCATE: the delete of every key is in the buffers or in the log."""
         self._ordinal += 1
-        for one in self.truncated:
-            self._tell_truncate(one)
-        self.truncated, self._removing = (), False
+        for one in tables:
+            self._write_truncate(one)
+        self._removing = False
 
-    def feed(self, frames: list[bytes], at: int = 0) -> int:
-        """Take frames from index `at` on; returns the index of the first one not taken.
+    def feed(self, frames: list[bytes], at: int = 0, *, hasten: bool = False) -> tuple[int, Stop | None]:
+        """Take frames from index `at` on. Returns the index of the first frame not taken, and why it stopped there.
 
-        Stops before a relation that is not planned (`unplanned`), after a TRUNCATE (`truncated`), after a commit when
-        the batch is full (`due`), and inside a transaction that alone is larger than twice the caps (`due` and
-        `in_transaction`).
+        Stops before a relation that is not planned, after a TRUNCATE, after a commit when the batch is full or with
+        `hasten`, and inside a transaction that alone exceeds twice the limits (BatchFull and `in_transaction`).
 
         Raises:
-            DecodeError: bytes that are not the protocol.
-            RowRefused: a row that cannot be published.
-            SourceRefused: a TRUNCATE that must not be passed over.
+            DecodeError: the bytes do not follow the protocol.
+            RowRefused: a row cannot be published.
+            SourceRefused: a TRUNCATE, with `source.on_truncate = "stop"`.
         """
         transcoders, numbers = self._transcoders, self._numbers
         rows, size = self.row_count, self.byte_count
@@ -223,72 +236,68 @@ class Assembler:
                     rows += 1
                     size += len(frame) + _ENVELOPE_BYTES
                     if rows >= rows_spread or size >= size_spread:
-                        self.due = True
-                        return index + 1
+                        return index + 1, _FULL
                 elif tag == 77:
                     size += self._message(frame)
                     if size >= (self._caps.bytes if self._open is None else size_spread):
-                        self.due = True
-                        return index + 1
-                elif self._other(frame, tag):
-                    if self.unplanned is not None:
-                        return index
-                    if self.truncated:
-                        return index + 1
-                    if rows >= self._caps.rows or size >= self._caps.bytes or self.hasten:
-                        self.due = True
-                        return index + 1
+                        return index + 1, _FULL
+                elif (stop := self._other(frame, tag)) is not None:
+                    if isinstance(stop, Unplanned):
+                        return index, stop
+                    if isinstance(stop, Truncated) or self._over(rows, size) or hasten:
+                        return index + 1, stop
         finally:
             self.row_count, self.byte_count = rows, size
-        return len(frames)
+        return len(frames), None
+
+    def _over(self, rows: int, size: int) -> bool:
+        return rows >= self._caps.rows or size >= self._caps.bytes
 
     def _not_ours(self, frame: bytes) -> None:
-        """A row of a relation we leave out is fine; one that was never announced is a broken stream."""
+        """Accept a row of a relation that is left out; raise for one of a relation that was never announced."""
         pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
         if self._open is None:
-            raise DecodeError(chr(frame[25]), 0, detail="stands outside of a transaction")
+            raise DecodeError(chr(frame[25]), 0, detail="is outside a transaction")
         if frame[26:30] not in self._transcoders:
             raise DecodeError(chr(frame[25]), 1, detail="belongs to a relation that was not announced")
 
-    def _other(self, frame: bytes, tag: int) -> bool:
-        """Everything that is no row. Returns whether the loop should look up (boundary, unplanned relation)."""
+    def _other(self, frame: bytes, tag: int) -> Stop | None:
+        """Handle a message that is not a row. Returns a reason to stop; after a commit, one if the batch is full."""
         if tag == 0:
-            return self._keepalive(frame)
+            self._keepalive(frame)
+            return None
         message = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :])
         if isinstance(message, pgoutput.Commit):
             self._commit(message)
-            return True
+            return _FULL
         if isinstance(message, pgoutput.Begin):
             self._begin(message)
         elif isinstance(message, Relation):
             oid = frame[26:30]
             if self._relations.get(oid) != message:
-                self.unplanned = message
-                return True
+                return Unplanned(message)
         elif isinstance(message, pgoutput.Truncate):
-            self._truncate(message, *_START(frame, 1))
-            return bool(self.truncated)
-        return False
+            return self._truncate(message, *_START(frame, 1))
+        return None
 
-    def _keepalive(self, frame: bytes) -> bool:
+    def _keepalive(self, frame: bytes) -> None:
         keepalive = wire_frame.parse(frame)
         if isinstance(keepalive, wire_frame.XLogData):
             raise DecodeError("w", wire_frame.PAYLOAD_OFFSET, need=1, have=0)
-        # While the rest of a spread transaction is still to come, the position must keep saying so.
+        # A keepalive must not move a position inside a spread transaction: its first part would be published twice.
         between = self._open is None and not self.position.next_ordinal
         if between and keepalive.wal_end > self.position.end_lsn:
             self.position = StreamPosition(keepalive.wal_end, self.position.commit_lsn)
             self.boundary_us = max(self.boundary_us, keepalive.sent_us)
-        return False
 
     def _begin(self, begin: pgoutput.Begin) -> None:
-        """Open a transaction and decide what of it is in the log already.
+        """Open a transaction and decide how much of it the log already has.
 
-        Everything whose commit record starts below the start position is. The comparison is strict: a commit
-        record can start exactly where the previous one ended.
+        It has everything whose commit record starts below the start position. The comparison is strict (`<`), because a
+        commit record can start exactly where the previous one ended.
         """
         if self._open is not None:
-            raise DecodeError("B", 0, detail="stands inside a transaction")
+            raise DecodeError("B", 0, detail="is inside a transaction")
         self._open = begin
         self._ordinal = 0
         self._stamp = make_stamp(begin, self._epoch)
@@ -301,7 +310,7 @@ class Assembler:
             self._skip_below = start.next_ordinal
         else:
             self._skip_below = 0
-        self._side.begin(begin, told=self._skip_below > 0)
+        self._side.begin(begin, written=self._skip_below > 0)
         self._snapshots.begun(begin.xid, whole=self._skip_below == 0)
 
     def _commit(self, commit: pgoutput.Commit) -> None:
@@ -319,9 +328,9 @@ class Assembler:
             self.position = StreamPosition(commit.end_lsn, commit.commit_lsn)
         self.transaction_count += 1
 
-    def _truncate(self, truncate: pgoutput.Truncate, lsn: int) -> None:
+    def _truncate(self, truncate: pgoutput.Truncate, lsn: int) -> Truncated | None:
         if self._open is None or self._stamp is None:
-            raise DecodeError("T", 0, detail="stands outside of a transaction")
+            raise DecodeError("T", 0, detail="is outside a transaction")
         self._ordinal += 1
         oids = [oid.to_bytes(4, "big") for oid in truncate.relation_oids]
         passed = self._ordinal < self._skip_below
@@ -333,43 +342,43 @@ class Assembler:
         for relation in ours:
             self._snapshots.truncated(relation.table)
         if passed or not ours:
-            return
+            return None
         if self._on_truncate == "delete":
-            self._ordinal -= 1  # until its keys are removed, nothing of it is in the log
-            self.truncated = tuple(events)
-        elif self._on_truncate == "ignore":
+            self._ordinal -= 1  # nothing of it is in the log until its keys are removed
+            return Truncated(events)
+        if self._on_truncate == "ignore":
             self.truncate_ignored_count += 1
             for event in events:
-                self._tell_truncate(event)
-        else:
-            tables = [relation.table for relation in ours]
-            raise SourceRefused(
-                f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
-                hint="have every key of the topic deleted, or ignore it and accept that the old keys stay in the topic",
-                command='[source] on_truncate = "delete"',
-                tables=tables,
-                commit_lsn=self._open.commit_lsn,
-            )
+                self._write_truncate(event)
+            return None
+        tables = [relation.table for relation in ours]
+        raise SourceRefused(
+            f"{', '.join(tables)} was truncated at {self._open.commit_lsn}; the stream has no events for its rows",
+            hint="let capture delete every key of the topic, or ignore the TRUNCATE and keep the old keys",
+            command='[source] on_truncate = "delete"',
+            tables=tables,
+            commit_lsn=self._open.commit_lsn,
+        )
 
     def _truncation(self, relation: Relation, stamp: Stamp, lsn: int) -> Truncation:
         if self._numbers is not None:
             stamp = self._numbers.numbered(stamp, relation)
         return Truncation(relation.oid, stamp, lsn, self._ordinal)
 
-    def _tell_truncate(self, event: Truncation) -> None:
+    def _write_truncate(self, event: Truncation) -> None:
         relation = self._relations[event.relation.to_bytes(4, "big")]
         self._side.truncate(relation, event.stamp, event.lsn, event.ordinal)
 
     def _message(self, frame: bytes) -> int:
-        """A logical message has an ordinal whether anybody wants it or not, so that wanting it moves no row's.
+        """Take a logical message. It has an ordinal whether or not it is published, so that rows keep their ordinals.
 
-        One outside of transactions is a point in the WAL of its own: the position moves behind the beginning of its
-        record, where the server does not send it again. Returns the bytes that came into a buffer.
+        A message outside transactions is a point in the WAL. The position moves just behind the beginning of its
+        record, so the server does not send it again. Returns the bytes put into a buffer.
         """
         message, (lsn,) = pgoutput.decode(frame[wire_frame.PAYLOAD_OFFSET :]), _START(frame, 1)
         assert isinstance(message, pgoutput.LogicalMessage)
         if message.transactional is not (self._open is not None):
-            raise DecodeError("M", 1, detail="is of a transaction and stands outside of one, or the other way round")
+            raise DecodeError("M", 1, detail="is transactional outside a transaction, or the reverse")
         if self._open is not None:
             self._ordinal += 1
             if self._ordinal >= self._skip_below and self._stamp is not None:
@@ -383,7 +392,7 @@ class Assembler:
         return size
 
     def _take_message(self, message: pgoutput.LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> int:
-        """Of a stage, if one takes it, else a record beside the tables' topics."""
+        """Pass the message to a stage that takes it, else to the message topic."""
         for stage in self._stages:
             taken = stage.message(message.prefix, message.content, stamp, ordinal, transactional=message.transactional)
             if taken is not None:

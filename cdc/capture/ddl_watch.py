@@ -1,8 +1,10 @@
-"""What becomes of DDL that the stream does not tell: noticed, recorded with the next Kafka transaction, acted on.
+"""Finds DDL that the stream does not show, records it with the next Kafka transaction, and applies the policy to it.
 
-`look` and `settle` are called by the catalog watch's thread (`look` once by a start, too), the rest by the capture
-thread: facts and findings wait here until the pipeline commits them. A finding is durable before its policy acts, so
-that it is neither lost nor forgotten; whoever accepts it sees what capture saw.
+The catalog watch's thread calls `check` and `settle`; a start calls `check` once. The capture thread calls the rest.
+Facts and findings wait here until the pipeline commits them.
+
+A finding is durable before its policy acts. The other way round, a stop would lose the finding that it stopped for. An
+operator who accepts a finding therefore sees exactly what capture saw.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from cdc.patterns import chosen, pattern_for
 from cdc.progress.recorded_catalog import RecordedCatalog
 from cdc.replication.catalog_facts import Digest
 
-_PACE: Final = 50  # a look takes a fiftieth of the time at most, however many tables there are
+_PACE: Final = 50  # checks take at most a fiftieth of the time, however many tables there are
 _NAMED_MAX: Final = 3
-_MENDED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
-"""Kinds after which the log is level with the table when that was read once more."""
+_REPAIRED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
+"""Kinds that a new snapshot of the table repairs."""
 _SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "left"})
-"""Kinds after which a table has a name whose topic may have keys that the table does not have: these are deleted, too.
+"""Kinds after which the topic may have keys that the table does not have, and that must be deleted as well.
 
-``left`` is among them because a table of that name is captured again.
+``left`` is one of them, for the case that a table of that name is captured again.
 """
 
 
@@ -40,45 +42,45 @@ class ReadAgain(Protocol):
     """Begins snapshots."""
 
     def __call__(self, facts: TableFacts, lsn: int, *, sweep: bool) -> bool:
-        """Begin a snapshot of a table if none is taken or was begun behind `lsn`; True when one surely goes on.
+        """Begin a snapshot of a table, unless one is active or began behind `lsn`. True if one is certain to go on.
 
         With `sweep` the snapshot also deletes keys from the topic that the table does not have.
         """
 
 
 class Catalog(Protocol):
-    """What is asked of the catalog; see `cdc.replication.catalog_facts` for each."""
+    """The catalog queries that are needed; `cdc.replication.catalog_facts` documents each."""
 
     def scope(self) -> CatalogScope | None:
-        """What holds for all tables; None without the publication."""
+        """Return what holds for all tables; None without the publication."""
 
     def digests(self) -> Mapping[int, Digest]:
-        """pg_class.oid -> digest of every captured table."""
+        """Return pg_class.oid -> digest of every captured table."""
 
     def facts(self, oids: Sequence[int]) -> Mapping[int, TableFacts]:
-        """Facts of some of them."""
+        """Return the facts of some tables."""
 
     def taken(self, names: Sequence[str]) -> Collection[str]:
-        """Those of the names, ``schema.table``, that a table has, published or not."""
+        """Return those of the names (``schema.table``) that a table has, published or not."""
 
     def names(self, oids: Sequence[int]) -> Mapping[int, str]:
-        """``schema.table`` of those that still exist."""
+        """Return ``schema.table`` of those that still exist."""
 
     def end_of_wal(self) -> Lsn:
-        """Where the server's WAL is now."""
+        """Return the current end of the server's WAL."""
 
 
 class DdlLog(Protocol):
-    """Where facts and findings are kept; `cdc.publish.publisher.KafkaPublisher` is one."""
+    """Stores facts and findings; `cdc.publish.publisher.KafkaPublisher` implements it."""
 
     def note(self, scope: CatalogScope, tables: Mapping[str, TableRecord | None]) -> None:
-        """Have the next commit write these; None deletes."""
+        """Write these with the next commit; None deletes."""
 
 
 class DdlWatch:
-    """See the top of the file. An aside of the pipeline (`cdc.contracts.SideWriter`).
+    """Tracks DDL findings from discovery to acceptance. A `cdc.contracts.SideWriter` of the pipeline.
 
-    `read_again` is set by who can take snapshots.
+    `read_again` is set once snapshots can be taken.
     """
 
     def __init__(
@@ -93,9 +95,9 @@ class DdlWatch:
         accepted: Callable[[], Mapping[str, AcceptedFindings]],
         wanted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`accepted` says what was accepted since it was last asked, by table; it may raise BrokerError.
+        """`accepted` returns what was accepted since its last call, by table; it may raise BrokerError.
 
-        `wanted` says whether rows that a table has before it is captured are to be in the log.
+        `wanted` returns whether the existing rows of a new table are read.
         """
         self._wanted = wanted
         self._settings = settings
@@ -111,35 +113,35 @@ class DdlWatch:
         self._changed: set[str] = set()
         self._scope_changed = True
         self._refusal: TailraceError | None = None
-        self._next_look_s = float("-inf")
+        self._next_check_s = float("-inf")
         self.read_again: ReadAgain = _reads_nothing
         self._accept(recorded.accepted)
 
-    def look(self, catalog: Catalog) -> None:
-        """Compare the catalog with what is recorded. Raises SourceError when it cannot be read."""
+    def check(self, catalog: Catalog) -> None:
+        """Compare the catalog with the recorded facts. Raises SourceError if it cannot be read."""
         began_s = self._clock.monotonic_s()
-        if began_s < self._next_look_s:
+        if began_s < self._next_check_s:
             return
         scope = catalog.scope()
         if scope is not None:
             self._compare(catalog, scope)
-        self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+        self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
-        """See what was accepted since, or is being read again; asks Kafka, while a finding is open."""
+        """Settle findings that are accepted or whose table is being read again. Reads Kafka while a finding is open."""
         if not any(record.findings for record in self._tables.values()):
             return
         self._accept(self._read_again())
-        # A broker that is away is the pipeline's to speak of; what is accepted meanwhile is seen later.
+        # The pipeline reports an unreachable broker; what is accepted meanwhile is read later.
         with suppress(BrokerError):
             self._accept(self._accepted())
 
     def rejoined(self, table: str, lsn: Lsn) -> None:
-        """A table that is not read is captured again since `lsn`: what it missed meanwhile stays open as a finding."""
+        """A table that is not read is captured again since `lsn`. What it missed meanwhile stays open as a finding."""
         with self._lock:
             record, scope = self._tables.get(table), self._scope
             if record is None or scope is None or any(one.kind in _SWEPT for one in record.findings):
-                return  # what was found says it
+                return  # an open finding covers it
             finding = missed_while_left_out(table, epoch=self._epoch, since_lsn=scope.lsn, lsn=lsn)
             self._keep(
                 table, record, TableRecord(facts=record.facts, findings=merge_findings(record.findings, [finding]))
@@ -161,7 +163,7 @@ class DdlWatch:
         return False
 
     def written(self) -> None:
-        """See `cdc.contracts.SideWriter.written`. Raises what a policy says of findings, once they are recorded."""
+        """See `cdc.contracts.SideWriter.written`. Raises if the policy of a recorded finding is to stop."""
         if self._refusal is not None and not self.due():
             raise self._refusal
 
@@ -182,14 +184,14 @@ class DdlWatch:
         gone = [facts.oid for facts in before.values() if facts.oid not in found]
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
         others = catalog.taken([table for table in before if table not in now])
-        look = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
-        told = [] if self._scope is None else compare_catalog(self._scope, before, look, epoch=self._epoch)
+        reading = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
+        new = [] if self._scope is None else compare_catalog(self._scope, before, reading, epoch=self._epoch)
         with self._lock:
-            self._record(before, now, told)
+            self._record(before, now, new)
             self._scope_changed = self._scope_changed or self._differs(scope)
             self._scope = scope
             self._digests = {oid: digest for oid, digest in digests.items() if oid in found or oid not in changed}
-            self._act(told)
+            self._act(new)
 
     def _differs(self, scope: CatalogScope) -> bool:
         was = self._scope
@@ -200,10 +202,10 @@ class DdlWatch:
         )
 
     def _record(
-        self, before: Mapping[str, TableFacts], now: Mapping[str, TableFacts], told: Sequence[DdlFinding]
+        self, before: Mapping[str, TableFacts], now: Mapping[str, TableFacts], new: Sequence[DdlFinding]
     ) -> None:
         fresh: dict[str, list[DdlFinding]] = {}
-        for one in told:
+        for one in new:
             fresh.setdefault(one.table, []).append(one)
         for table in before.keys() | now.keys() | fresh.keys():
             was = self._tables.get(table, TableRecord(facts=None))
@@ -230,31 +232,31 @@ class DdlWatch:
             self._act([])
 
     def _read_again(self) -> dict[str, AcceptedFindings]:
-        """Have tables read again whose rows are in the log as they were; of those that are, what that settles."""
+        """Begin snapshots for findings that they repair. Returns what is settled by those that go on."""
         with self._lock:
             records = list(self._tables.items())
-        mended: dict[str, AcceptedFindings] = {}
+        settled_now: dict[str, AcceptedFindings] = {}
         for table, record in records:
             if record.facts is None:
                 continue
-            found = [one for one in record.findings if one.kind in _MENDED | _SWEPT and self._reads(one)]
+            found = [one for one in record.findings if one.kind in _REPAIRED | _SWEPT and self._reads(one)]
             sweep = any(one.kind in _SWEPT for one in found)
-            # What no reading repairs stays open, and with it what was found later.
+            # A finding that no snapshot repairs stays open, and so does everything found later.
             if found and self.read_again(record.facts, max(one.lsn for one in found), sweep=sweep):
                 others = [(one.epoch, one.lsn - 1) for one in record.findings if one not in found]
                 epoch, lsn = min([max((one.epoch, one.lsn) for one in found), *others])
-                mended[table] = AcceptedFindings(epoch=epoch, lsn=lsn)
-        return mended
+                settled_now[table] = AcceptedFindings(epoch=epoch, lsn=lsn)
+        return settled_now
 
-    def _act(self, told: Sequence[DdlFinding]) -> None:
-        """The one place where a policy acts on findings: `told` are new, the open ones are in `_tables`.
+    def _act(self, new: Sequence[DdlFinding]) -> None:
+        """Apply the policy to findings, here and nowhere else. `new` were just found; open ones are in `_tables`.
 
-        A finding is open until it is accepted. ``warn`` leaves it at being told; with ``stop`` capture ends as soon
-        as all of them are recorded (`written`); ``resnapshot`` is left to `settle`.
+        A finding is open until it is accepted. ``warn`` only reports it. With ``stop``, capture ends as soon as all
+        findings are recorded (`written`). ``resnapshot`` is left to `settle`.
         """
         by_table = sorted(self._tables.items())
         unsettled = [one for _, record in by_table for one in record.findings]
-        self._observer.ddl_found(told, unsettled)
+        self._observer.ddl_found(new, unsettled)
         stopping = [one for one in unsettled if self._policy(one.table) == "stop" and not self._reads(one)]
         self._refusal = _refusal(stopping) if stopping else None
 
@@ -262,7 +264,7 @@ class DdlWatch:
         return chosen(table, self._settings.tables, self._settings.policy)
 
     def _reads(self, finding: DdlFinding) -> bool:
-        """Whether the table is read because of it. A new table is, whatever the policy: as at a first start."""
+        """Whether the table is read because of the finding. A new table is, under any policy, as at a first start."""
         if finding.kind == "joined":
             return self._wanted(finding.table)
         return self._policy(finding.table) == "resnapshot"
@@ -277,9 +279,9 @@ def _refusal(stopping: Sequence[DdlFinding]) -> SourceRefused:
     more = len(stopping) - _NAMED_MAX
     said = "; ".join(one.what for one in stopping[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
     return SourceRefused(
-        f"DDL that the stream does not tell, and [ddl] says stop: {said}",
-        hint="nothing is lost: the stream goes on from here. See what rows it concerns, have them written once more if "
-        "they must be in the log, then accept and start again",
+        f'[ddl] policy is "stop", and the stream does not show this DDL: {said}',
+        hint="nothing is lost: the stream continues from here. Check which rows are affected; if the log needs their "
+        "new form, update them. Then accept the finding and start again",
         command="cdc ddl list" if len(tables) > 1 else f"cdc ddl accept {shlex.quote(pattern_for(first.table))}",
         table=first.table,
         kind=first.kind,

@@ -1,8 +1,8 @@
-"""Heartbeats: records that say how far capture is, also when there is nothing to capture. Pure but for the clock.
+"""Writes heartbeats: records that report the position of capture, also when nothing is captured.
 
-Written with a commit of the pipeline like everything else, so a heartbeat never says more than the log holds. What was
-written on the source on purpose (`cdc.replication.heartbeat_thread`) is waited for here: how long it took is the
-end-to-end lag.
+A heartbeat is written with a commit of the pipeline, so it never claims more than the log holds. It also measures the
+end-to-end lag: how long the effect of the operator's statement on the source (`cdc.replication.heartbeat_thread`) takes
+to reach the log.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cdc.contracts import HeartbeatObserver
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
 
-_PENDING_MAX: Final = 100  # statements on the source whose effect was not seen yet; older ones are forgotten
+_PENDING_MAX: Final = 100  # statements on the source whose effect was not seen yet; older ones are dropped
 _encode: Final = msgspec.json.encode
 
 
 class Heartbeats:
-    """An aside of the pipeline (`cdc.contracts.SideWriter`). `sent` may be called from any thread."""
+    """A `cdc.contracts.SideWriter` of the pipeline. `sent` may be called from any thread."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Heartbeats:
         buffer: TopicBuffer,
         observer: HeartbeatObserver,
     ) -> None:
-        """`buffer` is that of ``<name>.heartbeat``."""
+        """`buffer` is the one of ``<name>.heartbeat``."""
         self.buffer = buffer
         self._key = _encode({"serverName": name})
         self._clock = clock
@@ -75,6 +75,6 @@ class Heartbeats:
                 self._observer.heartbeat_returned(now_s - self._pending.popleft()[1])
 
     def sent(self, lsn: Lsn, began_s: float) -> None:
-        """Something was begun on the source at `began_s` and lies below `lsn`."""
+        """A statement on the source began at `began_s`, and its effect lies below `lsn`."""
         with self._lock:
             self._pending.append((lsn, began_s))

@@ -1,4 +1,4 @@
-"""Capture without snapshots."""
+"""The `Snapshots` implementation for capture without snapshots."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from cdc.lsn import Lsn
 from cdc.model.change_records import TopicBuffer
 from cdc.model.snapshot_record import NO_NOTES, SnapshotNotes
 
-IDLE_WAIT_S: Final = 0.5  # how late a stop or an age cap may be noticed on a silent stream
+IDLE_WAIT_S: Final = 0.5  # how late a stop or the batch's age limit may be noticed on a silent stream
 
 
 class NoSnapshots:
-    """See `cdc.contracts.Snapshots`: nothing ever joins."""
+    """Implements `cdc.contracts.Snapshots`: no rows ever join."""
 
     wait_s = IDLE_WAIT_S
     notes_pending = False
 
     def watch(self, table: str, buffer: TopicBuffer) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def begun(self, xid: int, *, whole: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def truncated(self, table: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def gather(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def ended(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def due(self, boundary: Lsn) -> bool:  # noqa: ARG002
-        """Never."""
+        """Return False."""
         return False
 
     def waits(self, boundary: Lsn) -> bool:  # noqa: ARG002
-        """Never."""
+        """Return False."""
         return False
 
     def join(self, boundary: Lsn, at_us: int) -> Joined:  # noqa: ARG002
-        """Nothing."""
+        """Return no rows."""
         return Joined(0, 0, ())
 
     def notes(self) -> SnapshotNotes:
-        """None."""
+        """Return no notes."""
         return NO_NOTES
 
     def noted(self, notes: SnapshotNotes) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,11 +1,11 @@
-"""THE loop: read, transcode, publish, confirm.
+"""The capture loop: read, transcode, publish, confirm.
 
-Data runs down this page, positions come back up as return values. One thread; nothing per row crosses another.
-A batch ends as soon as nothing more is readable, so light load is quick and heavy load is efficient; it ends at a
-boundary of source transactions unless one alone is larger than the caps. While Kafka commits one batch the next one is
-read; it is written when the commit is known.
+One thread runs it; no other thread handles single rows. A batch ends as soon as nothing more is readable, so light load
+has low latency and heavy load has large batches. A batch ends at a boundary between source transactions, unless one
+transaction alone exceeds twice the limits. While Kafka commits a batch, the next one is read; it is written when the
+commit is known.
 
-Everything it touches is a contract, so that the simulation drives this very code.
+The loop uses only the interfaces of `cdc.contracts`, so that the simulation runs this code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc.capture.assembler import Assembler
+from cdc.capture.assembler import Assembler, Stop, Truncated, Unplanned
 from cdc.capture.no_snapshots import NoSnapshots
 from cdc.capture.split_rows import together
 from cdc.clock import Clock
@@ -39,19 +39,19 @@ from cdc.model.progress_record import SchemaRecord
 from cdc.model.relation import Relation
 from cdc.model.snapshot_record import NO_NOTES
 
-_SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds our memory, overlaps reading and sending
+_SLICE_ROWS: Final = 2000  # rows handed to Kafka at a time: bounds memory, overlaps reading and sending
 _SLICE_BYTES: Final = 2 << 20
 _OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of the source: spread it (limit: 60 s)
-# A batch in which changes wait beside rows of a snapshot, which never end, goes out after this long:
+# Rows of a snapshot arrive without pause. A batch that has changes beside them is committed after this long:
 _MIXED_AGE_S: Final = 0.02  # if Kafka is idle
-_MIXED_AGE_MAX_S: Final = 0.1  # if it is busy with the batch before
-_IDLE_PROGRESS_S: Final = 1.0  # DESIGN section 5: progress for foreign WAL at most once a second
+_MIXED_AGE_MAX_S: Final = 0.1  # if it is busy with the previous batch
+_IDLE_PROGRESS_S: Final = 1.0  # progress for WAL of other tables is committed at most once a second
 _NOTHING: Final = BatchStats(0, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class Parts:
-    """What a pipeline is made of; all of it is thrown away together."""
+    """What a pipeline is made of. All of it is discarded together."""
 
     stream: ReplicationStream
     publisher: Publisher
@@ -70,7 +70,7 @@ class Parts:
 
 
 class Pipeline:
-    """Runs until told to stop or until something fails; either way it is not used again."""
+    """Runs until it is stopped or something fails. It is not used again after that."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -84,13 +84,14 @@ class Pipeline:
         self._sliced = True
         self._batch_since_s: float | None = None
         self._copied = False
+        self._hasten = False
         self._last_commit_s = 0.0
         self._opened_s = 0.0
         self._durable = parts.assembler.position.end_lsn
         self._submitted: tuple[BatchStats, StreamPosition, float] | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Capture until `stop`. Complete transactions read so far are published before it returns."""
+        """Capture until `stop`. Publishes the complete transactions read so far before it returns."""
         while not stop.is_set():
             self.step()
         if not self._parts.assembler.in_transaction and self._parts.assembler.filled:
@@ -99,20 +100,20 @@ class Pipeline:
         self._confirm()
 
     def step(self) -> None:
-        """Take what is readable now, or wait a moment; commit when there is reason to."""
+        """Take what is readable now, or wait a moment; commit if there is a reason to."""
         parts, assembler = self._parts, self._parts.assembler
         ready = (assembler.filled and not assembler.in_transaction) or self._may_join
         frames = parts.stream.read(0.0 if ready or self._submitted else parts.snapshots.wait_s)
         rows_before, full = assembler.row_count, False
         at = 0
         while at < len(frames):
-            at = self._feed(frames, at)
-            if assembler.unplanned is not None:
-                self._plan()
-            elif assembler.truncated:
-                if not self._truncate(assembler.truncated):
+            at, stop = self._feed(frames, at)
+            if isinstance(stop, Unplanned):
+                self._plan(stop.relation)
+            elif isinstance(stop, Truncated):
+                if not self._truncate(stop.tables):
                     return
-            elif assembler.due:
+            elif stop is not None:
                 full = True
                 self._join()
                 if not self._commit():
@@ -125,11 +126,11 @@ class Pipeline:
             parts.observer.caught_up()
         self._settle(quiet=quiet)
 
-    def _feed(self, frames: list[bytes], at: int) -> int:
-        """Feed on; when a row is refused, first publish everything before it."""
+    def _feed(self, frames: list[bytes], at: int) -> tuple[int, Stop | None]:
+        """Feed on. If a row is refused, publish everything before it first, so that a restart begins at that row."""
         assembler = self._parts.assembler
         try:
-            return assembler.feed(frames, at)
+            return assembler.feed(frames, at, hasten=self._hasten)
         except (RowRefused, SourceRefused) as error:
             if assembler.row_position is not None:
                 lsn, ordinal = assembler.row_position
@@ -140,9 +141,9 @@ class Pipeline:
             raise
 
     def _settle(self, *, quiet: bool) -> None:
-        """After every read: hand over a slice, commit if it is time. `quiet`: no rows were added.
+        """After every read: hand over a slice, and commit if it is time. `quiet`: no rows were added.
 
-        Keepalives can come without end, so nothing here waits for silence alone.
+        Nothing here waits for silence: a walsender that serves other tables sends keepalives without end.
         """
         assembler, now_s = self._parts.assembler, self._parts.clock.monotonic_s()
         pending = assembler.filled or bool(self._schemas) or self._parts.snapshots.notes_pending
@@ -152,7 +153,7 @@ class Pipeline:
             self._batch_since_s = now_s
         old = self._batch_since_s is not None and now_s - self._batch_since_s > self._age_max_s
         if assembler.in_transaction:
-            assembler.hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
+            self._hasten = old or self._parts.snapshots.due(assembler.position.end_lsn)
             self._write_slice()
             if self._parts.publisher.is_open and now_s - self._opened_s > _OPEN_MAX_S:
                 self._commit()
@@ -173,13 +174,16 @@ class Pipeline:
 
     @property
     def _may_join(self) -> bool:
-        """Whether rows of a snapshot have a place here, and the batch has one for them."""
+        """Whether rows of a snapshot may join here, and the batch has room for them."""
         assembler = self._parts.assembler
         fits = assembler.at_boundary and not assembler.full
         return fits and self._parts.snapshots.due(assembler.position.end_lsn)
 
     def _join(self) -> None:
-        """Let rows of snapshots join, after everything that commits below the position and before all else."""
+        """Let rows of snapshots join, after everything that commits below the position and before everything else.
+
+        The order makes an unneeded key in a verdict harmless: it drops a row whose newest state the log already has.
+        """
         parts, assembler = self._parts, self._parts.assembler
         if not self._may_join:
             return
@@ -194,10 +198,8 @@ class Pipeline:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
         return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
-    def _plan(self) -> None:
-        """A table, or a new shape of one: everything that needs the catalog or an admin call happens here."""
-        relation = self._parts.assembler.unplanned
-        assert relation is not None
+    def _plan(self, relation: Relation) -> None:
+        """Plan a new relation or a new shape of one. Catalog queries and topic creation happen here, never per row."""
         try:
             taken = self._taken(relation)
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
@@ -215,7 +217,11 @@ class Pipeline:
         self._parts.assembler.plan(relation, together([planned.transcoder, *taken]))
 
     def _taken(self, relation: Relation) -> list[Transcoding]:
-        """What stages make of its rows. When capture must start over for it, first publish everything before it."""
+        """Return the encoders of stages for its rows. If capture must start over for it, publish what came before.
+
+        That is the case for an outbox that the start did not know: the stream has none of its rows from before it was
+        published.
+        """
         try:
             return [found for stage in self._parts.stages if (found := stage.take(relation)) is not None]
         except SourceUnreachable:
@@ -224,10 +230,10 @@ class Pipeline:
             raise
 
     def _truncate(self, truncated: Sequence[Truncation]) -> bool:
-        """Delete every key that the log has of truncated tables; False as `_commit`.
+        """Delete every key that the log has of the truncated tables. Returns False like `_commit`.
 
-        All that came before is committed first, so it is the log that says which keys these are: after a crash in
-        the middle, those that are left.
+        Everything before the TRUNCATE is committed first, so the log itself says which keys those are. After a crash in
+        the middle, they are the keys that are left. Source reading pauses; a temporary database holds the keys.
         """
         parts, assembler = self._parts, self._parts.assembler
         if not self._commit():
@@ -236,7 +242,7 @@ class Pipeline:
         for truncation in truncated:
             planned, count = self._planned[truncation.relation], 0
             if not planned.buffer.compacted:
-                continue  # its records have no key that could be deleted
+                continue  # its records have no keys, so none can be deleted
             with parts.live_keys.of(planned.buffer.topic) as found:
                 for partition, keys in found:
                     count += len(keys)
@@ -245,11 +251,11 @@ class Pipeline:
                     else:
                         self._write_slice()
             parts.observer.truncated(planned.buffer.topic, count)
-        assembler.pass_truncate()
+        assembler.pass_truncate(truncated)
         return True
 
     def _write_slice(self) -> None:
-        """Hand over what was read, if it is enough and Kafka is not busy with the batch before."""
+        """Hand over what was read, if it is enough and Kafka is not busy with the previous batch."""
         rows, size = self._unwritten
         assembler = self._parts.assembler
         if self._submitted is not None or not self._sliced or self._parts.reselect.pending:
@@ -272,7 +278,7 @@ class Pipeline:
         self._unwritten = (self._parts.assembler.row_count, self._parts.assembler.byte_count)
 
     def _commit(self) -> bool:
-        """Have what is buffered published; `_finish` is when it is. False: told to stop while it was not complete."""
+        """Submit what is buffered; `_finish` waits for it. Returns False if stopped while records were incomplete."""
         self._finish()
         if not self._complete():
             return False
@@ -287,6 +293,7 @@ class Pipeline:
         self._submit(position)
         self._submitted = (stats, position, began_s)
         assembler.taken()
+        self._hasten = False
         self._copied = False
         self._unwritten = (0, 0)
         self._committed = _NOTHING
@@ -300,10 +307,11 @@ class Pipeline:
         self._parts.snapshots.noted(self._notes)
 
     def _complete(self) -> bool:
-        """Have records that lack values completed, with no Kafka transaction open meanwhile.
+        """Complete the records that lack values. No Kafka transaction is open meanwhile.
 
-        What was handed over before the first of them came is committed where that ended. After such a batch none is
-        handed over in slices, so under a steady load of them no transaction of the source is spread because of it.
+        What was handed over before the first incomplete record is committed up to there. The batch after such a batch
+        is not written in slices. So under a steady load of incomplete records no source transaction is spread because
+        of them.
         """
         self._sliced = not self._parts.reselect.pending
         if self._sliced:
@@ -317,7 +325,7 @@ class Pipeline:
         return self._parts.reselect.fill()
 
     def _finish(self) -> None:
-        """Wait until what was submitted is known to be committed; only then tell PostgreSQL that it may forget it."""
+        """Wait until the submitted batch is known to be committed; only then confirm it to PostgreSQL."""
         if self._submitted is None:
             return
         stats, position, began_s = self._submitted
@@ -334,5 +342,9 @@ class Pipeline:
             raise OutcomeUnknown(f"the producer is replaced: {parts.publisher.retire_reason}")
 
     def _confirm(self) -> None:
-        """Acknowledge what is durable and lies in WAL that a good catalog check has covered."""
+        """Confirm what is durable and was verified by the catalog watch.
+
+        PostgreSQL 18 silently publishes nothing when its publication is gone. So WAL is released only where a check has
+        confirmed slot and publication (`cdc.replication.catalog_watch`).
+        """
         self._parts.stream.confirm(min(self._durable, self._parts.verified()))

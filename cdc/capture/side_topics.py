@@ -1,6 +1,6 @@
-"""What goes beside the tables' topics: which transactions there were and how many events each has, and messages.
+"""Writes the transaction topic (BEGIN and END with event counts) and the message topic, beside the topics of tables.
 
-Counts go on over events that are in the log already, so that a replay says the same. Pure.
+Counts include events that the log already has, so that a replay gives the same counts. Pure.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cdc.wire.pgoutput import Begin, LogicalMessage
 
 
 class SideTopics:
-    """Fills the buffers of ``<name>.transaction`` and ``<name>.message``; without a buffer that part is left out.
+    """Fills the buffers of ``<name>.transaction`` and ``<name>.message``. Without a buffer that part is left out.
 
     Attributes:
-        count: records in the buffers since it was set to 0.
+        count: records added to the buffers since it was last set to 0.
     """
 
     def __init__(
@@ -40,57 +40,57 @@ class SideTopics:
         self._total = 0
         self._id = ""
         self._ts_ms = 0
-        self._told = False
+        self._begin_written = False
 
     @property
     def buffers(self) -> list[TopicBuffer]:
-        """Those there are."""
+        """The configured buffers."""
         return [buffer for buffer in (self._transactions, self._messages) if buffer is not None]
 
     @property
     def numbers(self) -> bool:
-        """Whether events say which of their transaction they are."""
+        """Whether events carry their place in the transaction."""
         return self._transactions is not None
 
-    def begin(self, begin: Begin, *, told: bool) -> None:
-        """A transaction begins; `told`: the log has its beginning."""
+    def begin(self, begin: Begin, *, written: bool) -> None:
+        """A transaction begins. `written`: the log already has its BEGIN record."""
         self._counts.clear()
         self._total = 0
         self._id = f"{begin.xid}:{begin.commit_lsn:d}"
         self._ts_ms = begin.commit_us // 1000
-        self._told = told
+        self._begin_written = written
 
     def numbered(self, stamp: Stamp, relation: Relation) -> Stamp:
-        """The stamp of the next event, with its place in the transaction."""
+        """Return the stamp of the next event, with its place in the transaction."""
         self.passed(relation)
         return with_order(stamp, EventOrder(self._id, self._total, self._counts[relation.table]))
 
     def passed(self, relation: Relation) -> None:
-        """An event that is in the log already."""
+        """Count an event that the log already has."""
         self._counts[relation.table] += 1
         self._total += 1
 
     def opened(self) -> None:
-        """Something of the transaction is about to be in the log."""
-        if self._transactions is not None and not self._told:
-            self._told = True
+        """Write BEGIN, once, before the first record of the transaction."""
+        if self._transactions is not None and not self._begin_written:
+            self._begin_written = True
             self._add(self._transactions, self._make.begin(self._id, self._ts_ms))
 
     def end(self) -> None:
-        """The transaction is over. One without an event is told of only if it was spread before that was known."""
-        if self._transactions is not None and (self._counts or self._told):
+        """Write END. A transaction without events is left out, unless its BEGIN was written before that was known."""
+        if self._transactions is not None and (self._counts or self._begin_written):
             self.opened()
             self._add(self._transactions, self._make.end(self._id, self._ts_ms, self._counts))
 
     def truncate(self, relation: Relation, stamp: Stamp, lsn: int, ordinal: int) -> None:
-        """A TRUNCATE of a captured table."""
+        """Write the TRUNCATE of a captured table."""
         if self._transactions is not None:
             self.opened()
             table = (relation.namespace, relation.name)
             self._add(self._transactions, self._make.truncate(self._id, table, stamp, lsn, ordinal))
 
     def message(self, message: LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> int:
-        """A logical message; returns its size, 0 when it is left out. Raises RowRefused when it is too large."""
+        """Write a logical message. Returns its size, 0 if messages are off. Raises RowRefused if it is too large."""
         if self._messages is None:
             return 0
         record = self._make.message(message, stamp, lsn, ordinal)
@@ -98,7 +98,7 @@ class SideTopics:
         if size > self._limit:
             raise RowRefused(
                 f"a logical message at {Lsn(lsn)} makes a record of {size} bytes; the limit is {self._limit}",
-                hint="raise capture.row_bytes_max and max.message.bytes of the topic, or take no messages",
+                hint="raise capture.row_bytes_max and max.message.bytes of the topic, or turn messages off",
                 command="[capture] messages = false",
                 record_bytes=size,
             )

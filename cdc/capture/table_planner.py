@@ -1,8 +1,8 @@
-"""From a relation the stream shows to everything its rows need: key, encodings, topic, transcoder, schema record.
+"""Prepares a relation that the stream shows: key, encodings, topic, transcoder and schema record.
 
-An edge: it asks the catalog and may make a topic, so the pipeline calls it when a Relation message is new, never per
-row. What the Relation itself says (columns, types, identity) decides; the catalog only adds the names of types that
-are not built in, and the primary key of a table whose identity is FULL.
+It queries the catalog and may create a topic, so the pipeline calls it for a new Relation message, never per row. The
+Relation message decides about columns, types and identity, because the catalog may already describe a newer table. The
+catalog only adds the names of types that are not built in, and the primary key of a table whose identity is FULL.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from cdc.replication.table_shape import SourceTable
 
 
 class Catalog(Protocol):
-    """What the catalog is asked for; see `cdc.replication.catalog_queries`."""
+    """The catalog queries that are needed; see `cdc.replication.catalog_queries`."""
 
     def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Columns of the key, in key order; empty when there is none, or not over those that are `wanted`."""
+        """Return the key columns in key order; empty if there is no key, or none over the `wanted` columns."""
 
     def ancestors(self, oid: int) -> Sequence[str]:
-        """``schema.table`` of every table this one is a partition of, directly or not."""
+        """Return ``schema.table`` of every table that this one is a partition of, directly or not."""
 
     def generated_columns(self, oid: int) -> Sequence[str]:
-        """Names of the table's generated columns as it is now."""
+        """Return the names of the table's generated columns as it is now."""
 
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
-        """What pg_type has of these."""
+        """Return the facts of these types from pg_type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Planned:
 
 
 class _Unfit(Exception):
-    """A relation cannot be written to its topic; the text follows the name of the table."""
+    """A relation that cannot be written to its topic. The text is read after the name of the table."""
 
     def __init__(self, reason: Reason, problem: str, statement: str) -> None:
         super().__init__(problem)
@@ -68,15 +68,15 @@ class _Unfit(Exception):
 
 
 OpenTopic = Callable[[str, bool], int]
-"""Make or check a data topic (name, compacted) and get ready to write to it; returns its partition count."""
+"""Create or check a data topic (name, compacted) and prepare writing to it. Returns its partition count."""
 
 
 class TablePlanner:
-    """See `cdc.contracts.RelationPlanner`. One per start; remembers which schema records are in the log.
+    """Implements `cdc.contracts.RelationPlanner`. One per start. Remembers which schema records the log has.
 
     Attributes:
-        left_out: tables whose relations cannot be written to their topics, by name. Their rows are passed over.
-        leave: called with the name of a table before its rows are passed over for the first time.
+        left_out: tables whose relations cannot be written to their topics, by name. Their rows are skipped.
+        leave: called with the name of a table before its rows are skipped for the first time.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class TablePlanner:
         holes: IncompleteRecords,
         registry: SchemaRegistry | None = None,
     ) -> None:
-        """`forms` are what the topics have so far, by table; `holes` is where values are missed.
+        """`forms` are the formats of the topics so far, by table; `holes` collects incomplete records.
 
-        `registry` knows the schemas of Avro; needed for that format only.
+        `registry` knows the Avro schemas; only that format needs it.
         """
         self._config = config
         self._forms = dict(forms)
@@ -112,7 +112,7 @@ class TablePlanner:
 
     @property
     def topic_keys(self) -> dict[str, list[str]]:
-        """By table, the key columns of the records that its topic has. From any thread."""
+        """By table, the key columns of the records in its topic. From any thread."""
         return {table: [column.name for column in form.key] for table, form in dict(self._forms).items() if form.key}
 
     def plan(self, relation: Relation, at: Lsn) -> Planned | None:
@@ -139,9 +139,9 @@ class TablePlanner:
         return Planned(buffer, transcoder, self._new(schema, topic, at))
 
     def open(self, table: str, oid: int, topic: str, *, compacted: bool) -> int | None:
-        """Open the topic of a table; its partition count. None, and noted in `left_out`, when it cannot be written to.
+        """Open the topic of a table and return its partition count. None if it cannot be written to; see `left_out`.
 
-        A topic that was open at the start is open.
+        A topic that was opened at the start stays open.
         """
         try:
             return self._open_topic(topic, compacted)
@@ -152,10 +152,10 @@ class TablePlanner:
     def introduce(
         self, tables: Sequence[SourceTable], published: Mapping[int, Collection[str]], at: Lsn
     ) -> list[SchemaRecord]:
-        """Schema records of tables as the catalog has them at a start, before any row of them is seen.
+        """Return schema records for tables as the catalog has them at a start, before any row of them is read.
 
-        `published` are the columns of each table, by its oid, that the publication has. What cannot be written to its
-        topic is in `left_out` afterwards.
+        `published` are the published columns of each table, by its oid. Tables that cannot be written to their topics
+        are in `left_out` afterwards.
         """
         records = []
         for table in tables:
@@ -167,7 +167,7 @@ class TablePlanner:
         return records
 
     def _fit(self, relation: Relation, oid: int, key: Sequence[str] | None = None) -> TableSchema | None:
-        """How rows of a relation are written; None, and noted in `left_out`, when its key does not allow it."""
+        """Return how rows of a relation are written. None, and an entry in `left_out`, if its key does not allow it."""
         try:
             schema = self._schema(relation, key)
         except _Unfit as found:
@@ -186,7 +186,7 @@ class TablePlanner:
     def _new(
         self, schema: TableSchema, topic: str, at: Lsn, generated: Sequence[str] | None = None
     ) -> list[SchemaRecord]:
-        """The schema record, unless it is in the log. Without `generated` the catalog is asked for those columns."""
+        """Return the schema record, unless the log has it. Without `generated`, the catalog is asked for them."""
         known = (schema.relation.table, schema.schema_id)
         if known in self._written:
             return []
@@ -203,7 +203,7 @@ class TablePlanner:
         if not key and not matches(relation.table, self._config.source.keyless):
             raise _Unfit(
                 "no_key",
-                "it has no usable key: its rows could not be told apart in a compacted topic",
+                "it has no usable key, which a compacted topic needs to tell its rows apart",
                 "-- add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless",
             )
         key = tuple(_in_column_order(relation, key))
@@ -218,40 +218,44 @@ class TablePlanner:
         return schema
 
     def _registered(self, schema: TableSchema, former: int | None) -> AvroIds:
-        """Have the schemas known to the registry before anything is written with them."""
+        """Register the schemas before anything is written with them, and check that the key's id is the recorded one.
+
+        This happens when a relation is planned, at the start or for a new shape, never for a row. The id is in every
+        key's bytes. Under another id every key of the compacted topic would be a new one.
+        """
         relation = schema.relation
         assert self._registry is not None, "the configuration was checked"
         topic = data_topic(self._config.name, relation.namespace, relation.name)
         ids = self._registry.register(topic, schemas_of(schema, self._config.name), relation.table)
         if former is not None and ids.key != former:
             raise RegistryRefused(
-                f"the registry has the keys of {relation.table} as schema {ids.key}; its topic has them as {former}",
-                hint="the registry was emptied or is another one, or a key column has another type: take back what was "
-                "changed; under another `name` capture starts anew",
+                f"the registry has schema id {ids.key} for the keys of {relation.table}, but the topic has id {former}",
+                hint="the registry was emptied or replaced, or a key column has another type: undo that change. Under "
+                "another `name` capture starts from scratch",
                 table=relation.table,
             )
         return ids
 
     def _same_form(self, table: str, form: TopicForm, before: TopicForm) -> None:
-        """Rows of a former form would stay in the compacted topic for ever, as its truth."""
+        """Refuse a new format or key: old rows would stay in the compacted topic for ever, as its truth."""
         if form.format != before.format:
             raise SourceRefused(
                 f"the topic of {table} has records in the format {before.format!r}; "
                 f"encode.format is {form.format!r} now",
-                hint="take the former format back; under another `name` capture starts anew",
+                hint="restore the former format. Under another `name` capture starts from scratch",
                 command=f'[encode] format = "{before.format}"',
                 table=table,
             )
         self._same_key(table, form.key, before.key)
 
     def _same_key(self, table: str, key: KeyForm, former: KeyForm) -> None:
-        """Names, and encodings where the type is the same."""
+        """Compare names, and encodings where the type is the same."""
         names, before = ([column.name for column in form] for form in (key, former))
         if before != names:
             raise _Unfit(
                 "key_changed",
                 f"its key is ({', '.join(names)}) now, and its topic has rows under ({', '.join(before)})",
-                "-- give it its former key back, or leave it out of source.tables",
+                "-- restore its former key, or leave it out of source.tables",
             )
         for column, old in zip(key, former, strict=True):
             if column.written_as(old):
@@ -262,18 +266,18 @@ class TablePlanner:
                     "key_changed",
                     f"key column {column.name!r} would be written as {_typed(column)} now, and its topic has rows "
                     f"under keys written as {_typed(old)}",
-                    f"-- give column {column.name!r} its former type back, or leave the table out of source.tables",
+                    f"-- restore the former type of column {column.name!r}, or leave the table out of source.tables",
                 )
             raise SourceRefused(
                 f"key column {column.name!r} of {table} would be written as {column.encoding} now; its topic has rows "
                 f"under keys written as {old.encoding}",
-                hint="take the former value in [encode] back; under another `name` capture starts from scratch",
+                hint="restore the former value in [encode]. Under another `name` capture starts from scratch",
                 table=table,
                 column=column.name,
             )
 
     def _key(self, relation: Relation) -> Sequence[str]:
-        """The identity the stream names; with FULL, which names every column, what is configured or the primary key."""
+        """Return the identity that the stream shows; with FULL, the configured or primary key."""
         wanted = self._config.source.keys.get(relation.table, ())
         if relation.replica_identity is ReplicaIdentity.NOTHING:
             return ()
@@ -283,7 +287,7 @@ class TablePlanner:
         return shown if not wanted or set(wanted) == set(shown) else ()
 
     def _types(self, oids: set[int]) -> dict[int, TypeFacts]:
-        """Facts of all types that are not built in, and of those they stand on, level by level."""
+        """Return the facts of all types that are not built in, and of the types they are based on, level by level."""
         found: dict[int, TypeFacts] = {}
         wanted = unknown_types(oids)
         while wanted:
@@ -299,7 +303,7 @@ def _typed(column: KeyColumn) -> str:
 
 
 def _in_column_order(relation: Relation, key: Sequence[str]) -> list[str]:
-    """Key columns as the relation orders them, so that the key's bytes need nothing but the stream."""
+    """Return the key columns in the relation's order, so that the key's bytes depend on the stream alone."""
     names = set(key)
     ordered = [column.name for column in relation.columns if column.name in names]
     return ordered + sorted(names.difference(ordered))

@@ -1,4 +1,4 @@
-"""Where reading of the log starts: at its beginning or end, an LSN, a time or an offset. Values only."""
+"""The places where reading of the log can start: its beginning or end, an LSN, a time or an offset. Values only."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from cdc.progress.restore import Partition
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """From the first record there is."""
+    """Start at the first available record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Only what is published from now on."""
+    """Read only what is published from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtLsn:
-    """From the transaction committed at `lsn`, or the next one, on."""
+    """Start at the transaction committed at `lsn`, or the next one."""
 
     lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """From the first commit at or after this time on."""
+    """Start at the first commit at or after this time."""
 
     ts_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """One partition, from this offset on."""
+    """Start at this offset of one partition."""
 
     partition: Partition
     offset: int

@@ -1,141 +1,80 @@
-"""Finds a place in the cut index: from an LSN to an offset for each partition (DESIGN section 4).
+"""Looks up LSNs in the cut index: from an LSN to an offset for each partition.
 
-`<name>.__cuts` has one record per Kafka transaction, in order. Each says how far the log reaches, and every so often
-one has the offsets of all partitions. So a place is found by halving, and its offsets by reading on from the full
-map before it. Reads Kafka through a reader that is handed in; knows nothing of PostgreSQL.
+Each cut says how far the log reaches. So the cut before an LSN is found by halving, and the offsets of all partitions
+by applying the changes since the full map before it. Does not access PostgreSQL.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from cdc.cutindex.index_reader import (
+    IndexReader,
+    bounds,
+    counts_of,
+    epoch_start,
+    first_cut,
+    from_full_map,
+    last_before,
+    newest_cut,
+)
 from cdc.lsn import Lsn
-from cdc.model.log_record import LogRecord
-from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
-from cdc.progress.record_format import decode
-from cdc.progress.restore import Partition, TopicReader
-
-_NEAR: Final = 4096
-"""Offsets read before a place at first: a full map comes every 1,000 records, each with a marker behind it."""
+from cdc.progress.restore import Partition
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place between two Kafka transactions.
+class CutOffsets:
+    """The offsets of a cut, that is, of a point between two Kafka transactions.
 
     Attributes:
-        offsets: for each partition the offset to read on from; one that is not in it is read from its beginning.
-        epoch: of the source's history that the LSN was looked up in; in another one it means something else.
+        epoch: the epoch that the LSN was looked up in; in another epoch the LSN has another meaning.
+        offsets: the offset at which to resume each partition. A partition that is missing is read from its beginning.
     """
 
     epoch: int
     offsets: dict[Partition, int]
 
 
-def cut_before(reader: TopicReader, name: str, lsn: Lsn) -> Place | None:
-    """The latest place behind which every event with `commit_lsn` >= `lsn` lies.
+def cut_before(reader: IndexReader, name: str, lsn: Lsn) -> CutOffsets | None:
+    """Return the latest cut before every event with `commit_lsn` >= `lsn`, in the newest epoch.
 
-    Of the newest epoch. Without offsets when the index does not reach back so far; None when the index is empty.
+    It has no offsets if the index does not reach back so far. None if the index is empty.
     """
-    partition = (cuts_topic(name), 0)
-    low, high = reader.end_offsets([partition[0]])[partition]
-    newest = _last(reader, partition, low, high)
+    topic = cuts_topic(name)
+    low, high = bounds(reader, topic)
+    newest = newest_cut(reader, topic, low, high)
     if newest is None:
         return None
-    found = _halve(reader, partition, (low, high), (newest.epoch, lsn))
-    return Place(newest.epoch, {} if found is None else _offsets(reader, partition, low, found))
+    offsets: dict[Partition, int] = {}
+    found = last_before(reader, topic, low, high, (newest.cut.epoch, lsn))
+    for one in from_full_map(reader, topic, low, found + 1) if found is not None else ():
+        offsets.update((partition, count.next_offset) for partition, count in counts_of(one.cut).items())
+    return CutOffsets(newest.cut.epoch, offsets)
 
 
-def index_offset_before(reader: TopicReader, name: str, lsn: Lsn) -> int:
-    """Where to read the cut index from, so that everything committed at `lsn` or later comes in the cuts read.
+def index_offset_before(reader: IndexReader, name: str, lsn: Lsn) -> int:
+    """Return where to begin reading the cut index to see every cut with a commit at or behind `lsn`.
 
-    Of the newest epoch; 0 when the index does not reach back so far.
+    Of the newest epoch; 0 if the index does not reach back so far.
     """
-    partition = (cuts_topic(name), 0)
-    low, high = reader.end_offsets([partition[0]])[partition]
-    newest = _last(reader, partition, low, high)
-    found = None if newest is None else _halve(reader, partition, (low, high), (newest.epoch, lsn))
+    topic = cuts_topic(name)
+    low, high = bounds(reader, topic)
+    newest = newest_cut(reader, topic, low, high)
+    found = None if newest is None else last_before(reader, topic, low, high, (newest.cut.epoch, lsn))
     return 0 if found is None else found + 1
 
 
-def end_of_log(reader: TopicReader, name: str) -> Lsn | None:
-    """The LSN that the newest cut reaches to; None when the index is empty."""
-    partition = (cuts_topic(name), 0)
-    low, high = reader.end_offsets([partition[0]])[partition]
-    newest = _last(reader, partition, low, high)
-    return None if newest is None else Lsn(newest.end_lsn)
+def end_of_log(reader: IndexReader, name: str) -> Lsn | None:
+    """Return the LSN that the newest cut reaches; None if the index is empty."""
+    topic = cuts_topic(name)
+    newest = newest_cut(reader, topic, *bounds(reader, topic))
+    return None if newest is None else Lsn(newest.cut.end_lsn)
 
 
-def newest_epoch(reader: TopicReader, name: str) -> tuple[int, int]:
-    """The newest epoch in the index and the offset of its first cut; (0, 0) when the index is empty."""
-    partition = (cuts_topic(name), 0)
-    low, high = reader.end_offsets([partition[0]])[partition]
-    newest = _last(reader, partition, low, high)
-    if newest is None:
-        return 0, 0
-    before = _halve(reader, partition, (low, high), (newest.epoch, 0))
-    first = _first(reader, partition, low if before is None else before + 1, high)
-    return newest.epoch, low if first is None else first[0]
-
-
-def _halve(reader: TopicReader, partition: Partition, between: tuple[int, int], wanted: tuple[int, int]) -> int | None:
-    """Offset of the last cut in `between` that has no event of `wanted` = (epoch, LSN) or behind it."""
-    low, high = between
-    found = None
-    while low < high:
-        middle = (low + high) // 2
-        first = _first(reader, partition, middle, high)
-        if first is None:
-            high = middle
-        elif (first[1].epoch, first[1].commit_lsn) < wanted:
-            found = first[0]
-            low = found + 1
-        else:
-            high = middle
-    return found
-
-
-def _offsets(reader: TopicReader, partition: Partition, low: int, at: int) -> dict[Partition, int]:
-    """The next offset of every partition as of the cut at offset `at`; empty without a full map before it."""
-    for start in (max(low, at - _NEAR), low):
-        cuts = [cut for _, cut in _cuts(reader, partition, start, at + 1)]
-        full = max((index for index, cut in enumerate(cuts) if cut.full), default=None)
-        if full is None:
-            continue
-        offsets: dict[Partition, int] = {}
-        for cut in cuts[full:]:
-            offsets.update((_partition(text), account[0]) for text, account in cut.changed.items())
-        return offsets
-    return {}
-
-
-def _partition(text: str) -> Partition:
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
-
-
-def _last(reader: TopicReader, partition: Partition, low: int, high: int) -> Cut | None:
-    """The newest cut. Markers and aborted records take up offsets too, so a few may be looked at."""
-    near = [cut for _, cut in _cuts(reader, partition, max(low, high - _NEAR), high)]
-    return near[-1] if near else None
-
-
-def _first(reader: TopicReader, partition: Partition, start: int, end: int) -> tuple[int, Cut] | None:
-    """The first cut at or after offset `start`, and where it is."""
-    for batch in reader.read({partition: start}, {partition: end}):
-        for record in batch:
-            if record.value is not None:
-                return _decoded(record)
-    return None
-
-
-def _cuts(reader: TopicReader, partition: Partition, start: int, end: int) -> list[tuple[int, Cut]]:
-    batches = reader.read({partition: start}, {partition: end})
-    return [_decoded(record) for batch in batches for record in batch if record.value is not None]
-
-
-def _decoded(record: LogRecord) -> tuple[int, Cut]:
-    assert record.value is not None
-    return record.offset, decode(record.value, Cut, record.topic)
+def newest_epoch(reader: IndexReader, name: str) -> tuple[int, int]:
+    """Return the newest epoch in the index and the offset of its first cut; (0, 0) if the index is empty."""
+    topic = cuts_topic(name)
+    low, high = bounds(reader, topic)
+    first = first_cut(reader, topic, epoch_start(reader, topic, low, high), high)
+    return (0, 0) if first is None else (first.cut.epoch, first.offset)

@@ -15,13 +15,13 @@ from typing import Any, Final
 import psycopg
 
 from cdc.config.settings import Config
+from cdc.cutindex.index_reader import decoded
 from cdc.demo.capture import Capture
 from cdc.errors import TailraceError
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
-from cdc.model.topic_names import cuts_topic
-from cdc.progress.record_format import decode
+from cdc.model.topic_names import cuts_topic, parse_partition
 
 _SAMPLE_S: Final = 0.25
 _RATE_S: Final = 3.0  # rates are of the last so many seconds
@@ -98,9 +98,8 @@ class Watch:
                 ):
                     self._counts.clear()
                     for batch in reader.read({(topic, 0): 0}):
-                        for record in batch:
-                            if record.value is not None:
-                                self._take(decode(record.value, Cut, topic))
+                        for one in decoded(batch):
+                            self._take(one.cut)
                         now_s = time.monotonic()
                         if now_s - sampled_s >= _SAMPLE_S:
                             sampled_s = now_s
@@ -156,7 +155,7 @@ class Watch:
         control = f"{self._config.name}.__"
         found: dict[str, int] = {}
         for partition, count in self._counts.items():
-            topic = partition.rpartition("-")[0]
+            topic, _ = parse_partition(partition)
             if not topic.startswith(control):
                 found[topic] = found.get(topic, 0) + count
         return found

@@ -16,12 +16,13 @@ import msgspec
 from cdc.clock import Clock
 from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Now, Start
 from cdc.cutindex.lookup import cut_before
-from cdc.errors import ProgressDamaged, TopicMismatch, UsageError
+from cdc.errors import TopicMismatch, UsageError
 from cdc.model.event_envelope import EventEnvelope, EventSource, decode_envelope
 from cdc.model.key_match import key_matches
 from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, table_of, view_schema_topic
+from cdc.progress.record_format import decode_schema
 from cdc.progress.restore import Partition, TopicReader
 
 HELD_RECORDS_MAX: Final = 20_000  # records sorted at a time; about what a fetch of each of 16 partitions brings
@@ -75,10 +76,7 @@ def tables(reader: TopicReader, name: str, lakes: Sequence[str] = ()) -> list[Ta
         except TopicMismatch:
             newest = {}
         for offset, value in newest.values():
-            try:
-                record = msgspec.json.decode(value, type=SchemaRecord)
-            except msgspec.MsgspecError as error:
-                raise ProgressDamaged(f"a schema record in {schemas} is not readable: {error}", topic=schemas) from None
+            record = decode_schema(value, schemas)
             if offset >= latest.get(record.table, (-1, record))[0]:
                 latest[record.table] = (offset, record)
     if not latest:

@@ -16,6 +16,7 @@ import msgspec
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
+from cdc.cutindex.index_reader import cuts_between
 from cdc.errors import SourceUnreachable, TailraceError, TopicMismatch
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
@@ -26,7 +27,6 @@ from cdc.model.topic_names import cuts_topic, progress_topic
 from cdc.model.wal_reading import WalReading
 from cdc.model.weak_setting import WeakSetting
 from cdc.progress.bounded_reader import BoundedReader
-from cdc.progress.record_format import decode
 from cdc.progress.recorded_catalog import recorded_catalog
 from cdc.progress.restore import Restored, recorded_position, restore
 from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity, tables_matching
@@ -170,11 +170,10 @@ class PipelineObserver:
             self._restored = (now_s, restore(reader, name), recorded_catalog(reader, name).unsettled)
         _, restored, ddl = self._restored
         # The newest cut says what progress says, and is read without reading all of the progress topic again.
-        batches = reader.read({partition: max(low, high - _NEWEST_CUTS)}, {partition: high})
-        newest = [record for batch in batches for record in batch if record.value is not None][-1:]
-        if not newest or newest[0][5] is None:
+        newest = list(cuts_between(reader, partition[0], max(low, high - _NEWEST_CUTS), high))[-1:]
+        if not newest:
             return LogView(restored.progress, restored.identity, None, ddl)
-        return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)
+        return LogView(newest[0].cut, restored.identity, newest[0].written_ms, ddl)
 
     def _without_cuts(self, reader: BoundedReader) -> LogView:
         """A topic does not exist: before the first start, or because it was deleted."""

@@ -15,6 +15,8 @@ Rolling = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 
 PROGRESS_VERSION = 1
 CUT_VERSION = 1
+CUTS_WINDOW = 4096
+"""Offsets of the cut index read at a time. At least every 1,000th cut is a full map; a marker follows each cut."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,17 @@ def escape(identifier: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in identifier.encode())
 
 
+def partition_text(topic: str, index: int) -> str:
+    """Return ``topic-3``, as the cut index and manifests name a partition."""
+    return f"{topic}-{index}"
+
+
+def parse_partition(text: str) -> tuple[str, int]:
+    """Read ``topic-3``. The topic may contain dashes."""
+    topic, _, index = text.rpartition("-")
+    return topic, int(index)
+
+
 def data_topic(name: str, namespace: str, table: str) -> str:
     """Return the topic of a table."""
     topic = f"{name}.{escape(namespace)}.{escape(table)}"

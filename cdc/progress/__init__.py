@@ -1,1 +1,1 @@
-"""The restart state and the cut index, as they lie in Kafka."""
+"""Reads and writes the recorded state of capture: progress, identity, snapshots, signals, catalog facts and outbox."""

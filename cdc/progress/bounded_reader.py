@@ -1,4 +1,4 @@
-"""A reader that gives up soon: for looks beside a running capture, where no answer is an answer too."""
+"""A topic reader with a timeout, for reads beside a running capture that must not block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdc.progress.restore import Partition
 
 
 class BoundedReader:
-    """See `cdc.progress.restore.TopicReader`; every call ends `timeout_s` after it last got anywhere."""
+    """Implements `cdc.progress.restore.TopicReader`; every call ends `timeout_s` after its last progress."""
 
     def __init__(self, reader: LogReader, timeout_s: float) -> None:
         self._reader = reader

@@ -1,12 +1,20 @@
-"""How the restart state and the cut index lie in Kafka: keys, bytes, and the versions we read. Pure.
+"""Encodes and decodes the records of ``<name>.__progress`` and ``<name>.__cuts``: keys, bytes and versions. Pure.
 
-``<name>.__progress`` (compacted) has these keys: ``<name>`` -> Progress, ``<name>/identity`` -> Identity (written when
-it changes, so that the small record of every transaction stays small), ``<name>/snapshot/<table>`` -> SnapshotRecord,
-``<name>/signals`` -> SignalsRecord, ``<name>/sentinel`` -> a nonce that tells a starting capture that it reads the
-newest state, ``<name>/catalog`` -> CatalogScope, ``<name>/catalog/<table>`` -> TableRecord, both written when they
-change. ``<name>/outbox`` -> OutboxRecord, where there is an outbox. ``<name>/accepted/<table>`` -> Accepted is written
-by `cdc ddl accept` and ``<name>/audit`` -> AuditRecord by an audit, all others by capture alone.
-``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
+Keys of ``<name>.__progress``, which is compacted:
+
+- ``<name>``: Progress, in every Kafka transaction.
+- ``<name>/identity``: Identity, when it changes. It is a record of its own because it grows with the number of tables
+  (500 KB for 2,000), and Progress must stay small.
+- ``<name>/snapshot/<table>``: SnapshotRecord.
+- ``<name>/signals``: SignalsRecord.
+- ``<name>/sentinel``: a nonce, by which a starting capture knows that it has read the newest state.
+- ``<name>/catalog``: CatalogScope, and ``<name>/catalog/<table>``: TableRecord, when they change. One record per table:
+  for 2,000 tables a single one would be 1 MB with each DDL.
+- ``<name>/outbox``: OutboxRecord, if there is an outbox.
+- ``<name>/accepted/<table>``: Accepted, written by `cdc ddl accept`.
+- ``<name>/audit``: AuditRecord, written by an audit.
+
+Capture alone writes all but the last two. ``<name>.__cuts`` has no keys: one Cut per Kafka transaction.
 """
 
 from __future__ import annotations
@@ -39,13 +47,14 @@ _Value = TypeVar(
 
 
 def _plain(value: object) -> int:
-    """An Lsn is written as the integer it is; msgspec knows int itself only."""
+    """Encode an Lsn as the integer that it is; msgspec accepts int itself only."""
     if isinstance(value, int):
         return int(value)
     raise TypeError(f"no record holds a {type(value).__name__}")
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+_schema: Final = msgspec.json.Decoder(SchemaRecord).decode
 _VERSIONS: Final[dict[type, int]] = {
     Progress: PROGRESS_VERSION,
     Identity: PROGRESS_VERSION,
@@ -65,52 +74,52 @@ class _Versioned(msgspec.Struct):
 
 
 def progress_key(name: str) -> bytes:
-    """Key of the Progress record."""
+    """Return the key of the Progress record."""
     return name.encode()
 
 
 def identity_key(name: str) -> bytes:
-    """Key of the Identity record."""
+    """Return the key of the Identity record."""
     return f"{name}/identity".encode()
 
 
 def snapshot_key(name: str, table: str = "") -> bytes:
-    """Key of the SnapshotRecord of a table; without one, what these keys begin with."""
+    """Return the key of a table's SnapshotRecord; without a table, the prefix of these keys."""
     return f"{name}/snapshot/{table}".encode()
 
 
 def signals_key(name: str) -> bytes:
-    """Key of the SignalsRecord."""
+    """Return the key of the SignalsRecord."""
     return f"{name}/signals".encode()
 
 
 def sentinel_key(name: str) -> bytes:
-    """Key of the sentinel."""
+    """Return the key of the sentinel."""
     return f"{name}/sentinel".encode()
 
 
 def catalog_key(name: str) -> bytes:
-    """Key of the CatalogScope."""
+    """Return the key of the CatalogScope."""
     return f"{name}/catalog".encode()
 
 
 def table_key(name: str, table: str) -> bytes:
-    """Key of the TableRecord of ``schema.table``."""
+    """Return the key of the TableRecord of ``schema.table``."""
     return f"{name}/catalog/{table}".encode()
 
 
 def accepted_key(name: str, table: str) -> bytes:
-    """Key of what is accepted of ``schema.table``."""
+    """Return the key of the Accepted record of ``schema.table``."""
     return f"{name}/accepted/{table}".encode()
 
 
 def audit_key(name: str) -> bytes:
-    """Key of the AuditRecord."""
+    """Return the key of the AuditRecord."""
     return f"{name}/audit".encode()
 
 
 def outbox_key(name: str) -> bytes:
-    """Key of the OutboxRecord."""
+    """Return the key of the OutboxRecord."""
     return f"{name}/outbox".encode()
 
 
@@ -128,21 +137,29 @@ def encode(
     | AuditRecord
     | OutboxRecord,
 ) -> bytes:
-    """The bytes of a record; the same value gives the same bytes."""
+    """Return the bytes of a record. Equal values give equal bytes."""
     return _encode(value)
 
 
 def decode(data: bytes, kind: type[_Value], where: str) -> _Value:
-    """Read a record. Raises ProgressDamaged naming `where` for what is no such record or of another version."""
+    """Read a record. Raises ProgressDamaged, naming `where`, if it is unreadable or of another version."""
     try:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version == _VERSIONS[kind]:
             return msgspec.json.decode(data, type=kind)
-        found = f"version {version}, this program reads {_VERSIONS[kind]}"
+        found = f"of version {version}; this program reads version {_VERSIONS[kind]}"
     except (msgspec.MsgspecError, UnicodeDecodeError):
         found = "not readable"
     raise ProgressDamaged(
         f"the {kind.__name__.lower()} record in {where} is {found}",
-        hint="it was written by another version of Tailrace, or by somebody else; nothing was changed",
+        hint="another version of Tailrace or another program wrote it; nothing was changed",
         topic=where,
     )
+
+
+def decode_schema(data: bytes, topic: str) -> SchemaRecord:
+    """Read a record of a schema topic. Raises ProgressDamaged if it is unreadable."""
+    try:
+        return _schema(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None

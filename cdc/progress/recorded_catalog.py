@@ -1,4 +1,4 @@
-"""Reads back what was recorded of the catalog, and what operators have accepted since."""
+"""Reads the recorded facts of the catalog and the DDL findings that operators have accepted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cdc.progress.restore import TopicReader
 
 @dataclass(frozen=True, slots=True)
 class RecordedCatalog:
-    """What the log says of the catalog. `scope` is None when it was never recorded.
+    """What the log has of the catalog. `scope` is None if it was never recorded.
 
     Attributes:
         tables: by ``schema.table``.
-        accepted: up to where findings are settled, by ``schema.table``.
+        accepted: the position up to which findings are accepted, by ``schema.table``.
     """
 
     scope: CatalogScope | None
@@ -26,7 +26,7 @@ class RecordedCatalog:
 
     @property
     def unsettled(self) -> list[DdlFinding]:
-        """Findings that nobody has accepted, by table."""
+        """The open findings: those that are not accepted, by table."""
         return [
             one
             for table, record in sorted(self.tables.items())
@@ -36,13 +36,13 @@ class RecordedCatalog:
 
 
 def recorded_catalog(reader: TopicReader, name: str) -> RecordedCatalog:
-    """Read all of it. Raises ProgressDamaged for a record that is not readable."""
+    """Read the recorded catalog. Raises ProgressDamaged for an unreadable record."""
     topic = progress_topic(name)
     return _catalog({key: value for key, (_, value) in reader.last_records(topic).items()}, name)
 
 
 class Acceptances:
-    """Follows what is accepted while capture runs. One thread."""
+    """Follows acceptances while capture runs. One thread."""
 
     def __init__(self, reader: TopicReader, name: str) -> None:
         self._reader = reader
@@ -50,7 +50,7 @@ class Acceptances:
         self._at: int | None = None
 
     def new(self) -> Mapping[str, AcceptedFindings]:
-        """By table, recorded since the last call; at the first one, everything there is."""
+        """Return the acceptances since the last call, by table; the first call returns all."""
         partition = (progress_topic(self._name), 0)
         low, high = self._reader.end_offsets([partition[0]])[partition]
         begin = low if self._at is None else max(low, self._at)

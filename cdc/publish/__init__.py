@@ -1,1 +1,1 @@
-"""One batch, one Kafka transaction: events, progress and cut together."""
+"""Writes a batch as one Kafka transaction of events, progress and cut, and creates and checks topics."""

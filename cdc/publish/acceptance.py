@@ -1,6 +1,6 @@
-"""Writes down that an operator has seen to findings; the one record of the progress topic that capture does not write.
+"""Records that an operator has accepted DDL findings.
 
-With a transactional id of its own, so that a running capture is not fenced.
+It writes to the progress topic under a transactional id of its own, so a running capture is not fenced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc.publish.topic_rules import CONTROL_BYTES_MAX
 
 
 def accept(config: Config, accepted: Mapping[str, AcceptedFindings]) -> None:
-    """Record up to where the findings of each table are accepted. Raises BrokerError."""
+    """Record the position up to which the findings of each table are accepted. Raises BrokerError."""
     records: list[Record] = [
         (accepted_key(config.name, table), encode(settled), None) for table, settled in sorted(accepted.items())
     ]

@@ -1,8 +1,9 @@
-"""The cut index in the making: for every partition the next offset, the record count and the rolling hash. Pure.
+"""Computes the counts of the cut index: next offset, record count and rolling hash of every partition. Pure.
 
-The offset of a record is predicted when it is written: Kafka gives consecutive offsets to the one writer of a
+The offset of a record is predicted when the record is written. Kafka gives consecutive offsets to the only writer of a
 partition, and puts one marker behind the records of each transaction that touched it. The publisher checks the
-prediction against a delivery report per partition before it commits.
+prediction against one delivery report per partition before it commits. So the index costs no callback per record, and a
+foreign writer is noticed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import dataclass
 from xxhash import xxh3_64_intdigest
 
 from cdc.model.change_records import Record
+from cdc.model.topic_names import partition_text
 
 Partition = tuple[str, int]
 
 
 def roll(rolling: int, records: list[Record]) -> int:
-    """Carry the rolling hash over `records`: each one is XXH3-64 of key and value, seeded with the hash so far."""
+    """Carry the rolling hash over `records`: XXH3-64 of key and value of each, seeded with the hash so far."""
     digest = xxh3_64_intdigest
     for key, value, _ in records:
         if value is None:
@@ -31,13 +33,13 @@ def roll(rolling: int, records: list[Record]) -> int:
 
 
 @dataclass(slots=True)
-class Account:
-    """One partition.
+class RunningCount:
+    """The running count and hash of a partition.
 
     Attributes:
-        base: offset the next record of a new transaction gets.
+        base: offset of the next record of a new transaction.
         next_offset: the offset after the last record of a committed transaction.
-        count: records since the count began, tombstones included.
+        count: records since counting began, including tombstones.
         rolling: see `roll`.
         pending: records of the open transaction.
     """
@@ -50,83 +52,87 @@ class Account:
 
 
 class Ledger:
-    """Accounts of all partitions, those included that nobody writes to now: a full map of the cut has every one.
+    """Running counts of all partitions, including those that are not written to now.
 
-    An account that a map left out would begin anew when its table comes back, and then nobody could tell from the
-    index whether it went on counting. Not thread-safe; thrown away with the producer.
+    A full map of the cut includes every count, except those of deleted topics. A count that it left out would start
+    again when its table comes back, and readers could not tell that from continued counting. Not thread-safe; discarded
+    with the producer.
     """
 
     def __init__(self) -> None:
-        self._accounts: dict[Partition, Account] = {}
-        self._resting: dict[Partition, Account] = {}
-        self._touched: dict[Partition, Account] = {}
+        self._counts: dict[Partition, RunningCount] = {}
+        self._resting: dict[Partition, RunningCount] = {}
+        self._touched: dict[Partition, RunningCount] = {}
 
     def open(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str] | None) -> None:
-        """Start an account at the log's end; `before` is what the last cut said of it."""
+        """Start a count at the partition's end; `before` is its value in the last cut."""
         self._resting.pop(partition, None)
-        self._accounts[partition] = _account(end_offset, before)
+        self._counts[partition] = _running_count(end_offset, before)
 
     def rest(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str]) -> None:
-        """Remember an account that nothing is written to, until it is opened."""
-        if partition not in self._accounts:
-            self._resting[partition] = _account(end_offset, before)
+        """Keep the count of a partition that is not written to, until it is opened."""
+        if partition not in self._counts:
+            self._resting[partition] = _running_count(end_offset, before)
 
     def known(self, partition: Partition) -> bool:
-        """Whether the account was opened."""
-        return partition in self._accounts
+        """Return whether the partition was opened."""
+        return partition in self._counts
 
     def ends(self, topic: str) -> dict[Partition, int]:
-        """For each partition of a topic the offset after the last record we committed."""
-        return {at: account.next_offset for at, account in self._accounts.items() if at[0] == topic}
+        """Return, for each partition of a topic, the offset after the last record that was committed here."""
+        return {at: running.next_offset for at, running in self._counts.items() if at[0] == topic}
 
     def reach(self, topic: str) -> dict[Partition, int]:
-        """As `ends`, as if the open transaction were committed."""
+        """Like `ends`, as if the open transaction were committed."""
         return {
-            at: account.base + account.pending if account.pending else account.next_offset
-            for at, account in self._accounts.items()
+            at: running.base + running.pending if running.pending else running.next_offset
+            for at, running in self._counts.items()
             if at[0] == topic
         }
 
     def take_as_is(self) -> None:
-        """Every account ends where its partition does: what lies there by now is told by no cut to come."""
-        for account in (*self._accounts.values(), *self._resting.values()):
-            account.next_offset = account.base
+        """Move every count to the end of its partition, so that no later cut includes the records that lie there now.
+
+        A repair does this: records that another program wrote before it must not be reported again behind it.
+        """
+        for running in (*self._counts.values(), *self._resting.values()):
+            running.next_offset = running.base
 
     def write(self, partition: Partition, records: list[Record]) -> None:
-        """Note records handed to the producer in the open transaction."""
-        account = self._accounts[partition]
-        account.pending += len(records)
-        account.rolling = roll(account.rolling, records)
-        self._touched[partition] = account
+        """Count records handed to the producer in the open transaction."""
+        running = self._counts[partition]
+        running.pending += len(records)
+        running.rolling = roll(running.rolling, records)
+        self._touched[partition] = running
 
     def expected(self) -> Mapping[Partition, int]:
-        """For each touched partition the offset its last record must get."""
-        return {partition: account.base + account.pending - 1 for partition, account in self._touched.items()}
+        """Return, for each touched partition, the offset that its last record must get."""
+        return {partition: running.base + running.pending - 1 for partition, running in self._touched.items()}
 
     def changed(self, *, full: bool) -> dict[str, tuple[int, int, str]]:
-        """The map of the cut, as if the open transaction were committed."""
-        accounts = {**self._resting, **self._accounts} if full else self._touched
+        """Return the map of the cut, as if the open transaction were committed."""
+        counts = {**self._resting, **self._counts} if full else self._touched
         return {
-            f"{topic}-{index}": (
-                account.base + account.pending if account.pending else account.next_offset,
-                account.count + account.pending,
-                f"{account.rolling:016x}",
+            partition_text(topic, index): (
+                running.base + running.pending if running.pending else running.next_offset,
+                running.count + running.pending,
+                f"{running.rolling:016x}",
             )
-            for (topic, index), account in accounts.items()
+            for (topic, index), running in counts.items()
         }
 
     def committed(self) -> None:
         """The open transaction is durable; each touched partition has a marker behind its records."""
-        for account in self._touched.values():
-            account.next_offset = account.base + account.pending
-            account.base = account.next_offset + 1
-            account.count += account.pending
-            account.pending = 0
+        for running in self._touched.values():
+            running.next_offset = running.base + running.pending
+            running.base = running.next_offset + 1
+            running.count += running.pending
+            running.pending = 0
         self._touched = {}
 
 
-def _account(end_offset: int, before: tuple[int, int, str] | None) -> Account:
+def _running_count(end_offset: int, before: tuple[int, int, str] | None) -> RunningCount:
     if before is None:
-        return Account(base=end_offset, next_offset=end_offset)
+        return RunningCount(base=end_offset, next_offset=end_offset)
     next_offset, count, rolling = before
-    return Account(end_offset, next_offset, count, int(rolling, 16))
+    return RunningCount(end_offset, next_offset, count, int(rolling, 16))

@@ -1,9 +1,8 @@
-"""The keys a compacted topic has, told by the topic itself and kept on disk meanwhile.
+"""Finds the live keys of a compacted topic by reading it into a temporary SQLite database.
 
-Read committed from its beginning to the last record we committed: a record with a value makes its key live, a
-tombstone ends it. `StaleKeys` are those whose last record lies before some offset. The set is a table of a temporary
-SQLite database, which goes to disk when it outgrows its cache, so memory does not depend on its size, and which the
-system deletes with the process, however that ends.
+A topic is read (committed records only) from its beginning to the last record that was committed here. A record with a
+value makes its key live, a tombstone removes it. The database goes to disk when it outgrows its cache, so memory does
+not depend on the number of keys. The operating system deletes it with the process.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _SETTINGS: Final = (
 
 
 class SpooledKeys:
-    """See `cdc.contracts.LiveKeys`.
+    """Implements `cdc.contracts.LiveKeys`.
 
     Args:
-        reader: makes a reader of the log.
-        ledger: knows how far our records reach.
+        reader: creates a reader of the log.
+        ledger: knows the offsets of the last committed records.
     """
 
     def __init__(self, reader: Callable[[], AbstractContextManager[TopicReader]], ledger: Ledger) -> None:
@@ -54,11 +53,11 @@ class SpooledKeys:
 
 
 class StaleKeys:
-    """Live keys of a topic whose last record lies before some offset. One thread.
+    """Finds the live keys of a topic whose last record lies below given offsets. One thread.
 
     Args:
-        reader: makes a reader of the log.
-        at_once: how many are handed out together.
+        reader: creates a reader of the log.
+        at_once: the number of keys per page.
     """
 
     def __init__(self, reader: Callable[[], AbstractContextManager[TopicReader]], *, at_once: int) -> None:
@@ -74,11 +73,11 @@ class StaleKeys:
         streamed: Callable[[], set[bytes] | None],
         among: frozenset[bytes] | None = None,
     ) -> Iterator[Iterator[tuple[list[bytes], int]]]:
-        """Some of them, again and again, and how many are left behind these.
+        """Yield pages of stale keys, each with the number of keys that are left after it.
 
-        A record at or behind the mark of its partition is a newer one; without marks none is. With `among` no other
-        keys are looked at. The topic is read up to `ends`, of every partition; what became of
-        keys behind that is asked of `streamed` many times: the keys since it was last asked. None: give up.
+        A record at or above the mark of its partition makes its key fresh; without marks no record does. With `among`,
+        only those keys are considered. The topic is read up to `ends`, one for each partition. For keys beyond that,
+        `streamed` is called many times: it returns the keys streamed since its last call, or None to give up.
 
         Raises SpoolFailed, BrokerUnreachable, TopicMismatch.
         """
@@ -105,8 +104,8 @@ def _spool(topic: str) -> Iterator[sqlite3.Connection]:
             yield spool
     except sqlite3.Error as error:
         raise SpoolFailed(
-            f"the keys of {topic} cannot be kept in the temporary folder: {error}",
-            hint="free space there, or have TMPDIR name another one; a hundred bytes or so are needed for each key",
+            f"cannot store the keys of {topic} in the temporary folder: {error}",
+            hint="free space there, or set TMPDIR to another folder; each key needs about 100 bytes",
             command=f"df -h {tempfile.gettempdir()}",
             topic=topic,
         ) from error
@@ -118,7 +117,7 @@ def _batches(reader: TopicReader, topic: str, ends: Mapping[Partition, int]) -> 
 
 
 def _take(spool: sqlite3.Connection, batch: Sequence[LogRecord], bounds: Mapping[Partition, int]) -> None:
-    """Keep the keys whose newest record has a value and lies below the bound of its partition."""
+    """Store the keys whose newest record has a value and lies below the bound of its partition; remove the others."""
     newest = {
         (partition, key): value is not None and offset < bounds[topic, partition]
         for topic, partition, offset, _, key, value, _ in batch

@@ -1,18 +1,19 @@
-"""The one writer of the log: events, progress and cut in one Kafka transaction.
+"""Writes the log: events, progress and cut in one Kafka transaction. Only one publisher writes at a time.
 
-A commit, step by step (the numbers stand in the code too):
+A commit, step by step (the code has the same numbers):
 
 1. the last record of every touched partition is handed over with a delivery callback;
-2. progress and cut follow, with the offsets those records will have;
+2. progress and cut follow, with the offsets that those records will have;
 3. flush: everything is delivered;
-4. the offsets reported are the offsets predicted, or nothing is committed;
-5. commit, known.
+4. the reported offsets equal the predicted ones, or nothing is committed;
+5. commit, and know the outcome.
 
-1 and 2 are `submit`. 3 to 5 wait for the broker, so a thread of their own takes them while the next batch is read;
-until `settle` nobody else touches the producer.
+`submit` does 1 and 2. A thread of its own does 3 to 5, which wait for the broker, while the next batch is read. The
+producer belongs to that thread until `settle`: nothing may be written in between.
 
-After any error the publisher is dead and so is its producer (DESIGN section 5): the caller makes new ones and reads
-back. Knows nothing of PostgreSQL.
+After anything but a known commit, the publisher and its producer are discarded. librdkafka does not implement KIP-890,
+so a late EndTxn could end the next transaction of the same producer. The caller creates new ones and reads the recorded
+position back. Does not access PostgreSQL.
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ from cdc.progress.record_format import (
 from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.pacing import Pacer
 
-FULL_CUT_RECORDS: Final = 1000  # DESIGN section 4: a full map every 1,000 records,
+FULL_CUT_RECORDS: Final = 1000  # a full map at least every 1,000 records,
 FULL_CUT_S: Final = 10.0  # every 10 s, and at each start
-PATIENCE_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that we and not the broker give up
+PATIENCE_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that the publisher gives up before the broker
 INIT_TIMEOUT_S: Final = 30.0
 _NEVER: Final = threading.Event()
 
 
 class Producer(Protocol):
-    """A transactional producer; `cdc.kafka.producer.TransactionalProducer` is one."""
+    """A transactional producer; `cdc.kafka.producer.TransactionalProducer` implements it."""
 
     @property
     def suspicious(self) -> str | None:
-        """Why this producer must not begin another transaction, if so."""
+        """Why this producer must not begin another transaction; None if it may."""
 
     def init(self, timeout_s: float) -> None:
-        """Fence every older producer with our transactional id."""
+        """Fence every older producer with the same transactional id."""
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -72,21 +73,21 @@ class Producer(Protocol):
     def produce_all(
         self, topic: str, partition: int, records: list[Record], on_last: Callable[[int], None] | None
     ) -> None:
-        """Queue records; `on_last` gets the offset of the last one when it is delivered."""
+        """Queue records; `on_last` receives the offset of the last one when it is delivered."""
 
     def flush(self, timeout_s: float) -> None:
         """Deliver everything queued."""
 
     def commit(self, timeout_s: float) -> None:
-        """Commit, known; otherwise raises."""
+        """Commit. Returns when the commit is known; otherwise raises."""
 
     def close(self) -> None:
-        """Drop it and what it holds."""
+        """Discard the producer and its queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Submitted:
-    """A commit under way: when it is known, when it began, and whether its cut was a full one."""
+    """A commit under way: the future of its completion time, when it began, and whether its cut was a full one."""
 
     done: Future[float]
     began_s: float
@@ -94,7 +95,7 @@ class _Submitted:
 
 
 class KafkaPublisher:
-    """See `cdc.contracts.Publisher`. Called from one thread."""
+    """Implements `cdc.contracts.Publisher`. Called from one thread."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class KafkaPublisher:
     ) -> None:
         """`patience_s` is how long to wait for Kafka, less than the timeout of a transaction.
 
-        `executor` runs the waiting part of a commit: a thread, unless a simulation hands in its own.
+        `executor` runs the waiting part of a commit: a thread, unless a simulation passes its own.
         """
         self._patience_s = patience_s
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="commit")
@@ -140,7 +141,7 @@ class KafkaPublisher:
         return self._producer.suspicious
 
     def fence(self) -> None:
-        """Become the only writer: every older producer with our transactional id is fenced from now on."""
+        """Become the only writer: Kafka refuses every older producer with this transactional id from now on."""
         self._producer.init(INIT_TIMEOUT_S)
 
     def write_sentinel(self, nonce: bytes) -> None:
@@ -151,24 +152,24 @@ class KafkaPublisher:
         self._producer.commit(self._patience_s)
 
     def introduce(self, identity: Identity, since_lsn: Lsn) -> None:
-        """The next commit writes `identity` and a full cut; `since_lsn` is where its counts began (0: the log)."""
+        """Write `identity` and a full cut with the next commit. Its counts began at `since_lsn`; 0: with the log."""
         self._identity = identity
         self._since_lsn = since_lsn
         self._cuts_since_full = FULL_CUT_RECORDS
 
     def note(self, scope: CatalogScope | None, tables: Mapping[str, TableRecord | None]) -> None:
-        """The next commit writes what is known of the catalog; None deletes what is kept of all, or of a table."""
+        """Write these facts of the catalog with the next commit; None deletes the scope or the record of a table."""
         self._notes.append((catalog_key(self._name), None if scope is None else encode(scope), None))
         for table, record in sorted(tables.items()):
             value = None if record is None else encode(record)
             self._notes.append((table_key(self._name, table), value, None))
 
     def keep(self, record: OutboxRecord) -> None:
-        """The next commit writes what is known of the outbox."""
+        """Write the record of the outbox with the next commit."""
         self._notes.append((outbox_key(self._name), encode(record), None))
 
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
-        """See `cdc.contracts.Publisher.write`. The last record of each partition is held back for the commit."""
+        """See `cdc.contracts.Publisher.write`. Holds back the last record of each partition for the commit."""
         self._begin()
         if schemas:
             self._write_partition((schema_topic(self._name), 0), [_schema_record(schema) for schema in schemas])
@@ -215,14 +216,14 @@ class KafkaPublisher:
         self.settle()
 
     def _finish(self) -> float:
-        """The part of a commit that waits for the broker; returns when it was known."""
+        """Do the part of a commit that waits for the broker. Returns the time at which it was known."""
         self._producer.flush(self._patience_s)  # 3
         self._check(self.ledger.expected())  # 4
         self._producer.commit(self._patience_s)  # 5
         return self._clock.monotonic_s()
 
     def close(self) -> None:
-        """Give up: what is not committed never will be. A commit under way is waited for: it has the producer."""
+        """Close the producer, after a commit under way, which owns it. What is not committed never will be."""
         self._executor.shutdown()
         self._producer.close()
 
@@ -257,8 +258,8 @@ class KafkaPublisher:
             verified_lsn=verified,
             pending_visibility=notes.pending or msgspec.UNSET,
         )
-        told = {table: record.cut_state for table, record in notes.records.items()}
-        changed = {table: state for table, state in told.items() if self.tables.get(table) != state}
+        states = {table: record.cut_state for table, record in notes.records.items()}
+        changed = {table: state for table, state in states.items() if self.tables.get(table) != state}
         self.tables.update(changed)
         cut = Cut(
             epoch=self._epoch,
@@ -293,7 +294,7 @@ class KafkaPublisher:
             found = self._delivered.get(partition)
             if found != offset:
                 raise OutcomeUnknown(
-                    f"the last record of {partition[0]}-{partition[1]} got offset {found}, predicted was {offset}",
+                    f"the last record of {partition[0]}-{partition[1]} got offset {found}; expected offset {offset}",
                     hint="another program writes to the topic; nothing of this transaction is committed",
                     topic=partition[0],
                     partition=partition[1],

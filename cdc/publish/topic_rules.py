@@ -1,7 +1,7 @@
-"""What our topics must look like: the settings we create them with, and what another may have (DESIGN section 4).
+"""Defines the settings of every kind of topic, and how far an existing topic may differ from them. Pure.
 
-Pure: values in, values out. The partition count and the id of a topic are part of the log's identity: with another
-count keys would move, and another id is not the log our positions belong to.
+The partition count and the id of a topic are part of the log's identity. With another partition count keys would move.
+A topic with another id is not the one that the recorded positions refer to.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cdc.model.topic_names import cuts_topic, progress_topic, schema_topic, sign
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-COMPACTION_LAG_MS: Final = DAY_MS  # the audit window: for so long every record stays, for `verify` to count
+COMPACTION_LAG_MS: Final = DAY_MS  # the audit window: every record stays for so long, and audits can count it
 TOMBSTONE_MS: Final = 7 * DAY_MS  # how long a reader may take to bootstrap without missing a delete
-CUTS_RETENTION_MS: Final = TOMBSTONE_MS + DAY_MS  # longer than any tombstone that a cut has to account for
+CUTS_RETENTION_MS: Final = TOMBSTONE_MS + DAY_MS  # longer than any tombstone that a cut counts
 SEGMENT_MS: Final = HOUR_MS  # compaction never touches the active segment
 CONTROL_BYTES_MAX: Final = 4 << 20  # a progress record of 20,000 topics, at 130 bytes each for id and partition count
 PROGRESS_SEGMENT_BYTES: Final = 8 << 20  # all of it is read at each start; not below max.message.bytes
-DEAD_LETTERS_MS: Final = 90 * DAY_MS  # for so long somebody may take to mend what a store refuses
+DEAD_LETTERS_MS: Final = 90 * DAY_MS  # how long an operator has to fix what a store refuses
 DEAD_LETTER_BYTES: Final = 64 << 10  # room for headers beside a record of the largest size
 REPLICATION_MIN: Final = 3  # with acks=all and min.insync.replicas=2, one broker can be lost without losing a record
 
 
 class TopicKind(StrEnum):
-    """What a topic is for; decides its settings."""
+    """The purpose of a topic, which decides its settings."""
 
     DATA = "data"
     KEYLESS = "keyless data"
@@ -45,7 +45,7 @@ class TopicKind(StrEnum):
 
     @property
     def single(self) -> bool:
-        """Whether it has one partition, because its order as a whole counts."""
+        """Whether the topic has one partition because its records need one order."""
         return self in {
             TopicKind.PROGRESS,
             TopicKind.CUTS,
@@ -58,7 +58,7 @@ class TopicKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWant:
-    """A topic as it must be: `spec` is how we create it, and `check` says how far another may differ."""
+    """The required form of a topic: `spec` is how it is created; `check` decides how far an existing one may differ."""
 
     kind: TopicKind
     spec: TopicSpec
@@ -66,7 +66,7 @@ class TopicWant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One difference between a topic and what is wanted. `refused`: capture does not start with it."""
+    """One difference between a topic and its required form. `refused`: capture does not start with it."""
 
     topic: str
     setting: str
@@ -81,12 +81,12 @@ class Problem:
 
 
 def message_bytes_max(row_bytes_max: int) -> int:
-    """`max.message.bytes` of our topics, and of the producer: rows, but never too small for progress and cuts."""
+    """Return `max.message.bytes` of topics and producer: the row limit, but never too small for progress and cuts."""
     return max(row_bytes_max, CONTROL_BYTES_MAX)
 
 
 def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool = True) -> TopicWant:
-    """The topic of a table; `compacted` unless the table has no key."""
+    """Return the required form of a table's topic; `compacted` unless the table has no key."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     configs = (
         {**_COMPACTED, **_bounded(kafka), **size}
@@ -99,13 +99,13 @@ def data_want(topic: str, kafka: Kafka, *, row_bytes_max: int, compacted: bool =
 
 
 def side_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
-    """``<name>.transaction``, ``.message`` or ``.heartbeat``: one partition, so that its records have one order."""
+    """Return that of ``<name>.transaction``, ``.message`` or ``.heartbeat``. One partition: their order counts."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     return _want(TopicKind.KEYLESS, topic, kafka, {**_DELETED, "retention.ms": str(TOMBSTONE_MS), **size})
 
 
 def events_want(topic: str, kafka: Kafka, outbox: Outbox, *, row_bytes_max: int) -> TopicWant:
-    """Events of one type of aggregate: facts, not state, so they go by age and are not compacted."""
+    """Return that of a topic of outbox events. Events are facts, not state: they expire and are not compacted."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     retention = {"retention.ms": str(outbox.retention_s * 1000 or -1), "retention.bytes": "-1"}
     count = outbox.partitions or kafka.partitions
@@ -113,14 +113,14 @@ def events_want(topic: str, kafka: Kafka, outbox: Outbox, *, row_bytes_max: int)
 
 
 def refused_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
-    """``<name>.__refused``: events that could not be published as they are, kept as long as dead letters."""
+    """Return that of ``<name>.__refused``: events that could not be published, kept as long as dead letters."""
     size = str(message_bytes_max(row_bytes_max) + DEAD_LETTER_BYTES)
     configs = {**_DELETED, "retention.ms": str(DEAD_LETTERS_MS), "retention.bytes": "-1", "max.message.bytes": size}
     return _want(TopicKind.REFUSED, topic, kafka, configs, partition_count=kafka.partitions)
 
 
 def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicWant]:
-    """``<name>.__progress``, ``.__cuts``, ``.__schema`` and ``.__signals``."""
+    """Return those of ``<name>.__progress``, ``.__cuts``, ``.__schema`` and ``.__signals``."""
     size = {"max.message.bytes": str(message_bytes_max(row_bytes_max))}
     progress = {
         **_COMPACTED,
@@ -143,7 +143,7 @@ def control_wants(name: str, kafka: Kafka, *, row_bytes_max: int) -> list[TopicW
 
 
 def view_log_wants(cuts: str, schemas: str, kafka: Kafka) -> list[TopicWant]:
-    """``<name>.__cuts.<lake>``, whose last record is never lost to age, and ``<name>.__schema.<lake>``."""
+    """Return those of ``<name>.__cuts.<lake>``, whose last record never expires, and ``<name>.__schema.<lake>``."""
     size = {"max.message.bytes": str(CONTROL_BYTES_MAX)}
     return [
         _want(TopicKind.SINK_STATE, cuts, kafka, {**_COMPACTED, **size}),
@@ -152,7 +152,7 @@ def view_log_wants(cuts: str, schemas: str, kafka: Kafka) -> list[TopicWant]:
 
 
 def sink_state_want(topic: str, kafka: Kafka) -> TopicWant:
-    """``<name>.__blocked.<sink>``: what a sink keeps about itself, keys of rows too; only the newest counts."""
+    """Return that of ``<name>.__blocked.<sink>``: a sink's own state, with keys of rows; only the newest counts."""
     configs = {
         **_COMPACTED,
         **_bounded(kafka),
@@ -164,7 +164,7 @@ def sink_state_want(topic: str, kafka: Kafka) -> TopicWant:
 
 
 def dead_letters_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicWant:
-    """``<name>.__dlq.<sink>``: records as they were, so none is too large for it."""
+    """Return that of ``<name>.__dlq.<sink>``: its records have room for the original record and headers."""
     size = str(message_bytes_max(row_bytes_max) + DEAD_LETTER_BYTES)
     configs = {**_DELETED, "retention.ms": str(DEAD_LETTERS_MS), "retention.bytes": "-1", "max.message.bytes": size}
     return _want(TopicKind.DEAD_LETTERS, topic, kafka, configs)
@@ -177,9 +177,9 @@ def check(
     kafka: Kafka,
     recorded_partitions: int | None = None,
 ) -> list[Problem]:
-    """Every difference that matters between `want` and what is there, the refused ones first.
+    """Return every relevant difference between `want` and an existing topic, the refused ones first.
 
-    A data topic is adopted with the partition count it has, unless another one is recorded.
+    A data topic is adopted with its partition count, unless another one is recorded.
     """
     topic = want.spec.topic
     problems = [
@@ -204,7 +204,7 @@ def check(
 
 
 def collision(topics: Collection[str]) -> tuple[str, str] | None:
-    """Two names that are one to Kafka, which does not tell ``.`` from ``_`` (its metrics have only one of them)."""
+    """Return two names that differ only by ``.`` and ``_``, which Kafka's metrics do not distinguish, or None."""
     seen: dict[str, str] = {}
     for topic in topics:
         other = seen.setdefault(topic.replace(".", "_"), topic)
@@ -214,7 +214,7 @@ def collision(topics: Collection[str]) -> tuple[str, str] | None:
 
 
 def create_command(spec: TopicSpec, kafka: Kafka) -> str:
-    """The command that creates a topic by hand exactly as we would."""
+    """Return the command that creates a topic by hand with the same settings."""
     configs = " ".join(f"--config {name}={value}" for name, value in spec.configs.items())
     return (
         f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --create --topic {spec.topic} "
@@ -224,7 +224,7 @@ def create_command(spec: TopicSpec, kafka: Kafka) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How a setting of an existing topic is compared, and the words for what is wanted."""
+    """How a setting of an existing topic is compared, and the text for the required value."""
 
     compare: Callable[[int, int], bool] | None
     words: str
@@ -236,7 +236,7 @@ class _Rule:
 
 
 def _number(text: str) -> int:
-    """-1 is "without limit" in every setting compared here."""
+    """Read a number; -1 means "no limit" in every setting compared here."""
     return 1 << 63 if text == "-1" else int(text)
 
 
@@ -244,7 +244,7 @@ _EXACTLY: Final = _Rule(compare=None, words="{}")
 _AT_LEAST: Final = _Rule(compare=operator.ge, words="at least {}")
 _AT_MOST: Final = _Rule(compare=operator.le, words="at most {}")
 _RULES: Final[Mapping[str, _Rule]] = {
-    "cleanup.policy": _EXACTLY,  # "compact,delete" would lose rows nobody changed
+    "cleanup.policy": _EXACTLY,  # "compact,delete" would delete rows that did not change for long
     "max.message.bytes": _AT_LEAST,
     "min.compaction.lag.ms": _AT_LEAST,
     "max.compaction.lag.ms": _AT_MOST,
@@ -259,16 +259,17 @@ _COMPACTED: Final[Mapping[str, str]] = {
     "delete.retention.ms": str(TOMBSTONE_MS),
     "segment.ms": str(SEGMENT_MS),
 }
-# A broker refuses records of a machine whose clock is an hour ahead of its own, unless it writes its own time.
+# With the producer's time, a broker refuses every record from a machine whose clock is an hour ahead of its own.
 _BROKERS_TIME: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}
 _DELETED: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "segment.ms": str(SEGMENT_MS)}
 
 
 def _bounded(kafka: Kafka) -> dict[str, str]:
-    """For compacted topics with rows or their keys: what is replaced or deleted leaves them in bounded time.
+    """Return the limit after which replaced or deleted rows and keys leave a compacted topic.
 
-    Readers are not affected: with or without it a tombstone stays for min.compaction.lag.ms + delete.retention.ms at
-    least. Topics without rows do not need it: progress is compacted all the time, and the cut index is not compacted.
+    Readers are not affected: with or without it, a tombstone stays for at least min.compaction.lag.ms +
+    delete.retention.ms. Topics without rows do not need it: progress is compacted all the time, and the cut index is
+    not compacted.
     """
     lag_s = kafka.compaction_lag_max_s
     return {"max.compaction.lag.ms": str(lag_s * 1000)} if lag_s else {}
@@ -301,7 +302,7 @@ def _check_partitions(want: TopicWant, facts: TopicFacts, recorded_partitions: i
 
 
 def check_replication(facts: TopicFacts, kafka: Kafka) -> Iterable[Problem]:
-    """Too few replicas, also in sync, or an unclean election: losing a broker can lose records."""
+    """Yield weak replication settings, with which the loss of a broker can lose records."""
     if facts.replication_factor < REPLICATION_MIN:
         accepted = "" if kafka.allow_unreplicated else " (or kafka.allow_unreplicated = true)"
         yield Problem(

@@ -1,6 +1,6 @@
-"""Makes sure that every topic is there and is what it must be, before the first record (DESIGN section 4).
+"""Creates missing topics and checks existing ones, before the first record is written.
 
-Asks and creates through an admin that is handed in; what a topic must be is `cdc.publish.topic_rules`.
+`cdc.publish.topic_rules` defines what a topic must be. The admin client is passed in.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ REPAIR: Final = "cdc slot recreate --resnapshot"
 
 
 class TopicDirectory(Protocol):
-    """What `ensure_topics` needs of `cdc.kafka.admin.TopicAdmin`."""
+    """The part of `cdc.kafka.admin.TopicAdmin` that is needed."""
 
     def describe(self, topics: Iterable[str]) -> Mapping[str, TopicFacts | None]:
-        """Facts of each topic, None for one that is not there."""
+        """Return the facts of each topic; None for one that does not exist."""
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
-        """Create topics and return when they can be described; one that exists is left as it is."""
+        """Create topics and return when they can be described. An existing topic is left unchanged."""
 
 
 def ensure_topics(
@@ -37,11 +37,11 @@ def ensure_topics(
     recorded_partitions: Mapping[str, int],
     recorded_topic_ids: Mapping[str, str],
 ) -> dict[str, TopicFacts]:
-    """Create what is missing and may be created, adopt the rest; returns the facts of every wanted topic.
+    """Create missing topics where that is allowed, adopt existing ones, and return the facts of all.
 
-    A recorded topic that is not there is never made again: its records are gone, and positions without them would
-    be a lie. Raises TopicMissing for that, TopicMismatch for each refused `Problem`, ConfigError for a replication
-    factor that is not allowed. Three requests at most, however many topics.
+    A recorded topic that does not exist is never created again: its records are lost, and recorded positions would
+    refer to nothing. Raises TopicMissing for that, TopicMismatch for a refused `Problem`, ConfigError for a replication
+    factor that is not allowed. At most three requests, however many topics there are.
     """
     found = dict(admin.describe([want.spec.topic for want in wants]))
     missing = [want for want in wants if found.get(want.spec.topic) is None]
@@ -67,7 +67,7 @@ def refuse_missing(
     create: bool,
     recorded: Collection[str],
 ) -> None:
-    """Raise TopicMissing or ConfigError for a topic that is not there and may not be created. Pure."""
+    """Raise TopicMissing or ConfigError for a topic that does not exist and may not be created. Pure."""
     missing = [want for want in wants if found.get(want.spec.topic) is None]
     lost = [want.spec.topic for want in missing if want.spec.topic in recorded]
     if lost:
@@ -84,10 +84,10 @@ def refuse_unfit_topics(
     recorded_partitions: Mapping[str, int],
     recorded_topic_ids: Mapping[str, str],
 ) -> None:
-    """Raise TopicMismatch for topics that were made again, or that differ from `wants` too far. Pure."""
+    """Raise TopicMismatch for topics that were deleted and created again, or that differ too far from `wants`. Pure."""
     again = [name for name, facts in there.items() if recorded_topic_ids.get(name, facts.topic_id) != facts.topic_id]
     if again:
-        raise topic_lost(again[0], more=len(again) - 1, found="was deleted and made again")
+        raise topic_lost(again[0], more=len(again) - 1, found="was deleted and created again")
     problems = [
         problem
         for want in wants
@@ -103,7 +103,7 @@ def refuse_unfit_topics(
 
 
 def topic_lost(topic: str, *, more: int = 0, found: str = _DELETED) -> TopicMismatch:
-    """The error for a recorded topic that is not there, or is another one under its name."""
+    """Return the error for a recorded topic that does not exist, or was replaced by another one of the same name."""
     others = f" (and {more} more)" if more else ""
     kind = TopicMissing if found == _DELETED else TopicMismatch
     return kind(
@@ -121,7 +121,7 @@ def _refuse_creation(missing: Sequence[TopicWant], names: Collection[str], kafka
     same = collision(names)
     if same is not None:
         raise TopicMismatch(
-            f"topics {same[0]!r} and {same[1]!r} differ only by . and _, which Kafka does not tell apart",
+            f"topics {same[0]!r} and {same[1]!r} differ only by . and _, which Kafka does not distinguish",
             hint="leave one of the tables out (source.tables), or rename it",
             topic=same[1],
             found=same[0],
@@ -129,7 +129,7 @@ def _refuse_creation(missing: Sequence[TopicWant], names: Collection[str], kafka
         )
     if not create:
         raise TopicMissing(
-            f"topic {spec.topic!r}{_and_more(len(missing))} is not there, and kafka.create_topics is false",
+            f"topic {spec.topic!r}{_and_more(len(missing))} does not exist, and kafka.create_topics is false",
             hint="create it, or set kafka.create_topics = true",
             command=create_command(spec, kafka),
             topic=spec.topic,
@@ -139,8 +139,8 @@ def _refuse_creation(missing: Sequence[TopicWant], names: Collection[str], kafka
     if kafka.replication_factor < REPLICATION_MIN and not kafka.allow_unreplicated:
         raise ConfigError(
             f"kafka.replication_factor is {kafka.replication_factor}, must be at least {REPLICATION_MIN}: "
-            f"losing one broker could lose events",
-            hint="set kafka.replication_factor = 3, or kafka.allow_unreplicated = true if that is what you want",
+            "the loss of one broker could lose events",
+            hint="set kafka.replication_factor = 3, or kafka.allow_unreplicated = true if you accept that",
             topic=spec.topic,
         )
 

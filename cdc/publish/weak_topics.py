@@ -1,4 +1,4 @@
-"""Finds settings of existing topics that weaken what the log promises: durability, tombstones, erasure. Pure.
+"""Finds settings of existing topics that weaken durability, tombstones or erasure. Pure.
 
 A start continues with them and reports them in log, status, doctor and metrics. `cdc.publish.topic_setup` refuses the
 settings that a start cannot accept.
@@ -15,7 +15,7 @@ from cdc.model.weak_setting import WeakSetting
 from cdc.publish.topic_rules import Problem, TopicWant, check, check_replication
 
 INTERNAL_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
-"""Kafka's own: without the first no transaction can end, without the second sinks do not know where they are."""
+"""Kafka's own topics. Without the first no transaction can end; without the second sinks lose their offsets."""
 
 SETTINGS: Final = (
     "replication factor",
@@ -30,13 +30,13 @@ SETTINGS: Final = (
     "internal min.insync.replicas",
     "internal unclean.leader.election.enable",
 )
-"""Every setting that can be weak; the values of the metric's label are `label_of` of these."""
+"""Every setting that can be weak. `label_of` turns them into values of the metric's label."""
 
 
 def weak_settings(
     wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], kafka: Kafka
 ) -> list[WeakSetting]:
-    """Of `wants` and of INTERNAL_TOPICS, as far as they are in `topics`; one entry for the same weakness of many."""
+    """Return the weak settings of `wants` and INTERNAL_TOPICS, as far as `topics` has them, grouped by weakness."""
     found: dict[tuple[str, str, str], list[Problem]] = {}
     for setting, problem in (*_ours(wants, topics, kafka), *_internal(topics, kafka)):
         found.setdefault((setting, problem.found, problem.wanted), []).append(problem)
@@ -53,12 +53,12 @@ def weak_settings(
 
 
 def label_of(setting: str) -> str:
-    """A setting as a value of the metric's label."""
+    """Return a setting as a value of the metric's label."""
     return setting.replace(".", "_").replace(" ", "_")
 
 
 def counted(weak: Iterable[WeakSetting]) -> dict[str, int]:
-    """Topics by label; 0 for a setting that is nowhere weak."""
+    """Return the number of topics by label; 0 for a setting that is not weak anywhere."""
     counts = {label_of(setting): 0 for setting in SETTINGS}
     for one in weak:
         counts[label_of(one.setting)] += len(one.topics)

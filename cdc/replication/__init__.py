@@ -1,1 +1,1 @@
-"""The edge to PostgreSQL: streaming session, slot, publication, catalog."""
+"""The connection to PostgreSQL: replication stream, slot, publication and catalog."""

@@ -1,7 +1,7 @@
-"""Open write transactions, prepared ones too: what a new slot waits for, and how to end them.
+"""Lists open write transactions, also prepared ones: they delay a new slot. Knows the statements that end them.
 
-A slot starts at a moment when nothing that began before it still writes, in any database of the cluster
-(RELIABILITY part 3, "long open write transaction" and "2PC"). Queries are never shown: they hold row values.
+A slot begins at a moment when no transaction that was open before it still writes, in any database of the cluster.
+Query texts are never read, because they contain row values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdc.replication.connect import Connection
 
 _SHOWN: Final = 5
 
-# Everybody may read pg_locks; pg_stat_activity hides backend_xid and ages of other roles' sessions.
+# Every role may read pg_locks; pg_stat_activity hides backend_xid and ages of other roles' sessions.
 _BLOCKERS: Final = """
 with writer as (
     select distinct pid from pg_locks
@@ -48,7 +48,7 @@ where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """An open write transaction: of a session (`pid`), or prepared (`gid`). `age_s` is 0 where we may not see it."""
+    """An open write transaction of a session (`pid`), or a prepared one (`gid`). `age_s` is 0 if unknown."""
 
     pid: int | None
     gid: str
@@ -59,7 +59,7 @@ class Blocker:
 
     @property
     def what(self) -> str:
-        """For people: ``pid 4711 (psql), idle in transaction, open for 61 s``."""
+        """A description: ``pid 4711 (psql), idle in transaction, open for 61 s``."""
         if self.pid is None:
             return f"prepared transaction {self.gid!r} of database {self.database!r}, {self.age_s:.0f} s old"
         name = f" ({self.application_name})" if self.application_name else ""
@@ -68,21 +68,21 @@ class Blocker:
 
     @property
     def remedy(self) -> str:
-        """The statement that ends it; a prepared transaction is ended in its own database."""
+        """The statement that ends it. A prepared transaction must be ended in its own database."""
         if self.pid is None:
             return sql.SQL("rollback prepared {};").format(sql.Literal(self.gid)).as_string(None)
         return f"select pg_terminate_backend({self.pid});"
 
 
 def blockers(connection: Connection) -> list[Blocker]:
-    """Who would hold up a new slot now, oldest first, a bounded number."""
+    """Return what would delay a new slot now, oldest first, a bounded number."""
     with reading("list open transactions"):
         rows = connection.execute(_BLOCKERS, {"most": _SHOWN}).fetchall()
     return [Blocker(*row) for row in rows]
 
 
 def holders(connection: Connection, xids: Sequence[int]) -> dict[int, str]:
-    """Who holds these 32-bit transaction ids now, for people; those that nobody holds any more are left out."""
+    """Return a description of the holder of each 32-bit transaction id. Ids that are no longer held are left out."""
     with reading("list open transactions"):
         rows = connection.execute(_HOLDERS, {"xids": list(xids)}).fetchall()
     return {xid: Blocker(*rest).what for xid, *rest in rows}

@@ -1,7 +1,7 @@
-"""What the system catalog says now: which database this is, which tables match, what their keys and types are.
+"""Queries the system catalog: the database's identity, matching tables, their keys and types.
 
-The stream is of *then*, the catalog of *now*: nothing here may decide how an old row is read (RELIABILITY part 3).
-A constant number of queries, however many tables. Every function raises a TailraceError by cause.
+The stream describes tables as they were, the catalog as they are now. So nothing here may decide how an older row is
+read. The number of queries is constant, however many tables there are. Every function raises a TailraceError by cause.
 
 https://www.postgresql.org/docs/18/catalogs.html
 """
@@ -32,7 +32,7 @@ from pg_database d
 where d.datname = current_database()
 """
 
-# Partitions come too: they are part of their root, and say what is wrong with it.
+# Partitions are included: problems of a partition are problems of its root.
 _TABLES: Final = """
 select c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
        (select i.inhparent::int8 from pg_inherits i where c.relispartition and i.inhrelid = c.oid),
@@ -119,7 +119,7 @@ WAL_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Which history of which database we look at; `timeline` of a primary is the one it writes."""
+    """The identity of the database and its history. `timeline` of a primary is the one that it writes."""
 
     system_identifier: str
     timeline: int
@@ -131,7 +131,7 @@ class SourceIdentity:
 
 @contextmanager
 def reading(doing: str) -> Iterator[None]:
-    """Translate what psycopg raises inside."""
+    """Translate psycopg errors raised in the block."""
     try:
         yield
     except psycopg.Error as error:
@@ -139,7 +139,7 @@ def reading(doing: str) -> Iterator[None]:
 
 
 def source_identity(connection: Connection) -> SourceIdentity:
-    """Who the server is. Cheap enough for every check."""
+    """Return the server's identity. Cheap enough for every check."""
     with reading("identify the database"):
         row = connection.execute(_IDENTITY).fetchone()
     assert row is not None
@@ -148,15 +148,15 @@ def source_identity(connection: Connection) -> SourceIdentity:
 
 
 def pooled(connection: Connection) -> bool:
-    """Whether a pooler is between: it hands out process ids of its own."""
-    with reading("look who answers"):
+    """Return whether a pooler is in between: a pooler reports process ids of its own."""
+    with reading("check for a pooler"):
         row = connection.execute("select pg_backend_pid()").fetchone()
     assert row is not None
     return bool(connection.info.backend_pid != row[0])
 
 
 def current_wal(connection: Connection) -> Lsn:
-    """Where the next WAL record goes. SourceRefused on a standby."""
+    """Return where the next WAL record goes. Raises SourceRefused on a standby."""
     with reading("read the position of the WAL"):
         row = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
@@ -164,7 +164,7 @@ def current_wal(connection: Connection) -> Lsn:
 
 
 def wal_settings(connection: Connection) -> dict[str, str]:
-    """WAL_SETTINGS as the server has them, times in seconds, sizes in its own unit; older ones lack some."""
+    """Return WAL_SETTINGS, times in seconds, sizes in the server's unit. Older servers lack some."""
     with reading("read settings"):
         return dict(connection.execute(_SETTINGS, {"names": list(WAL_SETTINGS)}).fetchall())
 
@@ -175,9 +175,9 @@ def tables_matching(
     keyless: Sequence[str] = (),
     keys: Mapping[str, Sequence[str]] | None = None,
 ) -> list[SourceTable]:
-    """The tables that `patterns` select, by schema and name, also those that cannot be captured (they say why).
+    """Return the tables that `patterns` select, by schema and name, with the reason if one cannot be captured.
 
-    A partition is left out when one above it is selected: its rows are published as rows of that one.
+    A partition is left out if one of its ancestors is selected: its rows are published as rows of that table.
     """
     with reading("list tables"):
         rows = {row[0]: row for row in connection.execute(_TABLES).fetchall()}
@@ -194,8 +194,8 @@ def tables_matching(
                 leaves.setdefault(above, []).append(leaf)
     tables = []
     for oid in roots:
-        _, namespace, name, kind, persistence, letter, parent, owner, owned = rows[oid]
-        identity = ReplicaIdentity(letter)
+        _, namespace, name, kind, persistence, identity_code, parent, owner, owned = rows[oid]
+        identity = ReplicaIdentity(identity_code)
         wanted = tuple((keys or {}).get(f"{namespace}.{name}", ()))
         key = choose_key(identity, indexes.get(oid, ()), wanted)
         tables.append(
@@ -221,7 +221,7 @@ def tables_matching(
 
 
 def key_columns(connection: Connection, oid: int, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """Key columns of a table in key order; empty when it has no usable key, or not over `wanted`, or is gone."""
+    """Return the key columns of a table in key order; empty if it is gone or has no usable key over `wanted`."""
     with reading("read the key of a table"):
         row = connection.execute(_REPLICA_IDENTITY, {"oid": oid}).fetchone()
         indexes = _indexes(connection, [oid])
@@ -229,19 +229,19 @@ def key_columns(connection: Connection, oid: int, wanted: Sequence[str] = ()) ->
 
 
 def ancestors(connection: Connection, oid: int) -> list[str]:
-    """``schema.table`` of every table this one is a partition of; empty for one that is none, or is gone."""
+    """Return ``schema.table`` of every table that this one is a partition of."""
     with reading("read the ancestors of a partition"):
         return [name for (name,) in connection.execute(_ANCESTORS, {"oid": oid}).fetchall()]
 
 
 def generated_columns(connection: Connection, oid: int) -> list[str]:
-    """Names of the table's generated columns, stored and virtual, in table order."""
+    """Return the names of the table's generated columns, stored and virtual, in table order."""
     with reading("read generated columns"):
         return [name for (name,) in connection.execute(_GENERATED, {"oid": oid}).fetchall()]
 
 
 def types(connection: Connection, oids: Sequence[int]) -> dict[int, TypeFacts]:
-    """What pg_type has of these; those that are gone are left out."""
+    """Return the facts of these types from pg_type. Types that are gone are left out."""
     if not oids:
         return {}
     with reading("read types"):
@@ -249,7 +249,7 @@ def types(connection: Connection, oids: Sequence[int]) -> dict[int, TypeFacts]:
 
 
 def _above(oid: int, parents: dict[int, int]) -> Iterator[int]:
-    """The tables a partition is part of, nearest first."""
+    """Yield the ancestors of a partition, nearest first."""
     while oid in parents:
         oid = parents[oid]
         yield oid

@@ -1,12 +1,12 @@
-"""The catalog watch: a second pair of eyes on slot and publication, every few seconds, on a connection of its own.
+"""Checks slot and publication every few seconds, on a connection of its own, and verifies WAL positions.
 
-Each look first reads V = pg_current_wal_insert_lsn(); when publication and slot are as they must be, V becomes
-`verified_lsn`, and nothing above it is ever acknowledged: PostgreSQL 18 silently publishes nothing without its
-publication, and decoding again would publish nothing again (DESIGN section 5).
+Each check first reads V = pg_current_wal_insert_lsn(). If publication and slot are as they must be, V becomes
+`verified_lsn`. Nothing above it is ever acknowledged: PostgreSQL 18 silently publishes nothing without its publication,
+and would again publish nothing if the same WAL were decoded again.
 
-When the look fails, or the server ends the watch's connection (a fast shutdown waits for every walsender whose
-client is not at its end, and we may not acknowledge that far), `failure` is set and the pipeline gives up the
-stream, which lets the server go down.
+If a check fails, or the server ends this connection, `failure` is set and the pipeline gives up the stream. That lets
+the server shut down: a fast shutdown waits for every walsender whose client is not at its end, and capture may not
+acknowledge up to there.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from cdc.replication.connect import Connection, connect, deadline, sever, transl
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import SlotReading
 
-_ANSWER_S: Final = 10.0  # a look takes milliseconds; whoever answers none for so long is not there
+_ANSWER_S: Final = 10.0  # a check takes milliseconds; a server that does not answer for so long is unreachable
 
-_NO_JIT: Final = "set jit = off"  # compiling costs more than the looks at thousands of tables
+_NO_JIT: Final = "set jit = off"  # compiling costs more than checking thousands of tables
 
-# A statement of its own, before the others: in one of theirs it would lie behind what their snapshot has.
+# A statement of its own, before the others: as part of them, the position would be newer than their snapshot.
 _NOW: Final = "select pg_catalog.pg_current_wal_insert_lsn()::text"
-# After _TABLES, which without a publication only shows that nothing is in it.
-_LOOK: Final = """
+# Run after _TABLES, which cannot tell a missing publication from an empty one.
+_CHECK: Final = """
 select coalesce(s.confirmed_flush_lsn::text, '0/0'),
        coalesce(s.restart_lsn::text, '0/0'),
        coalesce(s.wal_status, ''),
@@ -61,20 +61,20 @@ where c.oid = any(%(oids)s::oid[])
 
 
 _Row: TypeAlias = tuple[int, bool, int, str]
-"""Of a table: pg_class.oid, whether it is published, pg_publication_rel.oid, ``schema.table`` as it is called now."""
+"""A table: pg_class.oid, whether it is published, pg_publication_rel.oid, its current ``schema.table``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What must stay as it is: the publication by oid, and the tables that must be in it.
+    """What must not change: the publication, by oid, and the tables that must be in it.
 
-    A table that is dropped is no gap: its rows are gone from the source as well.
+    A dropped table is not a gap: its rows are gone from the source as well.
 
     Attributes:
-        tables: pg_class.oid -> name and oid of the pg_publication_rel row, which is made anew when a table is taken
-            out and put back.
-        replaceable: of those, tables whose place another one may take, name and publication in one transaction.
-        selected: whether a name is one of a table to capture. A table that was renamed to another name may leave the
+        tables: pg_class.oid -> name and oid of the pg_publication_rel row, which changes if a table is removed and
+            added again.
+        replaceable: those of them that another table may replace, in name and publication, in one transaction.
+        selected: whether a name selects a table for capture. A table that was renamed to another name may leave the
             publication.
     """
 
@@ -87,7 +87,7 @@ class Watched:
 
 
 class CatalogWatch:
-    """A thread that looks every `period_s`. `verified` may be read from any thread."""
+    """A thread that checks every `period_s`. `verified` may be called from any thread."""
 
     def __init__(
         self,
@@ -98,11 +98,12 @@ class CatalogWatch:
         period_s: float,
         seen: Callable[[SlotReading], None],
         failed: Callable[[], None],
-        looked: Callable[[Connection], None] = lambda _: None,
+        checked: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """`failed` is called when a look gets no answer: capture may be stuck on another connection to that server.
+        """`failed` is called if a check gets no answer: capture may be stuck on another connection to that server.
 
-        `looked` is called after each good look but the first, in the thread of the watch; what it raises ends capture.
+        `checked` is called after each successful check except the first, in the thread of the watch. An error that it
+        raises ends capture.
         """
         self.failure: TailraceError | None = None
         self._dsn = dsn
@@ -111,18 +112,18 @@ class CatalogWatch:
         self._period_s = period_s
         self._seen = seen
         self._failed = failed
-        self._looked = looked
+        self._checked = checked
         self._verified = Lsn(0)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
 
     def start(self) -> None:
-        """Look once, then keep looking. Raises what the first look finds wrong."""
+        """Check once, then start the thread. Raises what the first check finds wrong."""
         self._connection = connect(self._dsn, application_name="cdc watch")
         try:
             self._connection.execute(_NO_JIT)
-            self._look(self._connection)
+            self._check(self._connection)
         except psycopg.Error as error:
             self._connection.close()
             raise translate(error, "set up the catalog watch") from error
@@ -133,7 +134,7 @@ class CatalogWatch:
         self._thread.start()
 
     def watch(self, tables: Mapping[int, tuple[str, int]]) -> None:
-        """From now on these must stay published. Called in the thread of the watch."""
+        """Replace the tables that must stay published. Called in the thread of the watch."""
         self._watched = replace(self._watched, tables=tables)
 
     @property
@@ -142,29 +143,30 @@ class CatalogWatch:
         return self._watched.tables
 
     def verified(self) -> Lsn:
-        """Everything below this was published as configured. Raises what is wrong now, if anything is."""
+        """Return the LSN below which everything was published as configured. Raises the failure, if there is one."""
         failure = self.failure
         if failure is not None:
             raise failure
         return self._verified
 
     def name_gap(self, connection: Connection, seen: SourceGap) -> None:
-        """Raise the gap that the stream has `seen` with what is wrong and the range, if a look finds it.
+        """If a check finds the cause of the gap that the stream has `seen`, raise that gap, with its range.
 
-        Before 18 a server ends the stream itself when its publication is gone, and may be quicker than our looks.
+        Before PostgreSQL 18 a server ends the stream itself when its publication is gone, perhaps before the next
+        check.
         """
         if seen.facts["known_to"] is not None:
             return
         try:
             with deadline(connection, _ANSWER_S):
-                self._look(connection)
+                self._check(connection)
         except SourceGap as named:
             raise named from seen
         except TailraceError as error:
             log.get().debug("gap_not_named", **log.error_fields(error))
 
     def close(self) -> None:
-        """Stop looking, at once: a look that a silent server does not answer is cut off."""
+        """Stop the thread at once. A check that a silent server does not answer is cut off."""
         self._stop.set()
         if self._connection is not None:
             sever(self._connection)
@@ -178,11 +180,11 @@ class CatalogWatch:
         while not self._clock.wait(self._stop, self._period_s):
             try:
                 with deadline(self._connection, _ANSWER_S):
-                    self._look(self._connection)
-                self._looked(self._connection)
+                    self._check(self._connection)
+                self._checked(self._connection)
             except TailraceError as error:
                 self.failure = error
-                # A gap must be seen as one: with the stream cut it would look like a broken connection first.
+                # Do not cut the stream for a gap: it would first be reported as a broken connection.
                 if isinstance(error, SourceUnreachable) and not self._stop.is_set():
                     self._failed()
                 return
@@ -190,7 +192,7 @@ class CatalogWatch:
                 self.failure = InvariantError(f"the check of slot and publication failed: {log.origin(error)}")
                 return
 
-    def _look(self, connection: Connection) -> None:
+    def _check(self, connection: Connection) -> None:
         watched = self._watched
         names = {"slot": watched.slot, "publication": watched.publication, "oids": list(watched.tables)}
         try:
@@ -198,14 +200,14 @@ class CatalogWatch:
             rows = _tables(connection, names)
             changed = self._changed(rows)
             if changed:
-                # pg_get_publication_tables does not see by the snapshot of its statement, pg_class does: a table that
-                # is dropped at this very moment is in one and not in the other. The next statement has it in neither.
+                # pg_get_publication_tables does not use the snapshot of its statement, pg_class does. A table that is
+                # dropped at this moment is in one and not in the other. The next statement has it in neither.
                 rows = [row for row in _tables(connection, names) if row[0] in changed]
-            row = connection.execute(_LOOK, names).fetchone()
+            row = connection.execute(_CHECK, names).fetchone()
         except psycopg.Error as error:
-            raise translate(error, "look at slot and publication") from error
+            raise translate(error, "check slot and publication") from error
         if now is None or row is None:
-            raise SourceUnreachable("PostgreSQL did not answer the look at slot and publication")
+            raise SourceUnreachable("PostgreSQL did not answer the check of slot and publication")
         current = Lsn.parse(now[0])
         reading = SlotReading(
             at_s=self._clock.monotonic_s(),
@@ -219,11 +221,11 @@ class CatalogWatch:
         wrong = self._wrong(reading, slot_there=row[5], oid=row[6], publishes=row[7], rows=rows)
         if wrong is not None:
             raise SourceGap(
-                f"{wrong}; changes from {self._verified or current} on may be missing in the log",
+                f"{wrong}; changes from {self._verified or current} on may be missing from the log",
                 known_to=self._verified or current,
                 resumes_at=current,
-                hint="changes in that range are unknown; the command has every table read anew, into the same topics. "
-                "See with `cdc doctor` what else is to be mended",
+                hint="changes in that range are unknown; the command reads every table again, into the same topics. "
+                "Run `cdc doctor` to find other problems",
                 command="cdc slot recreate --resnapshot",
                 slot=watched.slot,
                 publication=watched.publication,
@@ -244,21 +246,21 @@ class CatalogWatch:
         if not slot_there:
             return f"replication slot {watched.slot!r} is gone"
         if reading.wal_status == "lost":
-            return f"replication slot {watched.slot!r} is lost: the server removed WAL it needed"
+            return f"replication slot {watched.slot!r} is lost: the server removed WAL that it needs"
         if oid is None:
             return f"publication {watched.publication!r} is gone"
         if oid != watched.publication_oid:
-            return f"publication {watched.publication!r} was dropped and made again"
+            return f"publication {watched.publication!r} was dropped and created again"
         if not publishes:
-            return f"publication {watched.publication!r} does not publish inserts, updates and deletes any more"
+            return f"publication {watched.publication!r} no longer publishes inserts, updates and deletes"
         changed = self._changed(rows)
         if changed:
             names = ", ".join(sorted(changed.values())[:5])
-            return f"publication {watched.publication!r} does not have {names} any more, or not all the time"
+            return f"publication {watched.publication!r} no longer has {names}, or did not have it for a time"
         return None
 
     def _changed(self, rows: Sequence[_Row]) -> dict[int, str]:
-        """The tables, by oid, that are not in the publication as they were at the start."""
+        """Return the tables, by oid, that are not in the publication as they were at the start."""
         tables, replaceable = self._watched.tables, self._watched.replaceable
         return {
             oid: tables[oid][0]
@@ -270,7 +272,7 @@ class CatalogWatch:
 
 
 def _tables(connection: Connection, names: Mapping[str, object]) -> list[_Row]:
-    """None when the publication goes at this very moment: the next statement sees that."""
+    """Read the state of the tables. Empty if the publication is being dropped; the next statement sees that."""
     try:
         return connection.execute(_TABLES, names).fetchall()
     except psycopg.errors.UndefinedObject:

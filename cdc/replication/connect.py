@@ -1,7 +1,7 @@
-"""Opens connections to PostgreSQL: one way for SQL and replication, so that both see the same bytes.
+"""Opens SQL and replication connections to PostgreSQL, with the same session settings, so that both see the same bytes.
 
-Owns the connection string and the session settings. Knows nothing of slots, publications or tables. What goes wrong
-is translated by `cdc.replication.error_mapping`.
+It builds the connection string and does not use slots, publications or tables. `cdc.replication.error_mapping`
+translates errors.
 
 https://www.postgresql.org/docs/18/libpq-connect.html
 """
@@ -48,11 +48,11 @@ SESSION: Final[tuple[str, ...]] = (
     "set extra_float_digits = 3",
     "set bytea_output = 'hex'",
     "set lc_monetary = 'C'",
-    # Names of types, tables and functions come out qualified, whoever asks and whatever lies in `public`.
+    # Names of types, tables and functions are printed qualified, for every role and whatever `public` contains.
     "set search_path = ''",
     "set quote_all_identifiers = off",
 )
-"""Settings that change how values are printed; every session of ours runs them first (DESIGN section 4, G9)."""
+"""Settings that change how values are printed. Every session runs them first, so that a replay gives the same bytes."""
 
 REPLICATION_SESSION: Final[tuple[str, ...]] = (
     *SESSION,
@@ -60,14 +60,14 @@ REPLICATION_SESSION: Final[tuple[str, ...]] = (
     "set lock_timeout = 0",
     "set idle_in_transaction_session_timeout = 0",
 )
-"""As SESSION, and a role's timeouts never end the stream, which is one statement for weeks."""
+"""SESSION, and no timeouts: the stream is one statement that runs for weeks, and a role's timeouts would end it."""
 
-# Of who reads several tables. Less than a deadlock_timeout (1 s by default): who has locked one of them and wants
-# another would otherwise be ended by PostgreSQL for a deadlock with us, as a migration that changes both.
+# For readers of several tables. Less than deadlock_timeout (1 s by default): a migration that has locked one of the
+# tables and waits for another would otherwise be ended by PostgreSQL for a deadlock with the reader.
 LOCK_TIMEOUT: Final = "500ms"
 
 # A dead peer is found after idle + interval * count = 25 s instead of the kernel's two hours, and unacknowledged
-# data after 20 s (RELIABILITY part 1, "client half-open TCP"). A DSN that says otherwise wins.
+# data after 20 s. Settings in the DSN take precedence.
 _DEFAULTS: Final = {
     "keepalives": "1",
     "keepalives_idle": "10",
@@ -76,15 +76,15 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "20000",
     "connect_timeout": "10",
 }
-# A session may wait hours for the next question of its kind; a role's limit would end it and capture with it.
+# A session may be idle for hours; a role's limit would end the session and capture with it.
 _LASTING: Final = "set idle_session_timeout = 0"
 _FORMS: Final = "postgresql://user@host:5432/database, or host=… dbname=… user=…"
 
 
 def conninfo(dsn: Secret, *, application_name: str = APPLICATION_NAME, replication: bool = False) -> str:
-    """The libpq connection string for `dsn`, a URL or ``key=value`` pairs, with our defaults filled in.
+    """Return the libpq connection string for `dsn`, a URL or ``key=value`` pairs, with defaults filled in.
 
-    The result holds the password: hand it to libpq and nothing else. `replication` asks for a walsender that also
+    The result contains the password: pass it to libpq and nothing else. `replication` requests a walsender that also
     takes SQL (``replication=database``). Raises ConfigError, which quotes no part of the DSN.
     """
     given = _parse(dsn.reveal())
@@ -96,9 +96,9 @@ def conninfo(dsn: Secret, *, application_name: str = APPLICATION_NAME, replicati
 
 
 def connect(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connection:
-    """An SQL session in autocommit with SESSION applied. Raises a TailraceError by cause; the caller closes it.
+    """Open an SQL session in autocommit with SESSION applied. Raises a TailraceError by cause. The caller closes it.
 
-    Nothing is prepared on the server, so a pooler in session mode may stand between.
+    Nothing is prepared on the server, so a pooler in session mode may be in between.
     """
     text = conninfo(dsn, application_name=application_name)
     try:
@@ -114,10 +114,10 @@ def connect(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connect
 
 
 def connect_replication(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connection:
-    """A walsender session; nothing is set yet. Raises a TailraceError by cause; the caller closes it.
+    """Open a walsender session; no settings are applied yet. Raises a TailraceError by cause. The caller closes it.
 
-    Not by `pq.PGconn.connect`: that holds the interpreter's lock while it waits for the server, up to
-    connect_timeout, and with it every thread of the daemon (psycopg 3.3.9, measured 2026-11-21).
+    It does not use `pq.PGconn.connect`, which holds the interpreter's lock while it waits for the server, up to
+    connect_timeout, and stops every thread of the daemon (psycopg 3.3.9, measured 2026-11-21).
     """
     text = conninfo(dsn, application_name=application_name, replication=True)
     try:
@@ -127,7 +127,7 @@ def connect_replication(dsn: Secret, *, application_name: str = APPLICATION_NAME
 
 
 def _unconnected(error: psycopg.Error | OSError, doing: str) -> TailraceError:
-    """Why a connection could not be made. When no file can be opened either, it is that: libpq does not say."""
+    """Return why a connection could not be made. Checks for exhausted file descriptors, which libpq hides."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as reason:
@@ -138,18 +138,18 @@ def _unconnected(error: psycopg.Error | OSError, doing: str) -> TailraceError:
 
 
 def text_encoding(pg: pq.abc.PGconn) -> str:
-    """In which encoding to ask for the texts of rows: UTF8, but of an SQL_ASCII database, whose texts may be any bytes.
+    """Return the encoding to request for the texts of rows: UTF8, except for a database in SQL_ASCII.
 
-    The server refuses to send those that are not UTF-8 to who asks for UTF-8 (22021), and does not say where they
-    stand; asked for as they are, table and column are named by who encodes them.
+    Texts of an SQL_ASCII database may be any bytes. If UTF-8 is requested, the server refuses those that are not UTF-8
+    (22021) without their table and column. Requested unconverted, the encoder reports table and column.
     """
     return "SQL_ASCII" if pg.parameter_status(b"server_encoding") == b"SQL_ASCII" else "UTF8"
 
 
 def sever(connection: Connection) -> None:
-    """Cut a connection from any thread: whoever waits on it gets an error at once, also when the server is silent.
+    """Cut a connection from any thread. A thread that waits on it gets an error at once, even if the server is silent.
 
-    Nothing is freed by it; its owner still closes it.
+    It frees nothing; the owner still closes the connection.
     """
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as twin:
         twin.shutdown(socket.SHUT_RDWR)
@@ -157,9 +157,9 @@ def sever(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def deadline(connection: Connection, seconds: float) -> Iterator[None]:
-    """Sever the connection when what is inside takes longer.
+    """Sever the connection if the block takes longer.
 
-    Libpq waits for ever on a link that swallows everything; the capture thread must not.
+    libpq waits for ever on a link that drops all packets; the capture thread must not.
     """
     timer = threading.Timer(seconds, sever, [connection])
     timer.daemon = True
@@ -172,13 +172,13 @@ def deadline(connection: Connection, seconds: float) -> Iterator[None]:
 
 def _parse(text: str) -> dict[str, str]:
     if not text.strip():
-        raise ConfigError("source.dsn is empty", hint=f"write {_FORMS}")
+        raise ConfigError("source.dsn is empty", hint=f"expected {_FORMS}")
     try:
         found = conninfo_to_dict(text)
     except psycopg.Error as error:
         raise ConfigError(
-            f"source.dsn is not a connection string libpq understands{_meant(str(error))}",
-            hint=f"write {_FORMS}; percent-encode special characters of a URL",
+            f"source.dsn is not a valid libpq connection string{_meant(str(error))}",
+            hint=f"expected {_FORMS}; percent-encode special characters in a URL",
         ) from None
     given = {key: str(value) for key, value in found.items() if value is not None}
     _check_url(text, given)
@@ -186,7 +186,7 @@ def _parse(text: str) -> dict[str, str]:
 
 
 def _meant(message: str) -> str:
-    """The option a mistyped name was meant to be. Not the name itself: it may be a piece of a password."""
+    """Suggest the option for a mistyped name. The name itself is not quoted: it may be a part of a password."""
     if "option" not in message and "parameter" not in message:
         return ""
     options = [option.keyword.decode() for option in pq.Conninfo.get_defaults()]
@@ -196,7 +196,7 @@ def _meant(message: str) -> str:
 
 
 def _check_url(text: str, given: dict[str, str]) -> None:
-    """Refuse a URL whose unescaped password has run over into host, port or database: libpq would print it."""
+    """Refuse a URL whose unescaped password extends into host, port or database: libpq would print it."""
     hosts, ports = given.get("host", "").split(","), given.get("port", "").split(",")
     in_host = any("@" in host and not host.startswith(("@", "/")) for host in hosts)
     in_port = any(port and not port.isdigit() for port in ports)

@@ -1,7 +1,7 @@
 """Decides which selected tables can be captured and which are left out, and why. Pure: facts in, judgement out.
 
-Start-up, the catalog watch and `cdc doctor` call the same function, so that they never disagree. One table that cannot
-be captured never keeps the others out: it is left out with a reason and the statement that fixes it.
+Start-up, the catalog watch and `cdc doctor` call the same function, so they always agree. A table that cannot be
+captured never blocks the others: it is left out, with a reason and the statement that fixes it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cdc.replication.table_shape import SourceTable
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The selected tables, each in one of two groups.
+    """The selected tables: captured or left out.
 
     Attributes:
-        captured: tables to capture, those of `to_add` among them.
-        to_add: the captured tables that the publication does not have yet, and that Tailrace may add.
+        captured: tables to capture, including `to_add`.
+        to_add: captured tables that the publication does not have yet, and that Tailrace may add.
         left_out: the others.
     """
 
@@ -44,11 +44,11 @@ def judge(
     """Judge the tables that source.tables selects.
 
     Args:
-        tables: as the catalog has them, with their owners.
-        publication: as it is now; None when it does not exist and would be created.
+        tables: their facts from the catalog, with owners.
+        publication: the current publication; None if it does not exist and would be created.
         name: of the publication.
         create: `source.create`.
-        topic_keys: by table, the key columns of the records that its topic has.
+        topic_keys: by table, the key columns of the records in its topic.
     """
     captured, added, left_out = [], [], []
     for table in tables:
@@ -69,10 +69,10 @@ def left_out_at_start(
     name: str,
     create: bool,
 ) -> tuple[LeftOut, ...]:
-    """Those of `tables` that a start leaves out, judged by the catalog. Arguments as of `judge`.
+    """Return those of `tables` that a start leaves out, judged by the catalog. Arguments as for `judge`.
 
-    A publication that does not exist and may not be created refuses the start, with the statement that creates it. So
-    no table is left out then because it is not published.
+    If the publication does not exist and may not be created, the start is refused, with the statement that creates it.
+    So no table is then left out because it is not published.
     """
     found = judge(tables, publication, name=name, create=create).left_out
     if publication is None and not create:
@@ -81,19 +81,19 @@ def left_out_at_start(
 
 
 def not_addable(table: SourceTable, publication: str, why: str) -> LeftOut:
-    """A table that the server refused to add to the publication, for the reason it gave."""
-    problem = f"publication {publication!r} does not have it, and it cannot be added: {why}"
+    """Return the entry for a table that the server refused to add to the publication."""
+    problem = f"it is not in publication {publication!r} and cannot be added: {why}"
     return LeftOut(table.table, table.oid, "not_published", problem, add_statement(publication, [table]), "a superuser")
 
 
 def not_readable(table: SourceTable, error: SourceRefused) -> LeftOut:
-    """A table without a key, which is copied before its changes are captured, and that the role may not read."""
+    """Return the entry for a table without a key that must be copied first, and that the role may not read."""
     by = f"the owner of the table{f' ({table.owner})' if table.owner else ''}, or a superuser"
     return LeftOut(table.table, table.oid, "not_readable", error.message, error.command, by)
 
 
 def without_key(table: SourceTable) -> LeftOut:
-    """A table whose rows cannot be told apart."""
+    """Return the entry for a table whose rows cannot be told apart."""
     return LeftOut(
         table.table,
         table.oid,
@@ -105,17 +105,17 @@ def without_key(table: SourceTable) -> LeftOut:
 
 
 def key_statement(table: SourceTable, candidates: Sequence[str] = ()) -> str:
-    """SQL that gives a table a usable key: with one of the indexes `candidates`, or with a new column."""
+    """Return SQL that gives a table a usable key: one of the indexes `candidates`, or a new column."""
     name = _quoted(table.namespace, table.name)
     if table.wanted_key and table.replica_identity is not ReplicaIdentity.FULL:
-        return f"alter table {name} replica identity full;  -- so that updates and deletes show the key"
+        return f"alter table {name} replica identity full;  -- updates and deletes must show the key"
     if table.wanted_key:
         columns = ", ".join(map(_quoted, table.wanted_key))
-        return f"create unique index on {name} ({columns});  -- all of them NOT NULL"
+        return f"create unique index on {name} ({columns});  -- all columns NOT NULL"
     if candidates:
         return f"alter table {name} replica identity using index {_quoted(candidates[0])};"
     if "deferrable" in table.key_problem:
-        return f"-- make the primary key of {name} again, without deferrable"
+        return f"-- create the primary key of {name} again, without deferrable"
     if table.replica_identity in {ReplicaIdentity.NOTHING, ReplicaIdentity.INDEX}:
         return f"alter table {name} replica identity default;  -- with a primary key"
     used = {column.name for column in table.columns}
@@ -124,7 +124,7 @@ def key_statement(table: SourceTable, candidates: Sequence[str] = ()) -> str:
 
 
 def _unfit(table: SourceTable, topic_key: Collection[str] | None) -> LeftOut | None:
-    """What keeps the table itself from being captured, whatever the publication says."""
+    """Return what prevents the table itself from being captured, whatever the publication is."""
     name = _quoted(table.namespace, table.name)
     owner = f"the owner of the table{f' ({table.owner})' if table.owner else ''}"
     if table.kind == "f":
@@ -136,7 +136,7 @@ def _unfit(table: SourceTable, topic_key: Collection[str] | None) -> LeftOut | N
         return without_key(table)
     if topic_key is not None and set(topic_key) != set(table.key):
         problem = f"its key is ({', '.join(table.key)}) now, and its topic has rows under ({', '.join(topic_key)})"
-        statement = f"-- give {name} its former key back, or leave it out of source.tables"
+        statement = f"-- restore the former key of {name}, or leave it out of source.tables"
         return LeftOut(table.table, table.oid, "key_changed", problem, statement, owner)
     return None
 
@@ -147,7 +147,7 @@ def _unpublished(
     name: str,
     create: bool,  # noqa: FBT001 - `source.create`
 ) -> LeftOut | None:
-    """What keeps the table out of the publication; None for one that it has, or that may be added."""
+    """Return what keeps the table out of the publication; None if it is published or may be added."""
     quoted = sql.Identifier(name).as_string(None)
     if publication is not None and table.partitioned and not publication.via_root:
         statement = f"alter publication {quoted} set (publish_via_partition_root = true);"
@@ -163,7 +163,7 @@ def _unpublished(
         why = f"the table is owned by {table.owner!r}"
     else:
         return None
-    problem = f"publication {name!r} does not have it, and {why}"
+    problem = f"it is not in publication {name!r}, and {why}"
     by = "a superuser, or a role that has the rights of both owners"
     if publication is not None and not create and publication.owned and table.owned:
         by = _owner_of(publication)

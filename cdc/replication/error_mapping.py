@@ -1,8 +1,8 @@
-"""Turns what PostgreSQL and libpq say into our error tree: the cause by SQLSTATE, the hint by cause.
+"""Translates errors of PostgreSQL and libpq into Tailrace errors: the cause by SQLSTATE, the hint by cause.
 
-Pure: errors in, errors out. A failed connection attempt is the exception to "policy never reads a message": libpq
-keeps no SQLSTATE of it (PQresultErrorField needs a result), so `_BY_TEXT` reads the words, and what it does not know,
-such as a server that speaks another language, counts as unreachable and is tried again.
+Pure. Policy never reads a message, with one exception: a failed connection attempt. libpq keeps no SQLSTATE of it
+(PQresultErrorField needs a result), so `_BY_TEXT` matches the message. An unknown message, for example of a server that
+speaks another language, counts as unreachable and is tried again.
 
 https://www.postgresql.org/docs/18/errcodes-appendix.html
 """
@@ -22,31 +22,31 @@ class _Cause(NamedTuple):
     command: str = ""
 
 
-_DIRECT: Final = "connect directly to PostgreSQL: a pooler does not pass replication on (pgbouncer does since 1.23)"
+_DIRECT: Final = "connect directly to PostgreSQL: most poolers do not forward replication (pgbouncer does since 1.23)"
 _HBA: Final = (
-    "pg_hba.conf must let this role in from this host, to the database by name "
-    "(`replication` there is for physical standbys), then reload"
+    "add a line to pg_hba.conf for this role, host and database name (`replication` is for physical standbys), then "
+    "reload"
 )
-_PASSWORD: Final = "give the password in TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE"  # noqa: S105
+_PASSWORD: Final = "set the password in TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE"  # noqa: S105
 _REJECTED: Final = (
     "PostgreSQL rejected the password: check TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE, and that "
     "the role exists"
 )
 _TLS: Final = (
-    "check sslmode and sslrootcert in source.dsn; the server must present a certificate for the host named "
-    "that has not expired"
+    "check sslmode and sslrootcert in source.dsn; the server's certificate must be valid for the host name and not "
+    "expired"
 )
 _STANDBY: Final = "this is a standby; connect to the primary, or add target_session_attrs=primary to source.dsn"
-_NO_PRIMARY: Final = "no host of source.dsn is a primary; when one is promoted, capture goes on"
-_GONE: Final = "what was committed meanwhile is not in the log; look at the range, then make the slot again"
+_NO_PRIMARY: Final = "no host of source.dsn is a primary; capture continues when one is promoted"
+_GONE: Final = "what was committed meanwhile is not in the log; check the range, then create the slot again"
 
-_UNREACHABLE: Final = _Cause(SourceUnreachable, "is the server running, and host and port right?")
+_UNREACHABLE: Final = _Cause(SourceUnreachable, "check that the server is running, and host and port in source.dsn")
 _ROLE: Final = _Cause(SourceRefused, _HBA)
 _RIGHTS: Final = _Cause(
-    SourceRefused, "the role lacks a right; the script for a DBA has every statement", "cdc doctor --sql"
+    SourceRefused, "the role lacks a privilege; the command prints the statements for a DBA", "cdc doctor --sql"
 )
-_NO_DATABASE: Final = _Cause(SourceRefused, "source.dsn names a database this server does not have")
-_MADE_MEANWHILE: Final = _Cause(SourceUnreachable, "another session made it at the same moment; it is tried again")
+_NO_DATABASE: Final = _Cause(SourceRefused, "the database in source.dsn does not exist on this server")
+_MADE_MEANWHILE: Final = _Cause(SourceUnreachable, "another session created it at the same moment; retrying")
 _LOST: Final = _Cause(SourceGap, _GONE, "cdc slot list")
 
 _BY_STATE: Final[dict[str, _Cause]] = {
@@ -61,22 +61,22 @@ _BY_STATE: Final[dict[str, _Cause]] = {
     "23505": _MADE_MEANWHILE,
     "42710": _MADE_MEANWHILE,
     "42P01": _Cause(SourceRefused, "the table does not exist in this database"),
-    "53300": _Cause(SourceUnreachable, "no connection is free: raise max_connections or max_wal_senders"),
+    "53300": _Cause(SourceUnreachable, "no connection slot is free: raise max_connections or max_wal_senders"),
     "53400": _Cause(
         SourceRefused,
-        "no replication slot is free: drop one that nobody uses, or raise max_replication_slots and restart",
+        "no replication slot is free: drop an unused one, or raise max_replication_slots and restart",
         "cdc slot list",
     ),
-    "55006": _Cause(SlotHeld, "another process reads the slot; it is released when that one ends"),
+    "55006": _Cause(SlotHeld, "another process reads the slot; it is released when that process ends"),
     "55P03": _Cause(SourceUnreachable, "another session holds the lock"),
-    "57014": _Cause(SourceUnreachable, "the statement ran into its time limit"),
+    "57014": _Cause(SourceUnreachable, "the statement timed out"),
     "58P01": _LOST,
     "08": _UNREACHABLE,
-    "40": _Cause(SourceUnreachable, "another session got in the way; it is tried again"),
+    "40": _Cause(SourceUnreachable, "conflict with another session; retrying"),
     "53": _Cause(SourceUnreachable, "the server is short of disk, memory or connections"),
-    "57P": _Cause(SourceUnreachable, "the server is starting, stopping or ended the session"),
+    "57P": _Cause(SourceUnreachable, "the server is starting, is shutting down or ended the session"),
 }
-"""Exact code first, then by its beginning."""
+"""Looked up by the exact code first, then by its prefix."""
 
 _INVALIDATED: Final = (
     "can no longer access replication slot",  # 18
@@ -94,8 +94,8 @@ _BY_TEXT: Final[tuple[tuple[tuple[str, ...], _Cause], ...]] = (
     (("SSL", "TLS", "certificate", "channel binding"), _Cause(SourceRefused, _TLS)),
     (("authentication", "is not permitted to log in"), _ROLE),
     (("database",), _NO_DATABASE),
-    (("role",), _Cause(SourceRefused, "source.dsn names a role this server does not have")),
-    # Only with target_session_attrs: who asks for the primary wants it waited for, while a standby is promoted.
+    (("role",), _Cause(SourceRefused, "the role in source.dsn does not exist on this server")),
+    # Only with target_session_attrs: wait for the primary while a standby is being promoted.
     (("session is read-only", "server is in hot standby mode"), _Cause(SourceUnreachable, _NO_PRIMARY)),
     (("too many connections", "too many clients", "standby connections"), _BY_STATE["53300"]),
 )
@@ -103,12 +103,12 @@ _MISSING: Final = ("does not exist", "no such database", "no such user")
 
 
 def translate(error: psycopg.Error, doing: str, **facts: object) -> TailraceError:
-    """The error of our tree for `error`, to be raised from it.
+    """Return the Tailrace error for `error`; the caller raises it from `error`.
 
     Args:
-        error: what psycopg raised.
-        doing: the infinitive that failed, as ``create slot "cdc_shop"``.
-        **facts: names for the log; `hint` and `command` replace the general ones.
+        error: the psycopg error.
+        doing: the infinitive of what failed, e.g. ``create slot "cdc_shop"``.
+        **facts: attributes for the log; `hint` and `command` replace the general ones.
     """
     state = error.sqlstate
     if state is None:
@@ -118,9 +118,9 @@ def translate(error: psycopg.Error, doing: str, **facts: object) -> TailraceErro
 
 
 def translate_sqlstate(sqlstate: str, message: str, detail: str, doing: str, **facts: object) -> TailraceError:
-    """As `translate`, from the fields of an ErrorResponse (a raw `pq` result)."""
+    """Like `translate`, from the fields of an ErrorResponse (a raw `pq` result)."""
     cause = _cause(sqlstate, message)
-    # Class 22 and 23 quote values of rows.
+    # Messages of class 22 and 23 quote values of rows.
     said = "" if sqlstate[:2] in {"22", "23"} else f": {message.strip()}"
     if cause.kind in {SourceGap, SlotHeld} and detail:
         said += f" ({detail.strip()})"
@@ -135,7 +135,7 @@ def _cause(sqlstate: str, message: str) -> _Cause:
             return _LOST
         if message == "recovery is in progress":
             return _BY_STATE["25006"]
-        return _Cause(SourceRefused, "a server setting forbids it", "cdc doctor")
+        return _Cause(SourceRefused, "a server setting does not allow it", "cdc doctor")
     if sqlstate == "08P01" and "startup parameter" in message:
         return _Cause(SourceRefused, _DIRECT)
     for length in (5, 3, 2):
@@ -159,7 +159,7 @@ def _says(said: str, words: tuple[str, ...]) -> bool:
 
 
 def _pid(message: str) -> int | None:
-    """The holder, from 'replication slot "x" is active for PID 123'."""
+    """Return the holder's pid from 'replication slot "x" is active for PID 123'."""
     digits = message.rpartition(" ")[2]
     return int(digits) if digits.isdigit() else None
 

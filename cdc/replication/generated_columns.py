@@ -1,8 +1,8 @@
-"""Generated columns: which of them PostgreSQL leaves out of the stream, why, and what publishes them.
+"""Finds the generated columns that PostgreSQL leaves out of the stream, and the statement that publishes them.
 
-Up to PostgreSQL 17 none is published. From 18 on a publication may have the stored ones
-(`publish_generated_columns = stored`, or named in a column list). Virtual ones are never published: they are computed
-when they are read. https://www.postgresql.org/docs/18/logical-replication-gencols.html
+Up to PostgreSQL 17 generated columns are never published. From 18 on a publication can include the stored ones
+(`publish_generated_columns = stored`, or in a column list). Virtual ones are never published: they are computed when
+they are read. https://www.postgresql.org/docs/18/logical-replication-gencols.html
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cdc.replication.table_shape import SourceTable
 
 
 def publish_generated(connection: Connection, ensured: Ensured, tables: Sequence[SourceTable], create: bool) -> Ensured:  # noqa: FBT001
-    """Have a publication of ours publish stored generated columns; another role's is left as it is.
+    """Publish stored generated columns, if this role owns the publication; otherwise leave it unchanged.
 
-    `create` is `source.create`. Rows that were published before lack the columns: `cdc.model.ddl_finding` finds that.
+    `create` is `source.create`. Rows that were published before lack the columns; `cdc.model.ddl_finding` finds that.
     """
     facts = ensured.facts
     statement = publishing(facts, tables, connection.info.server_version)
@@ -38,7 +38,7 @@ def publish_generated(connection: Connection, ensured: Ensured, tables: Sequence
 
 
 def publishing(facts: PublicationFacts | None, tables: Sequence[SourceTable], version_num: int) -> str:
-    """The statement that makes a publication publish stored generated columns of `tables`; empty if none is needed."""
+    """Return the statement that publishes stored generated columns of `tables`; empty if none is needed."""
     if facts is None or facts.generated or version_num < GENERATED_SINCE:
         return ""
     if not any(_by_option(table, facts) for table in tables):
@@ -48,7 +48,7 @@ def publishing(facts: PublicationFacts | None, tables: Sequence[SourceTable], ve
 
 
 def left_out(tables: Iterable[SourceTable], facts: PublicationFacts | None, version_num: int) -> list[ColumnsLeftOut]:
-    """What the publication leaves out, table by table. Without a publication: what one made now would leave out."""
+    """Return the columns that the publication, or a new one if there is none, leaves out, by table."""
     found = []
     for table in tables:
         virtual = tuple(column.name for column in table.columns if column.virtual)
@@ -65,7 +65,7 @@ def _stored(
     table: SourceTable, columns: tuple[str, ...], facts: PublicationFacts | None, version_num: int
 ) -> ColumnsLeftOut:
     if version_num < GENERATED_SINCE:
-        why = f"PostgreSQL {version_num // 10000} cannot publish generated columns; 18 can"
+        why = f"PostgreSQL {version_num // 10000} cannot publish generated columns; this requires 18 or later"
         return ColumnsLeftOut(table.table, columns, why)
     assert facts is not None
     if table.oid in facts.listed:
@@ -76,11 +76,11 @@ def _stored(
 
 def _stored_left_out(table: SourceTable, facts: PublicationFacts | None, version_num: int) -> tuple[str, ...]:
     stored = tuple(column.name for column in table.columns if column.generated and not column.virtual)
-    if facts is None or table.oid not in facts.columns:  # it will be published by Tailrace, with all that can be
+    if facts is None or table.oid not in facts.columns:  # Tailrace will publish it, with every column it can
         return stored if version_num < GENERATED_SINCE else ()
     return tuple(name for name in stored if name not in facts.columns[table.oid])
 
 
 def _by_option(table: SourceTable, facts: PublicationFacts) -> bool:
-    """Whether the option, and not a column list, decides about stored generated columns of a table."""
+    """Return whether the option, and not a column list, decides about stored generated columns of a table."""
     return table.oid not in facts.listed and any(column.generated and not column.virtual for column in table.columns)

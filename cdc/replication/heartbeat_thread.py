@@ -1,7 +1,7 @@
-"""Runs the operator's heartbeat statement on the source, every so often, on a connection of its own.
+"""Runs the operator's heartbeat statement on the source at an interval, on a connection of its own.
 
-It moves the WAL of a database in which nothing happens, and shows how long a change takes from there into the log. When
-it fails, capture goes on: the stream does not depend on it.
+The statement advances the WAL of an idle database, and its effect shows how long a change takes to reach the log. If it
+fails, capture continues.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cdc.replication.catalog_queries import current_wal
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
 from cdc.telemetry import log
 
-_STATEMENT_S: Final = 10.0  # a heartbeat that waits longer, for a lock, says enough
-_WRONG: Final = "42"  # the class of statements that are wrong, or not allowed
-_HINT: Final = "names must be qualified (search_path is empty), and the role needs the right"
-_ANSWER_S: Final = 15.0  # then the server is not there
+_STATEMENT_S: Final = 10.0  # a statement that waits longer, e.g. for a lock, has failed
+_WRONG: Final = "42"  # SQLSTATE class of statements that are invalid or not permitted
+_HINT: Final = "qualify names (search_path is empty), and grant the role the privilege that the statement needs"
+_ANSWER_S: Final = 15.0  # a server that does not answer for longer counts as unreachable
 
 
 class HeartbeatThread:
-    """A thread. `start` runs the statement once, so that what is wrong with it is known at once."""
+    """Runs the statement once in `start`, so that an invalid statement is reported at once, then in a thread."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class HeartbeatThread:
         sent: Callable[[Lsn, float], None],
         failed: Callable[[TailraceError | None], None],
     ) -> None:
-        """`sent` gets the LSN below which the effect lies, and when it began; `failed` None when it works again."""
+        """`sent` receives the LSN below which the effect lies, and when it began; `failed` None on recovery."""
         self._dsn = dsn
         self._statement = statement
         self._clock = clock
@@ -52,12 +52,12 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
     def start(self) -> None:
-        """Run it once, then every `interval_s`. Raises what only a person mends; then it is closed."""
+        """Run the statement once, then every `interval_s`. Raises an error that needs an operator, and closes then."""
         self._try()
         self._thread.start()
 
     def close(self) -> None:
-        """End it at once, also in the middle of a statement."""
+        """Stop the thread at once, also in the middle of a statement."""
         self._stop.set()
         connection = self._connection
         if connection is not None:
@@ -68,7 +68,7 @@ class HeartbeatThread:
 
     def _run(self) -> None:
         while not self._clock.wait(self._stop, self._interval_s):
-            # What was refused at the start may be refused later, too: a table is dropped, a right taken away.
+            # A statement that worked at the start may fail later: the table is dropped, or a privilege is revoked.
             try:
                 self._try()
             except TailraceError as error:
@@ -78,7 +78,7 @@ class HeartbeatThread:
                 self._lost(InvariantError(f"capture.heartbeat_query failed: {log.origin(error)}"))
 
     def _try(self) -> None:
-        """Run it; what time mends is told, the rest is raised."""
+        """Run the statement. Report an error that passes with time; raise any other."""
         try:
             self._beat()
         except TailraceError as error:

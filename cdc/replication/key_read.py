@@ -1,8 +1,9 @@
-"""Reads columns of rows by key, as the tables are now, in one snapshot that sees given transactions.
+"""Reads columns of rows by key, in one snapshot that sees the given transactions.
 
-One query a table. Tables are found by oid, because the stream's names are of then. They are locked (ACCESS SHARE)
-before the snapshot is taken: a rewrite that commits in between would make rows look gone that are not. Values are the
-bytes of the output functions, which is what the stream has; a cast to text is not the same for every type.
+One query per table. Tables are found by oid, because the names in the stream may be outdated. Tables are locked (ACCESS
+SHARE) before the snapshot is taken: a rewrite that commits in between would make existing rows look gone. A commit is
+decoded before it is visible, so a value counts only if the snapshot sees the event's transaction. Values are the bytes
+of the output functions, which the stream also has; a cast to text differs for some types.
 
 https://www.postgresql.org/docs/18/transaction-iso.html#XACT-REPEATABLE-READ
 """
@@ -28,10 +29,10 @@ _BEGIN: Final = (
     "begin isolation level repeatable read, read only; set local row_security = off;"
     f" set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = '60s'"
 )
-# Names, locks and plans that changed between two of our statements: the next look sees them as they are.
+# Errors by names, locks and plans that changed between two statements here: the next attempt sees the new state.
 _CHANGED: Final = frozenset({"42P01", "42703", "42883", "3F000", "40001", "40P01"})
 _LOCKED: Final = "55P03"
-_DEADLINE_S: Final = 90.0  # more than the statement_timeout of a query; beyond that the link is dead
+_DEADLINE_S: Final = 90.0  # more than the statement_timeout of a query; beyond that the connection is dead
 
 _PLACES: Final = """
 select c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p', current_user::text,
@@ -40,8 +41,8 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.oid = any(%(oids)s::oid[])
 """
 
-# The equality of a type's default B-tree class is what its unique index means by equal; that of citext is its own. With
-# -1 and not null the type of a bpchar or bit is one that a cast to it does not cut to one character.
+# A unique index compares by the equality of the type's default B-tree class; citext has its own. format_type with -1
+# instead of null gives a bpchar or bit type to which a cast does not truncate to one character.
 _COLUMNS: Final = """
 select a.attrelid::int8, a.attname::text, a.atttypid::int8, format_type(a.atttypid, -1),
        coalesce(e.namespace, 'pg_catalog'), coalesce(e.name, '=')
@@ -64,7 +65,7 @@ where a.attrelid = any(%(oids)s::oid[]) and a.attnum > 0 and not a.attisdropped
 
 
 class ReadDeferred(Exception):
-    """It can be read later; `error` says what is in the way; `unseen`, which ids, if it is these."""
+    """The read must be repeated later. `error` says why; `unseen` are transaction ids not visible yet, if any."""
 
     def __init__(self, error: SourceUnreachable, unseen: Collection[int] = ()) -> None:
         super().__init__(error.message)
@@ -74,7 +75,7 @@ class ReadDeferred(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Columns of rows of one table, by index into the relation; `keys` are texts of the key columns, no two alike."""
+    """Columns of rows of one table, by index into the relation. `keys` are distinct texts of the key columns."""
 
     relation: Relation
     key_columns: tuple[int, ...]
@@ -84,21 +85,21 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The rows that were found, by their index in `ReadRequest.keys`, with the columns that the table still has."""
+    """The rows that were found, by index into `ReadRequest.keys`, with the values of `columns` that still exist."""
 
     columns: tuple[int, ...] = ()
     rows: Mapping[int, tuple[bytes | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TableName:
     name: sql.Identifier
     shown: str
     partitioned: bool
 
     @property
     def rows(self) -> sql.Composed:
-        """The table alone: what inherits from it is published by itself, partitions are not."""
+        """The table alone: tables that inherit from it are published by themselves, partitions are not."""
         return sql.SQL("{}{}").format(sql.SQL("" if self.partitioned else "only "), self.name)
 
 
@@ -110,16 +111,16 @@ class _Column:
 
 
 def read_by_key(connection: Connection, asks: Sequence[ReadRequest], xids: Collection[int]) -> list[ReadResult]:
-    """An answer to each of `asks`; one without columns when its table is gone.
+    """Return a result for each request; one without columns if its table is gone.
 
     `xids` are 32-bit ids of committed transactions that must be visible. The connection is in autocommit.
 
     Raises:
-        NotYet: one of them is not, or a table is locked.
+        ReadDeferred: a transaction is not visible yet, or a table is locked.
         SourceRefused: the role may not read a table.
-        SourceUnreachable: no answer.
+        SourceUnreachable: the server does not answer.
     """
-    places: Mapping[int, _Place] = {}
+    places: Mapping[int, _TableName] = {}
     try:
         with deadline(connection, _DEADLINE_S):
             places = _places(connection, [ask.relation.oid for ask in asks])
@@ -129,7 +130,7 @@ def read_by_key(connection: Connection, asks: Sequence[ReadRequest], xids: Colle
                 return [_read(connection, ask, places, columns.get(ask.relation.oid, {})) for ask in asks]
     except psycopg.Error as error:
         if error.sqlstate == _LOCKED:
-            hint = "another session holds an exclusive lock on it: see pg_locks"
+            hint = "another session holds an exclusive lock: see pg_locks"
             tables = ", ".join(place.shown for place in places.values())
             raise ReadDeferred(SourceUnreachable(f"cannot {_DOING}: {tables} is locked", hint=hint)) from error
         translated = translate(error, _DOING)
@@ -138,21 +139,21 @@ def read_by_key(connection: Connection, asks: Sequence[ReadRequest], xids: Colle
         raise translated from error
 
 
-def _places(connection: Connection, oids: Sequence[int]) -> dict[int, _Place]:
-    """Where the tables are now, those that are left. Raises SourceRefused for one that the role cannot read."""
+def _places(connection: Connection, oids: Sequence[int]) -> dict[int, _TableName]:
+    """Return the current names of the tables that still exist. Raises SourceRefused if the role cannot read one."""
     found = {}
     for oid, namespace, name, partitioned, role, usable, readable, filtered in connection.execute(
         _PLACES, {"oids": list(oids)}
     ).fetchall():
-        place = _Place(sql.Identifier(namespace, name), f"{namespace}.{name}", partitioned)
+        place = _TableName(sql.Identifier(namespace, name), f"{namespace}.{name}", partitioned)
         grant = sql.SQL("grant usage on schema {0} to {2}; grant select on {1} to {2};")
         if filtered:
             grant = sql.SQL("alter role {2} bypassrls;")
         if usable is False or readable is False or filtered:
             raise SourceRefused(
-                f"role {role!r} may not read all rows of {place.shown}, so large values that an update "
-                "did not change cannot be read again",
-                hint='grant it; with encode.format = "json", [toast] mode = "omit" leaves such values out instead',
+                f"role {role!r} may not read all rows of {place.shown}; large values that an update did not change "
+                "are read from there",
+                hint='run the command; or, with encode.format = "json", leave such values out: [toast] mode = "omit"',
                 command=grant.format(sql.Identifier(namespace), place.name, sql.Identifier(role)).as_string(connection),
                 table=place.shown,
             )
@@ -161,8 +162,8 @@ def _places(connection: Connection, oids: Sequence[int]) -> dict[int, _Place]:
 
 
 @contextlib.contextmanager
-def _moment(connection: Connection, places: Mapping[int, _Place]) -> Iterator[None]:
-    """A transaction that has the tables locked and no snapshot yet: the first statement inside takes it."""
+def _moment(connection: Connection, places: Mapping[int, _TableName]) -> Iterator[None]:
+    """Begin a transaction that locks the tables and has no snapshot yet: the first statement inside takes it."""
     begin: sql.Composable = sql.SQL(_BEGIN)
     if places:
         tables = sql.SQL(", ").join(place.rows for place in places.values())
@@ -183,8 +184,8 @@ def _demand(connection: Connection, xids: Collection[int]) -> None:
     if unseen:
         raise ReadDeferred(
             SourceUnreachable(
-                f"transaction {min(unseen)} is committed, but not visible to other sessions yet",
-                hint="with synchronous replication a commit waits for its standby: look at pg_stat_replication and "
+                f"transaction {min(unseen)} is committed, but not yet visible to other sessions",
+                hint="with synchronous replication a commit waits for its standby: check pg_stat_replication and "
                 "synchronous_standby_names",
                 xid=min(unseen),
                 xid_count=len(unseen),
@@ -204,9 +205,9 @@ def _columns(connection: Connection, oids: Sequence[int]) -> dict[int, dict[str,
 
 
 def _read(
-    connection: Connection, ask: ReadRequest, places: Mapping[int, _Place], now: Mapping[str, _Column]
+    connection: Connection, ask: ReadRequest, places: Mapping[int, _TableName], now: Mapping[str, _Column]
 ) -> ReadResult:
-    """Run the query of one table, unless there is nothing left to ask for."""
+    """Run the query of one table, unless no requested column is left."""
     then = ask.relation.columns
     columns = tuple(
         index
@@ -229,7 +230,7 @@ def _read(
             for key, name in zip(keys, names, strict=True)
         ),
     )
-    # Not by `%`: a name may have one.
+    # A RawCursor, because a name may contain `%`.
     cursor: psycopg.RawCursor[tuple[Any, ...]] = psycopg.RawCursor(connection)
     cursor.execute(query.as_bytes(connection), [list(texts) for texts in zip(*ask.keys, strict=True)])
     result = cursor.pgresult

@@ -1,8 +1,8 @@
-"""The publication: which tables PostgreSQL puts into the stream, and as what.
+"""Reads, creates and extends the publication, which decides what PostgreSQL puts into the stream.
 
-Made and extended here when the configuration allows it, never narrowed: a change of a publication takes effect in the
-middle of the stream. `cdc.replication.generated_columns` decides about generated columns. The statements are pure text,
-so that a DBA can run them.
+The publication is never narrowed: a change of it takes effect in the middle of the stream.
+`cdc.replication.generated_columns` decides about generated columns. Statements are built as text, so that a DBA can run
+them.
 
 https://www.postgresql.org/docs/18/sql-createpublication.html
 """
@@ -22,11 +22,11 @@ from cdc.replication.connect import Connection
 from cdc.replication.error_mapping import translate
 from cdc.replication.table_shape import SourceTable
 
-_NAMED_MAX: Final = 5  # tables a message names; doctor names all
+_NAMED_MAX: Final = 5  # tables that a message names; doctor names all
 _PUBLISHED: Final = "insert, update, delete, truncate"
 GENERATED_SINCE: Final = 180000
-"""server_version_num from which on a publication may have stored generated columns."""
-_LOCKED_MAX: Final = 5  # tables that are waited for in one go
+"""The first server_version_num whose publications can include stored generated columns."""
+_LOCKED_MAX: Final = 5  # locked tables that one attempt waits for
 _LOCK_TIMEOUT: Final = "set local lock_timeout = '1s'"  # others queue behind a statement that waits for a lock
 
 _FACTS: Final = """
@@ -53,15 +53,15 @@ where p.pubname = %(name)s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationFacts:
-    """A publication that exists.
+    """An existing publication.
 
     Attributes:
-        tables: oids of what it publishes now, roots of partitions with `via_root`, leaves without; with the oid of
-            their pg_publication_rel row, which is another one after a table was taken out and put back (0: in it by
-            schema or FOR ALL TABLES).
-        filtered: those of them with a WHERE clause.
-        columns: of each the columns it publishes.
-        listed: those of them with a column list.
+        tables: oids of what it publishes now (roots of partitions with `via_root`, leaves without), each with the oid
+            of its pg_publication_rel row. That oid changes if a table is removed and added again; it is 0 for a table
+            that is published by schema or FOR ALL TABLES.
+        filtered: those with a WHERE clause.
+        columns: the published columns of each.
+        listed: those with a column list.
         generated: it publishes stored generated columns where there is no column list (PostgreSQL 18).
     """
 
@@ -89,11 +89,10 @@ class PublicationFacts:
 
 @dataclass(frozen=True, slots=True)
 class Ensured:
-    """What `ensure_publication` found and did; `altered` is the statement that `publish_generated` ran.
+    """The result of `ensure_publication`. `altered` is the statement that `publish_generated` ran.
 
-    Rows that transactions already open had written to `added` tables are not in the stream (RELIABILITY, "server
-    traps"), so they need those waited out and a snapshot. `refused` are tables, by oid, that the server did not let
-    us add, and why.
+    The stream lacks rows that open transactions had already written to `added` tables. So those transactions must be
+    waited for, and the tables need a snapshot. `refused` are tables, by oid, that the server refused to add, and why.
     """
 
     facts: PublicationFacts
@@ -104,8 +103,8 @@ class Ensured:
 
 
 def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:
-    """The publication of that name in this database, None when there is none."""
-    with reading(f"look at publication {name!r}"):
+    """Return the publication of that name in this database; None if it does not exist."""
+    with reading(f"read publication {name!r}"):
         row = connection.execute(_FACTS, {"name": name}).fetchone()
         if row is None:
             return None
@@ -131,10 +130,10 @@ def publication_facts(connection: Connection, name: str) -> PublicationFacts | N
 
 
 def ensure_publication(connection: Connection, name: str, tables: Sequence[SourceTable], create: bool) -> Ensured:  # noqa: FBT001
-    """Make sure the publication has all of `tables`, as one transaction.
+    """Make sure that the publication has all of `tables`, in one transaction.
 
-    With `create` it is made, and tables it lacks are added; otherwise, and for anything else that is wrong with it,
-    SourceRefused carries the statement a DBA would run. Tables that PostgreSQL cannot publish are left out.
+    With `create` it is created, and missing tables are added. Otherwise, and for any other problem, raises
+    SourceRefused with the statement for a DBA. Tables that PostgreSQL cannot publish are left out.
     """
     wanted = publishable(tables)
     before = publication_facts(connection, name)
@@ -156,17 +155,17 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
             raise translate(error, f"create publication {name!r}", publication=name) from error
     facts = publication_facts(connection, name)
     if facts is None:
-        raise SourceRefused(f"publication {name!r} was dropped by another session just now", publication=name)
+        raise SourceRefused(f"publication {name!r} was dropped by another session meanwhile", publication=name)
     refuse_unfit(facts, wanted)
     added = tuple(table for table in missing(before, wanted) if table.oid not in refused)
     return Ensured(facts, created=before is None, added=added, refused=refused)
 
 
 def add_tables(connection: Connection, name: str, tables: Sequence[SourceTable]) -> dict[int, str]:
-    """Add tables to the publication: all at once, or one by one when that fails.
+    """Add tables to the publication: all at once, or one by one if that fails.
 
-    Returns those that the server refused, by oid, and why; a table that was dropped meanwhile is refused, too. Waits
-    for locks no longer than a moment. Raises SourceUnreachable when the connection broke.
+    Returns the tables that the server refused, by oid, and why; a table that was dropped meanwhile is one of them.
+    Waits only a moment for locks. Raises SourceUnreachable if the connection broke.
     """
     refused: dict[int, str] = {}
     if not tables or _add(connection, name, tables) is None:
@@ -174,7 +173,7 @@ def add_tables(connection: Connection, name: str, tables: Sequence[SourceTable])
     locked = 0
     for table in tables:
         if locked >= _LOCKED_MAX:
-            refused[table.oid] = "other tables are locked; it is tried again"
+            refused[table.oid] = "other tables are locked; retrying"
             continue
         error = _add(connection, name, [table])
         locked += isinstance(error, psycopg.errors.LockNotAvailable)
@@ -196,7 +195,7 @@ def _add(connection: Connection, name: str, tables: Sequence[SourceTable]) -> ps
 
 
 def publishable(tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """Those that can be published. Raises SourceRefused when there is none, or one has no usable key."""
+    """Return the tables that can be published. Raises SourceRefused if there is none, or one has no usable key."""
     wanted = [table for table in tables if not table.unpublishable]
     refused = [table for table in wanted if table.problem]
     if refused:
@@ -204,7 +203,7 @@ def publishable(tables: Sequence[SourceTable]) -> list[SourceTable]:
         raise SourceRefused(
             f"{len(refused)} of {len(wanted)} tables have no usable key: "
             + "; ".join(f"{table.table}: {table.problem}" for table in refused[:_NAMED_MAX]),
-            hint="give each a primary key or a replica identity index, exclude it in source.tables with !, or list it "
+            hint="add a primary key or a replica identity index, exclude the table in source.tables with !, or list it "
             "in source.keyless",
             command="cdc doctor",
             table=first.table,
@@ -212,26 +211,26 @@ def publishable(tables: Sequence[SourceTable]) -> list[SourceTable]:
     if not wanted:
         raise SourceRefused(
             "no table of this database matches source.tables",
-            hint='patterns are schema.table, as "public.*"; is it the right database?',
+            hint='patterns have the form schema.table, e.g. "public.*"; check the database in source.dsn as well',
             command="cdc doctor",
         )
     return wanted
 
 
 def missing(facts: PublicationFacts | None, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """Those of `tables` that are not published."""
+    """Return those of `tables` that are not published."""
     return [table for table in tables if facts is None or table.oid not in facts.tables]
 
 
 def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable], version_num: int = 0) -> list[str]:
-    """The statement, if one is needed, that makes the publication or adds what it lacks.
+    """Return the statement that creates the publication or adds missing tables; empty if none is needed.
 
-    `version_num` is the server's, for the options of a new publication.
+    `version_num` is that of the server, for the options of a new publication.
     """
     if facts is None:
         return [create_statement(name, tables, version_num)]
     if not facts.via_root:
-        # A root is never listed by a publication of leaves; `refuse_unfit` speaks of it.
+        # A publication of leaves never lists a root; `refuse_unfit` reports it.
         tables = [table for table in tables if not table.partitioned]
     lacking = missing(facts, tables)
     return [add_statement(name, lacking)] if lacking else []
@@ -240,33 +239,33 @@ def to_add(facts: PublicationFacts | None, name: str, tables: Sequence[SourceTab
 def refuse_uncreated(
     facts: PublicationFacts | None, name: str, tables: Sequence[SourceTable], version_num: int, *, create: bool
 ) -> None:
-    """Raise SourceRefused for a publication that must be made or extended while source.create is false."""
+    """Raise SourceRefused for a publication that must be created or extended while source.create is false."""
     statements = to_add(facts, name, tables, version_num)
     if create or not statements:
         return
-    what = f"lacks {names_of(missing(facts, tables))}" if facts else "does not exist"
+    what = f"lacks {_shown(missing(facts, tables))}" if facts else "does not exist"
     raise SourceRefused(
         f"publication {name!r} {what}, and source.create is false",
-        hint="run this as its owner, or let Tailrace do it with source.create = true",
+        hint="run the command as its owner, or let Tailrace do it with source.create = true",
         command=statements[0],
         publication=name,
     )
 
 
 def refuse_unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> None:
-    """Raise SourceRefused for a publication that leaves out kinds of changes, or shows partitions as leaves."""
+    """Raise SourceRefused for a publication that leaves out kinds of changes, or publishes partitions as leaves."""
     problem, statement = unfit(facts, tables)
     if problem:
         raise SourceRefused(
             f"publication {facts.name!r} {problem}",
-            hint="run this as its owner; what was not published before is not in the log",
+            hint="run the command as its owner; changes that were not published are not in the log",
             command=statement,
             publication=facts.name,
         )
 
 
 def unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> tuple[str, str]:
-    """What is wrong with its options, and the statement that mends it; two empty texts when nothing is."""
+    """Return what is wrong with its options, and the statement that fixes it; empty texts if nothing is."""
     name = sql.Identifier(facts.name).as_string(None)
     if not facts.complete:
         kinds = (("insert", facts.insert), ("update", facts.update), ("delete", facts.delete))
@@ -279,7 +278,7 @@ def unfit(facts: PublicationFacts, tables: Sequence[SourceTable]) -> tuple[str, 
 
 
 def create_statement(name: str, tables: Sequence[SourceTable], version_num: int = 0) -> str:
-    """``create publication``; partitions are published as one table, and generated columns where the server can."""
+    """Return ``create publication``: partitions as one table, with generated columns where the server supports it."""
     generated: LiteralString = ", publish_generated_columns = stored" if version_num >= GENERATED_SINCE else ""
     query = sql.SQL(
         "create publication {} for table {}\n    with (publish = {}, publish_via_partition_root = true{});"
@@ -288,18 +287,18 @@ def create_statement(name: str, tables: Sequence[SourceTable], version_num: int 
 
 
 def add_statement(name: str, tables: Sequence[SourceTable]) -> str:
-    """``alter publication ... add table``."""
+    """Return ``alter publication ... add table``."""
     query = sql.SQL("alter publication {} add table {};").format(sql.Identifier(name), table_list(tables))
     return query.as_string(None)
 
 
 def table_list(tables: Sequence[SourceTable]) -> sql.Composed:
-    """Qualified, quoted names with commas. ONLY, so that children by inheritance are their own choice."""
+    """Return qualified, quoted names with commas. ONLY: children by inheritance must be selected themselves."""
     return sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(t.namespace, t.name)) for t in tables)
 
 
-def names_of(tables: Sequence[SourceTable]) -> str:
-    """The first few names, for a message."""
+def _shown(tables: Sequence[SourceTable]) -> str:
+    """Return the first few names, for a message."""
     shown = ", ".join(table.table for table in tables[:_NAMED_MAX])
     more = len(tables) - _NAMED_MAX
     return f"{shown} and {more} more" if more > 0 else shown

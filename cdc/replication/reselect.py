@@ -1,11 +1,12 @@
-"""Fills holes: values that an update left alone are read from the tables (DESIGN section 4, "TOAST").
+"""Completes records whose update did not include large (TOASTed) values, by reading the values from the tables.
 
-A value is taken only when the event's transaction is visible in the snapshot it was read in; before that the row would
-be that of an earlier event, or of another row that had the key. For a moment it waits, and capture with it. A commit
-that waits for a standby may be invisible for hours, though: then the record goes out as it is, and the row is owed. It
-is read by key when everything it is of is visible, by the rule of snapshots, and joins as they do. What is read may be
-newer than the event, never older; a row that is gone is left as it is, because what made it go is further on in the
-stream.
+A value counts only if the event's transaction is visible in the snapshot that it was read in. Otherwise the row would
+be that of an earlier event, or of another row with the same key. Capture waits a moment for that. But a commit that
+waits for a standby may stay invisible for hours. Then the record is published as it is, and its row is owed: it is read
+by key once everything that it depends on is visible, and joins the stream like rows of a snapshot.
+
+A value may be newer than the event, never older. A row that is gone stays incomplete; the change that removed it is
+further on in the stream.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ from cdc.telemetry import log
 
 _PAUSE_FIRST_S: Final = 0.005  # between the commit record and its visibility there are microseconds
 _PAUSE_MAX_S: Final = 0.5  # unless a standby is away
-_TELL_S: Final = 2.0
-_PATIENCE_S: Final = 1.0  # then the stream goes on, and the values follow; a standby that is there answers in less
-_HURRIED_S: Final = 0.05  # after a batch that had to go on without
+_REPORT_S: Final = 2.0
+_PATIENCE_S: Final = 1.0  # then the stream continues and the values follow; a standby that is up answers sooner
+_HURRIED_S: Final = 0.05  # after a batch that had to continue without values
 
 
 Read = Callable[[Sequence[ReadRequest], frozenset[int]], Sequence[ReadResult]]
-"""`cdc.replication.key_read.read_by_key` on a connection."""
+"""Reads rows by key: `cdc.replication.key_read.read_by_key` on a connection."""
 
 
 Owe = Callable[[Sequence[IncompleteRecord]], bool]
-"""Have the rows of these records read later, when they can be, and published then. False: not all can be promised."""
+"""Promises that the rows of these records are read and published later. Returns False if not all can be promised."""
 
 
 @dataclass(slots=True)
 class _Waits:
-    """How long one `fill` has been at it, and what it has said of that."""
+    """The waiting of one `fill`: since when, how long it may last, and whether it was reported."""
 
     began_s: float
     patience_s: float
     pause_s: float = _PAUSE_FIRST_S
-    told: bool = False
+    reported: bool = False
 
 
 class Reselector:
-    """See `cdc.contracts.Reselect`. One thread."""
+    """Implements `cdc.contracts.Reselect`. One thread."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Reselector:
         healthy: Callable[[], object],
         owe: Owe,
     ) -> None:
-        """`healthy` raises when there is no sense in waiting on."""
+        """`healthy` raises if waiting is pointless."""
         self._read = read
         self._holes = holes
         self._clock = clock
@@ -76,7 +77,7 @@ class Reselector:
         return bool(self._holes.waiting)
 
     def fill(self) -> bool:
-        """See `cdc.contracts.Reselect.fill`. Looks once also when told to stop before."""
+        """See `cdc.contracts.Reselect.fill`. Tries once even if it was told to stop before."""
         waits = _Waits(self._clock.monotonic_s(), _HURRIED_S if self._owing else _PATIENCE_S)
         holes, owed = self._holes.waiting, 0
         gone_count = query_count = 0
@@ -86,9 +87,9 @@ class Reselector:
             try:
                 answers = self._read(asks, frozenset(hole.xid for hole in holes))
             except ReadDeferred as reason:
-                late, others = _parted(holes, reason.unseen)
+                late, others = _split(holes, reason.unseen)
                 if self._clock.monotonic_s() - waits.began_s >= waits.patience_s and self._owe(late):
-                    self._say_owed(reason, late)
+                    self._report_owed(reason, late)
                     owed += len(late)
                     holes = others
                 elif not self._wait(reason, waits):
@@ -97,7 +98,7 @@ class Reselector:
             gone_count = sum(map(self._fill, groups, asks, answers))
             query_count = sum(bool(answer.columns) for answer in answers)
             break
-        if waits.told:
+        if waits.reported:
             log.get().info("reselect_resumed", waited_s=round(self._clock.monotonic_s() - waits.began_s, 1))
             self._observer.reselect_waits(None)
         self._observer.reselected(row_count=len(holes), gone_count=gone_count, query_count=query_count)
@@ -106,16 +107,16 @@ class Reselector:
         return True
 
     def _wait(self, reason: ReadDeferred, waits: _Waits) -> bool:
-        """A moment, until the next look; False when told to stop."""
-        if not waits.told and self._clock.monotonic_s() - waits.began_s >= _TELL_S:
-            waits.told = True
+        """Wait a moment before the next attempt. Returns False if told to stop."""
+        if not waits.reported and self._clock.monotonic_s() - waits.began_s >= _REPORT_S:
+            waits.reported = True
             log.get().warning("reselect_waiting", **log.error_fields(reason.error))
             self._observer.reselect_waits(reason.error)
         self._healthy()
         pause_s, waits.pause_s = waits.pause_s, min(2 * waits.pause_s, _PAUSE_MAX_S)
         return not self._clock.wait(self._stop, pause_s)
 
-    def _say_owed(self, reason: ReadDeferred, holes: Sequence[IncompleteRecord]) -> None:
+    def _report_owed(self, reason: ReadDeferred, holes: Sequence[IncompleteRecord]) -> None:
         self._observer.reselect_owed(len(holes))
         if not self._owing:
             self._owing = True
@@ -123,7 +124,7 @@ class Reselector:
             log.get().warning("reselect_owed", tables=tables[:10], rows=len(holes), **log.error_fields(reason.error))
 
     def _fill(self, holes: Sequence[IncompleteRecord], ask: ReadRequest, answer: ReadResult) -> int:
-        """Hand the values to the records of one table; returns how many rows are gone."""
+        """Add the values to the records of one table. Returns how many rows are gone."""
         places = {key: index for index, key in enumerate(ask.keys)}
         filled_count = size = 0
         for hole in holes:
@@ -138,17 +139,17 @@ class Reselector:
         return len(holes) - filled_count
 
 
-def _parted(
+def _split(
     holes: Sequence[IncompleteRecord], unseen: Collection[int]
 ) -> tuple[list[IncompleteRecord], list[IncompleteRecord]]:
-    """Those that cannot be filled now, and those that can: none when it is no transaction that is in the way."""
+    """Return the records that must wait and those that can be completed. Without `unseen`, all must wait."""
     if not unseen:
         return list(holes), []
     return [hole for hole in holes if hole.xid in unseen], [hole for hole in holes if hole.xid not in unseen]
 
 
 def _by_table(holes: Sequence[IncompleteRecord]) -> list[list[IncompleteRecord]]:
-    """Those of the same form of the same table together."""
+    """Group records by table and form."""
     groups: dict[int, list[IncompleteRecord]] = {}
     for hole in holes:
         groups.setdefault(id(hole.relation), []).append(hole)

@@ -1,7 +1,7 @@
-"""The replication slot: what it says of itself, making it with a deadline, dropping it.
+"""Reads, creates and drops the replication slot. Creating it has a deadline.
 
-A slot is made by hand or by `create_slot`, never as a side effect, and dropped only when asked: what is committed
-between two slots is lost to the log.
+A slot is created by hand or by `create_slot`, never as a side effect, and dropped only on request. Between two slots,
+changes are lost to the log.
 
 https://www.postgresql.org/docs/18/view-pg-replication-slots.html
 """
@@ -26,11 +26,11 @@ from cdc.replication.connect import Connection
 from cdc.replication.error_mapping import translate
 
 PLUGIN: Final = "pgoutput"
-_LOOK_S: Final = 0.2  # how late a stop may be noticed
-_REPORT_S: Final = 1.0  # how often `progress` is told while we wait
+_POLL_S: Final = 0.2  # how late a stop may be noticed
+_REPORT_S: Final = 1.0  # how often `progress` is called during the wait
 _CANCEL_S: Final = 5.0
 
-# Columns by the major version that has them first; older ones get a null of the same type.
+# Columns and the first major version that has them; for older ones they are null, of the same type.
 _SINCE: Final[dict[str, tuple[int, str]]] = {
     "invalidation_reason": (17, "null::text"),
     "inactive_since": (17, "null::timestamptz"),
@@ -62,14 +62,14 @@ select lsn::text from pg_create_logical_replication_slot(%(name)s::name, %(plugi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """A row of pg_replication_slots; a slot that does not exist has `exists` False and nothing else.
+    """A row of pg_replication_slots. For a slot that does not exist, `exists` is False and nothing else is set.
 
     Attributes:
-        retained_bytes: WAL the server keeps because of it (from restart_lsn).
-        lag_bytes: WAL behind what was acknowledged (from confirmed_flush_lsn).
+        retained_bytes: WAL that the server keeps because of it (from restart_lsn).
+        lag_bytes: WAL behind the acknowledged position (from confirmed_flush_lsn).
         safe_wal_size: bytes until it may be lost; None without max_slot_wal_keep_size.
-        invalidation: why it can never be read again, in PostgreSQL's word; empty when it can.
-        inactive_since: 17 and later; `inactive_s` is how long ago that was.
+        invalidation: PostgreSQL's word for why it can never be read again; empty if it can.
+        inactive_since: since PostgreSQL 17; `inactive_s` is how long ago that was.
     """
 
     name: str
@@ -94,7 +94,7 @@ class SlotFacts:
 
     @property
     def being_made(self) -> bool:
-        """Whether a session still waits for its consistent point; it has neither plugin nor position for certain."""
+        """Whether a session still waits for its consistent point. Until then plugin and position are not reliable."""
         return self.exists and self.slot_type == "logical" and self.confirmed_flush_lsn is None
 
     @property
@@ -105,11 +105,11 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class CreationWatch:
-    """Eyes on a slot that is being made; they work in a thread of their own.
+    """Monitors the creation of a slot, in a thread of its own.
 
     Attributes:
-        connection: a second session, used by nobody else meanwhile.
-        progress: told about once a second what it waits for.
+        connection: a second session, not used by anything else meanwhile.
+        progress: called about once a second with the transactions that block the slot.
         stop: when set, the attempt is given up.
     """
 
@@ -120,20 +120,20 @@ class CreationWatch:
 
 
 def slot_facts(connection: Connection, name: str) -> SlotFacts:
-    """The slot of that name now."""
-    with reading(f"look at slot {name!r}"):
+    """Return the current slot of that name."""
+    with reading(f"read slot {name!r}"):
         rows = _rows(connection, name)
     return rows[0] if rows else SlotFacts(name=name, exists=False, slot_type="")
 
 
 def list_slots(connection: Connection) -> list[SlotFacts]:
-    """Every slot of the server, also those of others, by name."""
+    """Return every slot of the server, by name, including those of other programs."""
     with reading("list slots"):
         return _rows(connection, None)
 
 
 def creation_statement(name: str, *, failover: bool) -> str:
-    """The statement that makes the slot by hand; a name of a slot needs no quoting."""
+    """Return the statement that creates the slot by hand. The name of a slot needs no quoting."""
     options = ", failover => true" if failover else ""
     return f"select pg_create_logical_replication_slot('{name}', '{PLUGIN}'{options});"
 
@@ -141,15 +141,16 @@ def creation_statement(name: str, *, failover: bool) -> str:
 def create_slot(
     connection: Connection, name: str, timeout_s: float, watch: CreationWatch | None = None, *, failover: bool = False
 ) -> Lsn:
-    """Make the slot and return its consistent point: every transaction committed from there on is in its stream.
+    """Create the slot and return its consistent point: the stream has every transaction committed from there on.
 
-    With `failover` it is synchronised to standbys, which takes PostgreSQL 17.
+    With `failover` it is synchronised to standbys, which requires PostgreSQL 17.
 
     PostgreSQL waits until all transactions that are writing now have ended. After `timeout_s` nothing is left of the
-    slot and SlotBlocked names who holds it up. `connection` is in autocommit and not inside a transaction.
+    slot, and SlotBlocked names the transactions. `connection` is in autocommit and not inside a transaction.
 
-    Look first whether there is one: here a slot that exists was made by another session just now. Raises
-    SourceUnreachable then, and when `watch.stop` was set meanwhile; SourceRefused when rights or settings forbid it.
+    Check first whether the slot exists: an existing slot here means that another session created it just now. Raises
+    SourceUnreachable then, and if `watch.stop` is set meanwhile; SourceRefused if privileges or settings do not allow
+    it.
     """
     done = threading.Event()
     watcher = None
@@ -160,7 +161,7 @@ def create_slot(
         return _create(connection, name, timeout_s, _CREATE_FAILOVER if failover else _CREATE)
     except psycopg.errors.QueryCanceled as error:
         if watch is not None and watch.stop.is_set():
-            raise SourceUnreachable(f"was stopped while slot {name!r} was being made", slot=name) from error
+            raise SourceUnreachable(f"stopped while slot {name!r} was being created", slot=name) from error
         raise _timed_out(connection, name, timeout_s) from error
     except psycopg.Error as error:
         raise translate(error, f"create slot {name!r}", slot=name) from error
@@ -171,10 +172,10 @@ def create_slot(
 
 
 def drop_slot(connection: Connection, name: str) -> None:
-    """Drop the slot for good. Raises SlotHeld while it is read from, SourceRefused when there is none."""
+    """Drop the slot for good. Raises SlotHeld while it is being read from, SourceRefused if it does not exist."""
     facts = slot_facts(connection, name)
     if not facts.exists:
-        raise SourceRefused(f"there is no slot {name!r}", command="cdc slot list", slot=name)
+        raise SourceRefused(f"slot {name!r} does not exist", command="cdc slot list", slot=name)
     if facts.active_pid is not None:
         raise held(facts)
     try:
@@ -184,18 +185,18 @@ def drop_slot(connection: Connection, name: str) -> None:
 
 
 def held(facts: SlotFacts) -> SlotHeld:
-    """The error for a slot that another process reads from, or makes."""
+    """Return the error for a slot that another process reads from or creates."""
     if facts.being_made:
         return SlotHeld(
-            f"slot {facts.name!r} is being made by the process with pid {facts.active_pid} on the server",
-            hint="it waits for open write transactions; this start waits for it",
+            f"slot {facts.name!r} is being created by the process with pid {facts.active_pid} on the server",
+            hint="its creation waits for open write transactions, and this start waits for its creation",
             command="cdc slot list",
             slot=facts.name,
             pid=facts.active_pid,
         )
     return SlotHeld(
         f"slot {facts.name!r} is in use by the process with pid {facts.active_pid} on the server",
-        hint="stop that reader first; a daemon stops at SIGTERM",
+        hint="stop that reader first; a Tailrace daemon stops at SIGTERM",
         command=f"select pg_terminate_backend({facts.active_pid});",
         slot=facts.name,
         pid=facts.active_pid,
@@ -203,7 +204,7 @@ def held(facts: SlotFacts) -> SlotHeld:
 
 
 def _create(connection: Connection, name: str, timeout_s: float, statement: LiteralString) -> Lsn:
-    """One statement in its own transaction: a slot is not made inside one that has written (25001)."""
+    """Run one statement in its own transaction: a slot cannot be created in a transaction that has written (25001)."""
     before = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert before is not None
     _set_timeout(connection, f"{max(1, int(timeout_s * 1000))}ms")
@@ -221,15 +222,15 @@ def _set_timeout(connection: Connection, value: str) -> None:
 
 
 def _timed_out(connection: Connection, name: str, timeout_s: float) -> SlotBlocked:
-    """Leave nothing behind (the server drops a half-made slot itself; make sure), and say who is in the way."""
+    """Return the error, after making sure that nothing is left of the slot."""
     facts = slot_facts(connection, name)
     if facts.exists and facts.confirmed_flush_lsn is None and facts.active_pid is None:
         drop_slot(connection, name)
     found = blockers(connection)
-    named = "; ".join(blocker.what for blocker in found) or "they have ended by now"
+    named = "; ".join(blocker.what for blocker in found) or "these have ended by now"
     return SlotBlocked(
-        f"slot {name!r} could not be made within {timeout_s:g} s: it waits for open write transactions: {named}",
-        hint="end them, or give more time with source.slot_create_timeout_s; nothing was left behind",
+        f"slot {name!r} could not be created within {timeout_s:g} s: it waits for open write transactions: {named}",
+        hint="end them, or raise source.slot_create_timeout_s; no part of the slot was left behind",
         command=found[0].remedy if found else "",
         slot=name,
         blockers=[blocker.pid or blocker.gid for blocker in found],
@@ -237,17 +238,17 @@ def _timed_out(connection: Connection, name: str, timeout_s: float) -> SlotBlock
 
 
 def _keep_watch(watch: CreationWatch, creating: Connection, done: threading.Event) -> None:
-    told_s = watch.clock.monotonic_s()
-    while not watch.clock.wait(done, _LOOK_S):
+    reported_s = watch.clock.monotonic_s()
+    while not watch.clock.wait(done, _POLL_S):
         try:
             if watch.stop.is_set():
                 creating.cancel_safe(timeout=_CANCEL_S)
                 return
-            if watch.clock.monotonic_s() - told_s >= _REPORT_S:
-                told_s = watch.clock.monotonic_s()
+            if watch.clock.monotonic_s() - reported_s >= _REPORT_S:
+                reported_s = watch.clock.monotonic_s()
                 watch.progress(blockers(watch.connection))
         except (TailraceError, psycopg.Error):
-            return  # whatever it is, the session that makes the slot will say it too
+            return  # the session that creates the slot reports the same error
 
 
 def _rows(connection: Connection, name: str | None) -> list[SlotFacts]:
@@ -263,7 +264,7 @@ def _rows(connection: Connection, name: str | None) -> list[SlotFacts]:
 def _facts(row: tuple[Any, ...]) -> SlotFacts:
     wal_status, reason = row[8], row[13]
     if reason is None and wal_status == "lost":
-        reason = "wal_removed"  # before 17 no reason is named; on a primary there is no other
+        reason = "wal_removed"  # servers before 17 give no reason; on a primary this is the only one
     return SlotFacts(
         name=row[0],
         plugin=row[1],

@@ -1,10 +1,10 @@
-"""An open START_REPLICATION: frames out, confirmations in, and a timer that keeps the server content.
+"""An open START_REPLICATION: reads frames, sends confirmations, and answers the server with a timer.
 
-Owns one replication connection through libpq (`psycopg.pq`), non-blocking. A lock covers single libpq calls, never
-a wait, so that the status timer can speak while the reader is stuck behind a slow broker: without a status the
-server ends the connection after wal_sender_timeout (4.0 s of 4 s, RELIABILITY part 1).
+It owns one non-blocking replication connection through libpq (`psycopg.pq`). A lock covers single libpq calls, never a
+wait, so that the status timer can send while the reader is stuck behind a slow broker. Without a status the server ends
+the connection after wal_sender_timeout.
 
-Knows nothing of what frames mean beyond the position in their header.
+Of a frame it reads only the position in its header.
 
 https://www.postgresql.org/docs/18/protocol-replication.html
 """
@@ -32,7 +32,7 @@ from cdc.wire.frame import standby_status
 _FRAMES_MAX: Final = 1000  # frames a read returns: 0.3 ms under the lock
 _BYTES_MAX: Final = 1 << 20  # and their bytes
 _STATUS_MAX_S: Final = 10.0
-_NUDGE_S: Final = 0.05  # SNAPSHOT part 2 G: asking every 50 ms, an idle tail takes 150 ms to be flushed and told
+_REPLY_S: Final = 0.05  # with a request every 50 ms, an idle server flushes and reports its last WAL within 150 ms
 _WAL_END: Final = struct.Struct(">Q").unpack_from
 _KEEPALIVE_TAG: Final = 107
 _MESSAGE_AT: Final = 25  # the message inside XLogData
@@ -41,7 +41,7 @@ _SILENT_PERIODS: Final = 3  # status periods without a frame after which the con
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What IDENTIFY_SYSTEM says, and the walsender we talk to."""
+    """The result of IDENTIFY_SYSTEM, and the pid of the walsender."""
 
     system_identifier: str
     timeline: int
@@ -51,7 +51,7 @@ class ServerIdentity:
 
 
 class ReplicationSession:
-    """See `cdc.contracts.ReplicationStream`. Open, identify, start, then read; close from any thread."""
+    """Implements `cdc.contracts.ReplicationStream`. Open, identify, start, then read; close from any thread."""
 
     def __init__(self, dsn: Secret, *, application_name: str, clock: Clock) -> None:
         self._clock = clock
@@ -61,7 +61,7 @@ class ReplicationSession:
         self._received = Lsn(0)
         self._flushed = Lsn(0)
         self._quiet_s = 0.0
-        self._nudged_s = 0.0
+        self._requested_s = 0.0
         self._status_s = _STATUS_MAX_S
         self._want_write = False
         self._over = False
@@ -80,11 +80,11 @@ class ReplicationSession:
             raise
 
     def start(self, slot: str, publication: str, at: Lsn, *, origin: Literal["any", "none"] = "any") -> None:
-        """Begin to stream from `at`. The slot is the lock: raises SlotHeld when another process streams from it.
+        """Begin to stream from `at`. The slot is the lock: raises SlotHeld if another process streams from it.
 
-        With `origin` none, changes that have a replication origin are left out; servers before 16 refuse that.
+        With `origin` none, the stream leaves out changes that have a replication origin; servers before 16 refuse that.
 
-        A position below the slot's confirmed_flush_lsn is silently moved up by the server, so look at that first.
+        The server silently moves up a position below the slot's confirmed_flush_lsn, so check that first.
         """
         quoted = '"' + publication.replace('"', '""') + '"'
         options = "proto_version '1', messages 'true', publication_names '{}'".format(quoted.replace("'", "''"))
@@ -100,10 +100,10 @@ class ReplicationSession:
         self._timer.start()
 
     def synchronise(self, slot: str) -> None:
-        """Have a slot that exists synchronised to standbys (PostgreSQL 17); before `start`, which raises the same."""
+        """Let an existing slot be synchronised to standbys (PostgreSQL 17). Call before `start`; same errors."""
         result = self._pg.exec_(f'ALTER_REPLICATION_SLOT "{slot}" (FAILOVER true)'.encode())
         if result.status != pq.ExecStatus.COMMAND_OK:
-            raise self._refused(result, f"have slot {slot!r} synchronised to standbys", slot=slot)
+            raise self._refused(result, f"synchronise slot {slot!r} to standbys", slot=slot)
 
     def read(self, wait_s: float) -> list[bytes]:
         """See `cdc.contracts.ReplicationStream.read`."""
@@ -115,7 +115,7 @@ class ReplicationSession:
             if not frames:
                 self._quiet_s += self._clock.monotonic_s() - began
                 if self._quiet_s > _SILENT_PERIODS * self._status_s:
-                    raise SourceUnreachable(f"PostgreSQL has sent nothing for {self._quiet_s:.0f} s, not even a reply")
+                    raise SourceUnreachable(f"PostgreSQL has sent nothing for {self._quiet_s:.0f} s")
         if frames:
             self._quiet_s = 0.0
             self._note_received(frames)
@@ -131,21 +131,21 @@ class ReplicationSession:
     def request_reply(self) -> None:
         """See `cdc.contracts.ReplicationStream.request_reply`."""
         now_s = self._clock.monotonic_s()
-        if now_s - self._nudged_s >= _NUDGE_S:
-            self._nudged_s = now_s
+        if now_s - self._requested_s >= _REPLY_S:
+            self._requested_s = now_s
             self._send_status(reply_requested=True)
 
     @property
     def confirmed(self) -> Lsn:
-        """What PostgreSQL was last told it may forget."""
+        """The position that PostgreSQL may discard, as last reported to it."""
         return self._flushed
 
     def abandon(self) -> None:
-        """Cut the stream from any thread, also while the reader is stuck behind a broker; it sees a broken stream."""
+        """Cut the stream from any thread, even if the reader is stuck behind a broker, and give it an error."""
         sever(self._connection)
 
     def close(self) -> None:
-        """End the stream; the slot is free a moment later. Safe to repeat."""
+        """End the stream. The slot is free a moment later. Safe to repeat."""
         self._stop.set()
         if self._timer is not None and self._timer is not threading.current_thread():
             self._timer.join()
@@ -153,9 +153,9 @@ class ReplicationSession:
             self._connection.close()
 
     def _note_received(self, frames: list[bytes]) -> None:
-        """Positions stand in keepalives and commits; a row may have a lower one than the commit before it.
+        """Read the received position from keepalives and commits. A row may have a lower one than the commit before it.
 
-        Looked for from the end, as far as the newest commit: no position before it is higher.
+        Searches backwards, up to the newest commit: no earlier position is higher.
         """
         for frame in reversed(frames):
             if frame[0] == _KEEPALIVE_TAG:
@@ -186,7 +186,7 @@ class ReplicationSession:
                         self._over = length < 0
                         break
                     else:
-                        pg.consume_input()  # 16 kB at a time; what the socket has beyond that comes next
+                        pg.consume_input()  # at most 16 kB at a time; the rest is read next
                         fresh = True
             except psycopg.Error as error:
                 if frames:
@@ -195,7 +195,7 @@ class ReplicationSession:
         return frames
 
     def _ended(self) -> TailraceError:
-        """COPY is over: the server says why in the result that follows."""
+        """Return why COPY ended, from the result that follows it."""
         result = self._pg.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return self._refused(result, "read the stream")
@@ -219,7 +219,7 @@ class ReplicationSession:
             except TailraceError as error:
                 self._failure = error
                 return
-            except Exception as error:  # noqa: BLE001 - without a status the server would end the stream, without a reason
+            except Exception as error:  # noqa: BLE001 - without a status the server would end the stream unexplained
                 self._failure = InvariantError(f"sending a status to PostgreSQL failed: {log.origin(error)}")
                 return
 
@@ -236,7 +236,7 @@ class ReplicationSession:
             raise translate(error, "send a status to PostgreSQL") from error
 
     def _flush(self) -> None:
-        """Call with the lock held. What the socket does not take now goes out with the next wait."""
+        """Flush, with the lock held. What the socket does not take now is sent after the next wait."""
         self._want_write = self._pg.flush() == 1
 
     def _identify(self) -> ServerIdentity:
@@ -259,7 +259,7 @@ class ReplicationSession:
         return min(_STATUS_MAX_S, timeout_s / 3) if timeout_s > 0 else _STATUS_MAX_S
 
     def _execute(self, command: str, doing: str) -> list[str]:
-        """One statement, its first row as text."""
+        """Run one statement and return its first row as text."""
         result = self._pg.exec_(command.encode())
         if result.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
             raise self._refused(result, doing)

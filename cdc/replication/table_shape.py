@@ -1,9 +1,9 @@
-"""A table as the catalog has it now, and the rule which columns are its key. Values only, no SQL.
+"""A table as the catalog describes it, and the rule that chooses its key. Values only, no SQL.
 
-The rule (DESIGN section 4): an immediate unique index over NOT NULL columns that the stream also shows, which is the
-replica identity index, or the primary key when the identity is DEFAULT or FULL, or the one over the columns that
-`source.keys` names. No other unique index: which one counted would change when somebody makes or rebuilds one, and with
-it every key of the topic.
+The key is an immediate unique index over NOT NULL columns that the stream also shows. That is the replica identity
+index; or the primary key, if the identity is DEFAULT or FULL; or the index over the columns that `source.keys` names.
+No other unique index counts: creating or rebuilding one would change which one is chosen, and with it every key of the
+topic.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class SourceColumn:
         type_oid: pg_type.oid.
         type_modifier: atttypmod, -1 for none.
         type_name: as format_type prints it.
-        not_null: declared so.
-        generated: computed from other columns; the stream has it only where the publication says so.
-        toastable: a value may be stored out of line, and then an update that leaves it alone does not show it.
-        virtual: generated, and computed when it is read: the stream never has it.
+        not_null: declared NOT NULL.
+        generated: computed from other columns; the stream has it only if the publication includes it.
+        toastable: a value may be stored out of line; the stream then omits it in an update that does not change it.
+        virtual: generated, and computed when it is read; the stream never has it.
     """
 
     name: str
@@ -41,7 +41,7 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A full unique index over plain columns."""
+    """A unique index over plain columns that is not partial."""
 
     name: str
     primary: bool
@@ -55,7 +55,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A partition that holds rows. Its own replica identity decides what of an old row is logged."""
+    """A partition that holds rows. Its own replica identity decides how much of an old row is logged."""
 
     namespace: str
     name: str
@@ -71,7 +71,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key, or why there is none: exactly one of the two is not empty."""
+    """The key, or why there is none. Exactly one of the two is not empty."""
 
     columns: tuple[str, ...] = ()
     problem: str = ""
@@ -79,21 +79,21 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTable:
-    """A table the configuration selects.
+    """A table that the configuration selects.
 
     Attributes:
-        oid: pg_class.oid; of a partitioned table the root's, as Relation messages have it.
+        oid: pg_class.oid; of a partitioned table the root's, as in Relation messages.
         kind: relkind: ``r`` table, ``p`` partitioned, ``f`` foreign.
         persistence: relpersistence: ``p`` permanent, ``u`` unlogged.
-        key: key columns in key order; empty when there is no usable key.
+        key: key columns in key order; empty if there is no usable key.
         key_problem: why there is none.
         keyless: there is no key, and the configuration accepts that.
         columns: in table order.
-        leaves: of a partitioned table, all that hold rows.
-        is_partition: of a table that is not selected itself.
+        leaves: of a partitioned table, all partitions that hold rows.
+        is_partition: it is a partition of a table that is not selected.
         wanted_key: the columns that the configuration names as key; empty for none.
         owner: the role that owns it.
-        owned: the role that was asked has the rights of the owner.
+        owned: the querying role has the rights of the owner.
     """
 
     oid: int
@@ -114,11 +114,11 @@ class SourceTable:
 
     @property
     def table(self) -> str:
-        """``schema.table``, for people and patterns."""
+        """``schema.table``, for messages and patterns."""
         return f"{self.namespace}.{self.name}"
 
     def relation(self, published: Collection[str] | None) -> Relation:
-        """The Relation message that the stream would send for it as it is now.
+        """Return the Relation message that the stream would send for it now.
 
         `published` are the columns that its publication has; None for all that are not generated.
         """
@@ -132,12 +132,12 @@ class SourceTable:
 
     @property
     def partitioned(self) -> bool:
-        """Whether it is the root of partitions and published as one table."""
+        """Whether it is the root of partitions and is published as one table."""
         return self.kind == "p"
 
     @property
     def unpublishable(self) -> str:
-        """Why PostgreSQL would not publish it at all; empty when it would."""
+        """Why PostgreSQL cannot publish it at all; empty if it can."""
         if self.kind == "f":
             return "it is a foreign table: its rows are not in this server's WAL"
         if self.persistence == "u":
@@ -148,26 +148,26 @@ class SourceTable:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be captured as configured; empty when it can."""
+        """Why it cannot be captured as configured; empty if it can."""
         if self.unpublishable:
             return self.unpublishable
         return "" if self.key or self.keyless else self.key_problem
 
 
 def choose_key(identity: ReplicaIdentity, indexes: Sequence[Index], wanted: Sequence[str] = ()) -> Key:
-    """The key by the rule above; `wanted` are the columns that the configuration names."""
+    """Choose the key by the rule above. `wanted` are the columns that the configuration names."""
     if wanted and identity is ReplicaIdentity.FULL:
         return _usable_first([index for index in indexes if set(index.columns) == set(wanted)], wanted)
     key = _key_of_identity(identity, indexes)
     if wanted and key.columns and set(key.columns) != set(wanted):
         shown = ", ".join(key.columns)
-        return Key(problem=f"source.keys names ({', '.join(wanted)}), and updates and deletes show ({shown}) only")
+        return Key(problem=f"source.keys names ({', '.join(wanted)}), but updates and deletes show only ({shown})")
     return key
 
 
 def _usable_first(indexes: Sequence[Index], wanted: Sequence[str]) -> Key:
     if not indexes:
-        return Key(problem=f"source.keys names ({', '.join(wanted)}), and no unique index is over these columns alone")
+        return Key(problem=f"source.keys names ({', '.join(wanted)}), but no unique index has exactly these columns")
     keys = [_key_of(index) for index in sorted(indexes, key=lambda index: index.name)]
     return next((key for key in keys if key.columns), keys[0])
 
@@ -195,5 +195,5 @@ def _key_of(index: Index) -> Key:
     if not index.not_null:
         return Key(problem=f"its {what} has columns that may be null")
     if index.generated:
-        return Key(problem=f"its {what} has a generated column, which not every publication publishes")
+        return Key(problem=f"its {what} has a generated column, which a publication may leave out")
     return Key(columns=index.columns)

@@ -1,4 +1,4 @@
-"""Asks a server for the history of its timeline, which only a replication connection tells."""
+"""Reads the history of a server's timeline, which only a replication connection provides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTENT: Final = 1  # the second column; the first is the name of the file
 
 
 def timeline_history(dsn: Secret, timeline: int) -> list[TimelineSwitch]:
-    """Where the history of `timeline` left each one before it. Raises a TailraceError when there is no answer."""
+    """Return where the history of `timeline` left each earlier one. Raises a TailraceError if there is no answer."""
     if timeline <= 1:
         return []
     connection = connect_replication(dsn, application_name="cdc history")

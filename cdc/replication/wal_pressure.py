@@ -1,6 +1,7 @@
-"""Reads what holds WAL on the server, for the WAL guard: a handful of cheap queries on the guard's own connection.
+"""Reads what holds WAL on the server, for the WAL guard: a few cheap queries on the guard's own connection.
 
-Never reads query texts. https://www.postgresql.org/docs/18/monitoring-stats.html#MONITORING-PG-STAT-REPLICATION-SLOTS-VIEW
+Never reads query texts.
+https://www.postgresql.org/docs/18/monitoring-stats.html#MONITORING-PG-STAT-REPLICATION-SLOTS-VIEW
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ where n.name <> ''
 
 
 def wal_reading(connection: Connection, slot: str, *, failover: bool) -> WalReading | None:
-    """A look; None when there is no such slot. `failover`: whether `source.failover` is set."""
+    """Return the current reading; None if the slot does not exist. `failover` is the value of `source.failover`."""
     facts = slot_facts(connection, slot)
     if not facts.exists:
         return None
     settings = wal_settings(connection)
     keep_mb = int(settings.get("max_slot_wal_keep_size", "-1"))
-    with reading("look at the statistics of the slot"):
+    with reading("read the statistics of the slot"):
         spill = connection.execute(_SPILL, {"slot": slot}).fetchone() or (0, 0, None)
     return WalReading(
         slot=slot,
@@ -64,10 +65,10 @@ def wal_reading(connection: Connection, slot: str, *, failover: bool) -> WalRead
 
 
 def failover_facts(connection: Connection, slot: SlotFacts, *, wanted: bool) -> FailoverFacts:
-    """What the primary knows of a failover; asked only when it is wanted."""
+    """Return what the primary knows about failover; read only if it is `wanted`."""
     if not wanted or connection.info.server_version // 10000 < FAILOVER_SINCE:
         return FailoverFacts(wanted=wanted, slot_failover=False)
-    with reading("look at the slots of standbys"):
+    with reading("read the slots of standbys"):
         rows = connection.execute(_STANDBYS).fetchall()
     return FailoverFacts(wanted=True, slot_failover=slot.failover, standbys=tuple(StandbySlot(*row) for row in rows))
 

@@ -1,1 +1,1 @@
-"""The start-up protocol: from a configuration to a pipeline that may stream."""
+"""Starts capture: from a configuration to a pipeline that streams."""

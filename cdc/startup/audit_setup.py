@@ -1,4 +1,4 @@
-"""Puts the audit beside capture together, if it is asked for."""
+"""Creates the background audit of a running capture, if it is enabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLIENT: Final = "tailrace-audit"
 
 
 def audit_follower(config: Config, clock: Clock, observer: AuditObserver, closing: ExitStack) -> list[AuditFollower]:
-    """One or none; it runs until `closing`."""
+    """Return the running audit, or an empty list. It runs until `closing` is closed."""
     if not config.audit.enabled:
         return []
 

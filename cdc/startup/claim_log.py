@@ -1,6 +1,6 @@
-"""Steps 1 to 5 of a start (`cdc.startup.protocol`): from nothing to the one writer of a log that was read back.
+"""Steps 1 to 5 of a start (`cdc.startup.protocol`): become the only writer of the log, and read its position back.
 
-Their order is the whole of fail-over, so they stand on contracts: the simulation drives this very code.
+The order of the steps is what makes fail-over safe. They use only interfaces, so that the simulation runs this code.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FIRST_EPOCH: Final = 1
 
 
 class Session(Protocol):
-    """A stream that is open; `cdc.replication.stream.ReplicationSession` is one."""
+    """An open stream; `cdc.replication.stream.ReplicationSession` implements it."""
 
     @property
     def identity(self) -> ServerIdentity:
-        """Who sends it."""
+        """The server that sends the stream."""
 
 
 S = TypeVar("S", bound=Session)
@@ -51,11 +51,11 @@ S = TypeVar("S", bound=Session)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartConnections(Generic[S]):
-    """Where a start reaches outside.
+    """The external systems that a start uses.
 
     Attributes:
         stream: opens the replication stream of the slot at a position and reads nothing. Raises SlotHeld.
-        publisher: makes one for an epoch of the log, which has not fenced anybody yet.
+        publisher: creates a publisher for an epoch of the log. It has not fenced other producers yet.
     """
 
     server: SourceServer
@@ -68,12 +68,12 @@ class StartConnections(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(Generic[S]):
-    """The slot is held, everybody before is fenced, and this is where the log is.
+    """The slot is held, every older producer is fenced, and the position of the log is known.
 
     Attributes:
-        restored: what the log says of itself; nobody else can change it any more.
+        restored: the recorded state of the log, which no other process can change any more.
         data: the topics of tables and those beside them.
-        signals: the topic of signals, which belongs to no position.
+        signals: the topic of signals, which no recorded position depends on.
     """
 
     session: S
@@ -87,24 +87,27 @@ class Claim(Generic[S]):
     signals: TopicFacts
 
 
-def claim_log(config: Config, source: Source, neighbours: StartConnections[S]) -> Claim[S]:
-    """Take slot and log, or raise what forbids it. Closing session and publisher is the caller's, also then.
+def claim_log(config: Config, source: Source, connections: StartConnections[S]) -> Claim[S]:
+    """Take slot and log, or raise what forbids it. The caller closes session and publisher, also after an error.
 
-    Raises ProducerFenced when somebody else took both meanwhile.
+    The stream is opened before the old producer is fenced: the slot is the lock. The other way round, a second daemon
+    would stop a healthy one just by starting.
+
+    Raises ProducerFenced if another process took both meanwhile.
     """
-    reader, server = neighbours.reader, neighbours.server
-    control = control_topics(config, neighbours.admin)
+    reader, server = connections.reader, connections.server
+    control = control_topics(config, connections.admin)
     before = restore(reader, config.name)  # 1
     publication = publish_tables(config, source, server, before)
-    signals = control.pop(signals_topic(config.name))  # no position belongs to it, so it may be made again
-    data = _data_topics(config, neighbours.admin, source, before.identity)
+    signals = control.pop(signals_topic(config.name))  # no position depends on it, so it may be created again
+    data = _data_topics(config, connections.admin, source, before.identity)
     slot = find_or_make_slot(config, source, server, before)
 
-    session = neighbours.stream(_position(before, slot).end_lsn, slot)  # 2
+    session = connections.stream(_position(before, slot).end_lsn, slot)  # 2
     epoch = before.progress.epoch if before.progress else _FIRST_EPOCH
-    publisher = neighbours.publisher(epoch)
+    publisher = connections.publisher(epoch)
     publisher.fence()  # 3
-    restored = read_behind_sentinel(config, reader, publisher, neighbours.clock)  # 4
+    restored = read_behind_sentinel(config, reader, publisher, connections.clock)  # 4
     _refuse_other_epoch(before, restored)
     position = _position(restored, slot)
     identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
@@ -112,9 +115,10 @@ def claim_log(config: Config, source: Source, neighbours: StartConnections[S]) -
         check_identity(server, restored, identity, slot, position)  # 5
         refuse_orphans(config.name, restored, reader, data)
     except (SourceError, ProgressDamaged, TopicMismatch):
-        publisher.write_sentinel(
-            b""
-        )  # refused when somebody took over meanwhile: then the log is ahead of us, and not damaged
+        # Only the current writer may report a stop that needs an operator. A start may stall at any line while another
+        # one takes over; what it compares afterwards is not the log that it read. Kafka refuses this sentinel then,
+        # and the error is ProducerFenced.
+        publisher.write_sentinel(b"")
         raise
     return Claim(
         session=session,
@@ -132,7 +136,7 @@ def claim_log(config: Config, source: Source, neighbours: StartConnections[S]) -
 def _data_topics(
     config: Config, admin: TopicDirectory, source: Source, recorded: Identity | None
 ) -> dict[str, TopicFacts]:
-    """The topics; a table that is new since the last start and has no fit one is left out."""
+    """Return the topics. A table that is new since the last start and has no usable topic is left out."""
     try:
         return data_topics(config, admin, source.tables, recorded)
     except TopicMismatch:
@@ -147,13 +151,13 @@ def _data_topics(
 
 
 def _refuse_other_epoch(before: Restored, restored: Restored) -> None:
-    """A repair may have come in between: nothing that was derived from `before` holds then."""
+    """Raise if a repair happened in between: nothing that was derived from `before` holds then."""
     if restored.progress is not None and (before.progress is None or restored.progress.epoch != before.progress.epoch):
-        raise OutcomeUnknown(f"the log is of epoch {restored.progress.epoch} now; capture starts over")
+        raise OutcomeUnknown(f"the log is in epoch {restored.progress.epoch} now; capture starts over")
 
 
 def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:
-    """Where to go on: what the log says, or at the very first start where the slot begins."""
+    """Return where to resume: the recorded position or, at the very first start, the beginning of the slot."""
     position = restored.position
     if position is not None:
         return position

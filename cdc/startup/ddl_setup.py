@@ -1,4 +1,4 @@
-"""Puts the watch over DDL together: what was recorded, the catalog as it is, and what operators accept meanwhile."""
+"""Creates the DDL watch from recorded facts, the current catalog, and what operators accept meanwhile."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cdc.progress.recorded_catalog import Acceptances, recorded_catalog
 from cdc.replication.catalog_facts import CatalogReader
 from cdc.replication.connect import Connection
 
-_ANSWER_S: Final = 2.0  # of the broker, in the thread of the catalog watch
-_AHEAD_BYTES: Final = 2 << 20  # as the other reader beside a running capture
+_ANSWER_S: Final = 2.0  # for an answer of the broker, in the thread of the catalog watch
+_AHEAD_BYTES: Final = 2 << 20  # like other readers beside a running capture
 
 
 class _Accepted:
-    """Reads on in the progress topic, with a consumer that is made when it is first needed."""
+    """Follows acceptances in the progress topic, with a consumer that is created when it is first needed."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -51,9 +51,9 @@ def ddl_watch(
     observer: DdlObserver,
     closing: ExitStack,
 ) -> DdlWatch:
-    """The watch after its first look: what happened while capture was down is noticed.
+    """Return the watch after its first check, which finds what happened while capture was down.
 
-    What it opens later is closed with `closing`.
+    `closing` closes what it opens later.
     """
     accepted = _Accepted(config)
     closing.callback(accepted.close)
@@ -68,10 +68,10 @@ def ddl_watch(
         accepted=accepted,
         wanted=config.snapshot.wants,
     )
-    watch.look(catalog_of(config, sql))
+    watch.check(catalog_of(config, sql))
     return watch
 
 
 def catalog_of(config: Config, sql: Connection) -> CatalogReader:
-    """The catalog as a connection sees it."""
+    """Return the catalog as a connection sees it."""
     return CatalogReader(sql, config.publication, config.source.tables)

@@ -1,4 +1,4 @@
-"""Puts heartbeats together, as far as they are asked for."""
+"""Creates the heartbeats that are configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from cdc.replication.heartbeat_thread import HeartbeatThread
 def heartbeats(
     config: Config, clock: Clock, observer: HeartbeatObserver, closing: ExitStack, *, epoch: int
 ) -> list[Heartbeats]:
-    """One or none. The statement on the source runs until `closing`; raises what its first run says."""
+    """Return the heartbeat writer, or an empty list.
+
+    Runs the statement on the source until `closing` is closed. Raises the error of its first run.
+    """
     settings = config.capture
     if not settings.heartbeat_interval_s:
         return []
@@ -24,7 +27,7 @@ def heartbeats(
     interval_s = settings.heartbeat_interval_s
     made = Heartbeats(config.name, clock, epoch=epoch, interval_s=interval_s, buffer=buffer, observer=observer)
     if settings.heartbeat_query:
-        pulse = HeartbeatThread(
+        thread = HeartbeatThread(
             config.source.dsn,
             settings.heartbeat_query,
             clock,
@@ -32,6 +35,6 @@ def heartbeats(
             sent=made.sent,
             failed=observer.heartbeat_failed,
         )
-        pulse.start()
-        closing.callback(pulse.close)
+        thread.start()
+        closing.callback(thread.close)
     return [made]

@@ -1,6 +1,6 @@
-"""The identity record while capture runs: which tables and topics the log has, changed as tables join and leave.
+"""Maintains the identity record while capture runs: the log's tables and topics, as tables join and leave.
 
-Every change goes into the log with the next commit. Used by the capture thread only.
+The next commit writes every change. Used by the capture thread only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_A_MEMBER: Final = 0
 
 
 class IdentityRecord:
-    """One per start."""
+    """The identity record of one start."""
 
     def __init__(self, publisher: KafkaPublisher, identity: Identity, since_lsn: Lsn) -> None:
         """`since_lsn` is where the counts of the cut index began."""
@@ -32,11 +32,11 @@ class IdentityRecord:
         return frozenset(self._identity.tables)
 
     def write(self) -> None:
-        """Have the next commit write it."""
+        """Write the record with the next commit."""
         self._publisher.introduce(self._identity, self._since_lsn)
 
     def topic_opened(self, topic: str, facts: TopicFacts) -> None:
-        """A topic that was not written to before."""
+        """Add a topic that was not written to before."""
         self._identity = structs.replace(
             self._identity,
             partitions=self._identity.partitions | {topic: facts.partition_count},
@@ -45,12 +45,12 @@ class IdentityRecord:
         self.write()
 
     def table_joined(self, table: str, oid: int, member: int = _NOT_A_MEMBER) -> None:
-        """A table is captured from now on; `member` is the oid of its row in pg_publication_rel."""
+        """Add a captured table; `member` is the oid of its row in pg_publication_rel."""
         self._identity = structs.replace(self._identity, tables=self._identity.tables | {table: (oid, member)})
         self.write()
 
     def table_left(self, table: str) -> None:
-        """A table is not captured any more: when it joins again, it is read from scratch."""
+        """Remove a table that is no longer captured. If it joins again, it is read from scratch."""
         if table in self._identity.tables:
             rest = {name: known for name, known in self._identity.tables.items() if name != table}
             self._identity = structs.replace(self._identity, tables=rest)

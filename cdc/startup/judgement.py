@@ -1,7 +1,8 @@
-"""Would a start of capture run, wait or stop? One pure judgement: facts in, verdict out.
+"""Judges whether a start of capture would run, wait or stop. Pure: facts in, verdict out.
 
 `cdc.startup.protocol` raises the verdict's error before it changes anything; `cdc status` and `cdc doctor` show the
-same verdict. `cdc.startup.start_facts` gathers the facts. The rules are in `cdc.startup.start_rules`.
+same verdict. `cdc.startup.start_facts` gathers the facts; `cdc.startup.start_rules` has the rules. Later steps of a
+start raise errors of the same rules, because facts may change between two steps.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from cdc.startup import start_rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a start reads of Kafka.
+    """What a start reads from Kafka.
 
     Attributes:
         brokers: the cluster.
         restored: the recorded position and identity.
-        damage: why they cannot be read; None when they can.
-        wants: every topic a start would check or create.
-        topics: each of them as it is, None for one that does not exist.
-        filled: topics with records, asked only while there is no recorded position.
-        internal: Kafka's own topics; without those that may not be described.
+        damage: why they cannot be read; None if they can.
+        wants: every topic that a start would check or create.
+        topics: the facts of each, None for one that does not exist.
+        filled: topics with records; read only while there is no recorded position.
+        internal: Kafka's own topics, except those that may not be described.
     """
 
     brokers: BrokerFacts
@@ -57,22 +58,22 @@ class LogFacts:
     internal: Mapping[str, TopicFacts | None] = field(default_factory=dict)
 
     def weak(self, kafka: Kafka, made: Mapping[str, TopicFacts | None] | None = None) -> list[WeakSetting]:
-        """Weak settings of the topics that exist; `made` are those that a start has created since."""
+        """Return weak settings of existing topics; `made` are those that a start has created since."""
         return weak_settings(self.wants, {**self.topics, **self.internal, **(made or {})}, kafka)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFacts:
-    """What a start reads of PostgreSQL and Kafka before it changes anything.
+    """What a start reads from PostgreSQL and Kafka before it changes anything.
 
     Attributes:
-        tables: what source.tables selects, also tables that are left out.
+        tables: the tables that source.tables selects, including those that are left out.
         outbox: the table of the outbox, if there is one.
         left_out: those of `tables`, and the outbox, that a start leaves out: see `cdc.replication.eligibility`.
-        replication_error: why a replication connection was refused; None when it was not, or was not tried.
-        creating_refused: why the role may not create the publication; empty when it may, or it exists.
+        replication_error: why a replication connection was refused; None if it was accepted or not tried.
+        creating_refused: why the role may not create the publication; empty if it may, or the publication exists.
         history: of the server's timeline, as far as the log needs it.
-        log: None when Kafka does not answer, for the reason `log_error`.
+        log: None if Kafka does not answer; `log_error` is the reason.
     """
 
     identity: SourceIdentity
@@ -92,7 +93,7 @@ class StartFacts:
 
     @property
     def published(self) -> list[SourceTable]:
-        """The tables that are captured, and the outbox beside them."""
+        """The tables that are captured, and the outbox."""
         out = {one.oid for one in self.left_out}
         every = {table.oid: table for table in (*self.tables, *([self.outbox] if self.outbox is not None else []))}
         return [table for oid, table in every.items() if oid not in out]
@@ -100,7 +101,7 @@ class StartFacts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a start would end. `rule` names what decided; `error` is what `cdc run` raises, None: it runs."""
+    """How a start would end. `rule` names what decided; `error` is what `cdc run` raises, None if it runs."""
 
     rule: str = ""
     error: TailraceError | None = None
@@ -112,7 +113,7 @@ class Verdict:
 
     @property
     def waits(self) -> bool:
-        """Whether it would wait, and go on without an operator."""
+        """Whether it would wait, and continue without an operator."""
         return self.error is not None and self.error.retry == "timed"
 
     @property
@@ -122,7 +123,7 @@ class Verdict:
 
     @property
     def state(self) -> State | None:
-        """The state it would end or wait in; None: it runs."""
+        """The state that it would end or wait in; None if it runs."""
         return None if self.error is None else State(self.error.state or State.STOPPED)
 
 
@@ -130,7 +131,7 @@ Rule: TypeAlias = Callable[[Config, StartFacts], TailraceError | None]
 
 
 def judge(config: Config, facts: StartFacts) -> Verdict:
-    """Apply every rule in the order of a start; the first that forbids it decides."""
+    """Apply every rule in the order of a start. The first that forbids it decides."""
     in_order = [*_SOURCE_RULES, *(_LOG_RULES if facts.log is not None else _WITHOUT_LOG)]
     for name, rule in in_order:
         error = rule(config, facts)
@@ -148,7 +149,7 @@ def _replication(_: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _tables(_: Config, facts: StartFacts) -> TailraceError | None:
-    """One table never refuses a start; that none is left does."""
+    """Refuse a start only if no table is left; a single table never refuses it."""
     return start_rules.nothing_to_capture(facts.published, facts.left_out, script=facts.publication is None)
 
 
@@ -185,7 +186,7 @@ def _unpublished(config: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _publication(config: Config, facts: StartFacts) -> TailraceError | None:
-    """It must be created, and may not be; or it leaves out kinds of changes."""
+    """Refuse a publication that must be created and may not be, or that leaves out kinds of changes."""
     name, found, wanted = config.publication, facts.publication, facts.published
     version_num = facts.identity.server_version_num
     uncreated = start_rules.error_of(
@@ -214,7 +215,7 @@ def _brokers(config: Config, facts: StartFacts) -> TailraceError | None:
 
 
 def _topics(config: Config, facts: StartFacts) -> TailraceError | None:
-    """Of tables that are new since the last start, those without a fit topic are left out."""
+    """Check all topics, except those of new tables without a usable topic, which are left out."""
     log = _log(facts)
     recorded = log.restored.identity
     kinds = (TopicKind.DATA, TopicKind.KEYLESS)
@@ -289,6 +290,6 @@ _LOG_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("topic", _topics),
     ("replication_factor", _brokers),
     ("slot", _slot),
-    ("slot", _held),  # before what its reader may change
+    ("slot", _held),  # before facts that its reader may change
     ("log", _position),
 )

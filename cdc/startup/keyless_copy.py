@@ -1,10 +1,18 @@
-"""Tables without a key are copied once, before the stream is read: a step of a start, behind its first cut.
+"""Copies tables without a key once, before the stream is read: a step of a start, behind its first cut.
 
-The copy is one Kafka transaction: the rows, and the record that the table is complete. Whatever dies before its commit,
-nothing of it is ever visible, and the next start copies anew. Meanwhile the stream waits in the WAL, so no event of the
-table is in the log before its copy; when it flows, `snapshot.keyless_rule` leaves out what the copy has.
+The copy is one Kafka transaction: all rows, and the record that the table is complete. Records without a key cannot be
+replaced, so a copy cannot be resumed in another snapshot, and a part of it could not be told from the next attempt. If
+the start dies before the commit, nothing of the copy is visible, and the next start begins again, on any machine.
 
-A table whose topic has something already can not be copied exactly any more, and is not.
+Meanwhile the stream waits in the WAL, so no event of the table is in the log before its copy. When the stream flows,
+`snapshot.keyless_rule` leaves out what the copy has, by transaction id and not by LSN.
+
+Two waits make the copy exact. Before its snapshot, it waits for all transactions that were open when slot and
+publication existed. A commit below the slot's position that is not visible yet would otherwise be in neither. Before
+its commit, it waits until PostgreSQL has flushed what the snapshot saw: a crash of the server could take it back.
+
+The producer of such a start allows long transactions. After the copy, the start is made again with an ordinary one. A
+table whose topic already has events can no longer be copied exactly, and is not copied.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
 from cdc.model.snapshot_record import SnapshotNotes, SnapshotRecord
-from cdc.model.topic_names import data_topic
+from cdc.model.topic_names import data_topic, parse_partition
 from cdc.model.visibility import PgSnapshot
 from cdc.progress.restore import Restored
 from cdc.publish.publisher import KafkaPublisher
@@ -35,20 +43,23 @@ from cdc.telemetry.capture_status import Status
 from snapshot import table_reader, whole_copy
 from snapshot.keyless_rule import KeylessCopy
 
-_LOOK_S: Final = 0.1  # between looks at who is open, or in the way
-_ANSWER_S: Final = 30.0  # a server that is silent for longer is gone
+_POLL_S: Final = 0.1  # between checks of open transactions and locks
+_ANSWER_S: Final = 30.0  # a server that does not answer for longer counts as unreachable
 _COMMIT_S: Final = 60  # of the Kafka transaction's time, for what comes after the last row
 
 Untouched = Callable[[str, bool], bool]
-"""Whether nothing was ever published to a topic; the flag: since its copy was begun, which failed ones do not count."""
+"""Returns whether nothing was ever published to a topic.
+
+The flag: count only since its copy was begun, without failed copies.
+"""
 
 
 class KeylessTables:
-    """Which tables without a key are to be copied, and which were.
+    """Which tables without a key must be copied, and which are complete.
 
     Attributes:
-        missing: to be copied before anything of them may be published.
-        refused: not complete, and their topics have events.
+        missing: must be copied before anything of them may be published.
+        refused: not complete, and their topics already have events.
     """
 
     def __init__(
@@ -58,7 +69,7 @@ class KeylessTables:
         records: Mapping[str, SnapshotRecord],
         untouched: Untouched,
     ) -> None:
-        """`records` are what the log has of snapshots."""
+        """`records` are the recorded snapshots."""
         self._records = {
             table.table: record
             for table in tables
@@ -75,12 +86,12 @@ class KeylessTables:
             (self.missing if untouched(topic, record is not None) else self.refused).append(table)
 
     def states(self) -> dict[str, str]:
-        """What the cut index says of those that are not complete."""
+        """Return the state in the cut index of those that are not complete."""
         begun = {name for name, record in self._records.items() if record.state != "complete"}
         return dict.fromkeys(begun | {table.table for table in self.missing}, "snapshotting")
 
     def noted(self, notes: SnapshotNotes, position: StreamPosition) -> SnapshotNotes:
-        """`notes`, and that these are not complete."""
+        """Return `notes`, with the record that these tables are not complete."""
         begun = {
             table.table: SnapshotRecord(
                 table=table.table, relation=table.oid, state="running", began_lsn=position.end_lsn
@@ -90,7 +101,7 @@ class KeylessTables:
         return replace(notes, records={**notes.records, **begun})
 
     def copies(self) -> dict[str, KeylessCopy]:
-        """Of those that are complete, what is in the copy."""
+        """Return what the copy contains, of those that are complete."""
         return {
             name: KeylessCopy(PgSnapshot.parse(record.seen), Lsn(record.seen_to_lsn))
             for name, record in self._records.items()
@@ -98,7 +109,7 @@ class KeylessTables:
         }
 
     def copied_by(self, copier: Copier) -> bool:
-        """Have copied what is missing. False: nothing is; those that are captured without their rows are told."""
+        """Copy the missing tables. Returns False if there are none; logs those captured without their old rows."""
         if self.missing:
             copier.copy(self.missing)
             return True
@@ -106,17 +117,17 @@ class KeylessTables:
             log.get().warning(
                 "keyless_not_copied",
                 table=table.table,
-                reason="its topic has events already, so a copy would have some of its rows twice",
-                hint="under another `name` capture starts anew",
+                reason="its topic already has events, so a copy would publish some rows twice",
+                hint="under another `name` capture starts from scratch",
             )
         return False
 
 
 def untouched(reader: LogReader, restored: Restored) -> Untouched:
-    """By what the cut index counted where it counted from the beginning, else by the topic's end."""
+    """Decide by the counts of the cut index where they begin with the log, else by the topic's end."""
 
     def ask(topic: str, begun: bool) -> bool:  # noqa: FBT001 - see `Untouched`
-        counts = [count for at, (_, count, _) in restored.accounts.items() if at.rpartition("-")[0] == topic]
+        counts = [count for at, (_, count, _) in restored.accounts.items() if parse_partition(at)[0] == topic]
         if begun and counts and not restored.since_lsn:
             return not any(counts)
         return all(high == 0 for _, high in reader.end_offsets([topic]).values())
@@ -127,9 +138,9 @@ def untouched(reader: LogReader, restored: Restored) -> Untouched:
 def transaction_s(
     config: Config, tables: Sequence[SourceTable], records: Mapping[str, SnapshotRecord], *, outbox: bool = False
 ) -> int:
-    """How long a Kafka transaction of this start may have to last; 0 when there is nothing to copy.
+    """Return how long a Kafka transaction of this start must be allowed to take; 0 if there is nothing to copy.
 
-    `outbox`: the rows of one are to be routed.
+    `outbox`: the rows of an outbox must be routed.
     """
     known = {name for name, record in records.items() if record.state == "complete"}
     waiting = any(not table.key and table.table not in known and config.snapshot.wants(table.table) for table in tables)
@@ -153,10 +164,10 @@ class Copier:
     _rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def copy(self, tables: Sequence[SourceTable]) -> None:
-        """Returns when they are complete in the log.
+        """Copy the tables. Returns when they are complete in the log.
 
-        Raises SlotBlocked when others are in the way for too long, SourceRefused when it takes longer than
-        `snapshot.copy_max_s`, SourceUnreachable, and what publishing raises.
+        Raises SlotBlocked if other transactions block it for too long, SourceRefused if it takes longer than
+        `snapshot.copy_max_s`, SourceUnreachable, and the errors of publishing.
         """
         self._rows.update((table.table, (0, 0)) for table in tables)
         unreport = self.status.report_snapshots(self._report)
@@ -172,10 +183,10 @@ class Copier:
         log.get().info("keyless_copied", tables=len(tables), rows=sum(rows for rows, _ in self._rows.values()))
 
     def _await_open(self, until_s: float) -> None:
-        """Whoever is open may have written what the stream does not have: before the slot, before publication."""
+        """Wait for open transactions: they may have written rows before slot and publication."""
         ids = table_reader.open_transaction_ids(self.sql)
         while any(not table_reader.now(self.sql).snapshot.sees(xid & 0xFFFFFFFF) for xid in ids):
-            self._pause(until_s, "transactions that were open before it")
+            self._pause(until_s, "transactions that began before it")
 
     def _read(self, connection: Connection, tables: Sequence[SourceTable], until_s: float) -> whole_copy.SharedSnapshot:
         started, publication = table_reader.now(self.sql).started, self.config.publication
@@ -192,17 +203,17 @@ class Copier:
                     return moment
             except table_reader.ReadLater:
                 if self.publisher.is_open:
-                    raise SourceUnreachable("a copy was interrupted") from None
+                    raise SourceUnreachable("the copy of tables without a key was interrupted") from None
                 self._pause(until_s, "locks on it")
 
     def _place(self, connection: Connection, name: str, moment: whole_copy.SharedSnapshot, end_s: float) -> None:
         form = moment.forms.get(name)
         if form is None:
-            raise SourceUnreachable(f"{name} is not published any more", table=name)
+            raise SourceUnreachable(f"{name} is no longer published", table=name)
         planned = self.planner.plan(form.relation, self.position.end_lsn)
         if planned is None:
             return
-        # A place of its own, in front of whatever commits at the boundary; no commit record starts at an odd LSN.
+        # A position of its own, before everything that commits at the boundary: no commit record starts at an odd LSN.
         stamp = snapshot_stamp(self.position.end_lsn - 1, moment.at_us, self.epoch)
         partitions, schemas = planned.buffer.partitions, list(planned.schemas)
         for turn, part in enumerate(whole_copy.lines(connection, form)):
@@ -219,19 +230,19 @@ class Copier:
 
     def _go_on(self, name: str, end_s: float) -> None:
         if self.stop.is_set():
-            raise SourceUnreachable(f"was stopped while {name} was being copied", table=name)
+            raise SourceUnreachable(f"stopped while {name} was being copied", table=name)
         if self.clock.monotonic_s() > end_s:
             seconds = self.config.snapshot.copy_max_s
             raise SourceRefused(
                 f"the tables without a key could not be copied within {seconds} s; nothing of the copy is in the log",
-                hint="raise snapshot.copy_max_s, and the broker's transaction.max.timeout.ms with it; or give large "
-                f"ones a key; or capture their changes alone, with [snapshot] tables = {{{name!r} = 'never'}}",
+                hint="raise snapshot.copy_max_s and the broker's transaction.max.timeout.ms; or give large tables a "
+                f"key; or capture only their changes, with [snapshot] tables = {{{name!r} = 'never'}}",
                 command=f"[snapshot] copy_max_s = {4 * seconds}",
                 table=name,
             )
 
     def _await_flushed(self, inserted: Lsn) -> None:
-        """What the snapshot shows must not be lost by a crash of the server once it is in the log."""
+        """Wait until PostgreSQL has flushed what the snapshot saw: a crash must not take back published rows."""
         until_s = self.clock.monotonic_s() + _ANSWER_S
         while table_reader.flushed(self.sql) < inserted:
             self._pause(until_s, "PostgreSQL to flush its WAL")
@@ -255,24 +266,24 @@ class Copier:
 
     def _pause(self, until_s: float, what: str) -> None:
         if self.stop.is_set():
-            raise SourceUnreachable("was stopped before tables without a key were copied")
+            raise SourceUnreachable("stopped before tables without a key were copied")
         if self.clock.monotonic_s() > until_s:
             found = blockers(self.sql)
-            named = "; ".join(blocker.what for blocker in found) or "they have ended by now"
+            named = "; ".join(blocker.what for blocker in found) or "these have ended by now"
             raise SlotBlocked(
                 f"the copy of tables without a key waits for {what}: {named}",
-                hint="capture waits with it. End them, or give more time with source.slot_create_timeout_s",
+                hint="capture waits until the copy is done. End them, or raise source.slot_create_timeout_s",
                 command=found[0].remedy if found else "",
                 blockers=[blocker.pid or blocker.gid for blocker in found],
             )
-        self.clock.wait(self.stop, _LOOK_S)
+        self.clock.wait(self.stop, _POLL_S)
 
     def _report(self) -> list[dict[str, Any]]:
         return [_shown(name, rows, size) for name, (rows, size) in self._rows.items()]
 
 
 def _shown(name: str, rows: int, size: int) -> dict[str, Any]:
-    """As `snapshot.snapshot_progress.document`."""
+    """Return progress in the form of `snapshot.snapshot_progress.document`."""
     return {
         "table": name,
         "state": "reading",

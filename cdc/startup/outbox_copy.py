@@ -1,10 +1,11 @@
-"""Rows that were in an outbox before capture saw it: routed once, before the stream is read.
+"""Routes the rows that were in an outbox before capture saw it, once, before the stream is read.
 
-As tables without a key are copied (`cdc.startup.keyless_copy`): all in one snapshot and one Kafka transaction, which
-has the record that they are dealt with. By `created_at` and key, for nobody knows in which order they were committed.
+Like the copy of tables without a key (`cdc.startup.keyless_copy`), it is one snapshot and one Kafka transaction, which
+also records that the rows are done. Rows go in the order of `created_at` and key, because their commit order is
+unknown.
 
-After a repair (`cdc slot recreate`) a range of changes is unknown. Of the rows that are still there, those whose ids
-the event topics have are left out, so every event that can be had is in the log once.
+After a repair (`cdc slot recreate`) a range of changes is unknown. Rows whose ids the event topics already have are
+left out, so every available event is in the log once.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ _AHEAD_BYTES: Final = 2 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxCopier(Copier):
-    """Routes what is in the table."""
+    """Routes the rows of the outbox table."""
 
     stage: OutboxStage
 
     def run(self) -> None:
-        """Returns when the rows are in the log. Raises as `Copier.copy`."""
+        """Route the rows. Returns when they are in the log. Raises like `Copier.copy`."""
         assert self.stage.table is not None
         self.copy([self.stage.table])
 
     def _place(self, connection: Connection, name: str, moment: whole_copy.SharedSnapshot, end_s: float) -> None:
         form, router = moment.forms.get(name), self.stage.router
         if form is None:
-            raise SourceUnreachable(f"{name} is not published any more", table=name)
+            raise SourceUnreachable(f"{name} is no longer published", table=name)
         rows = router.take(form.relation)
         assert rows is not None, "it is the outbox"
         identity = rows.form.id
         done = self._routed(connection, form, identity) if self.stage.missed else frozenset()
-        # A place of its own, in front of whatever commits at the boundary; no commit record starts at an odd LSN.
+        # A position of its own, before everything that commits at the boundary: no commit record starts at an odd LSN.
         stamp = snapshot_stamp(self.position.end_lsn - 1, moment.at_us, self.epoch)
         buffers: dict[str, TopicBuffer] = {}
         for found in whole_copy.lines(connection, form, self._order(form)):
@@ -69,14 +70,14 @@ class OutboxCopier(Copier):
             self._go_on(name, end_s)
 
     def _order(self, form: Form) -> list[str]:
-        """Oldest first, as far as the table says it."""
+        """Return the columns to order by: oldest first, as far as the table has them."""
         assert self.config.outbox is not None
         there = [column.name for column in form.relation.columns]
         wanted = [column_of(there, self.config.outbox.columns, field) for field in ("created_at", "id")]
         return [column for column in wanted if column is not None]
 
     def _routed(self, connection: Connection, form: Form, identity: int) -> frozenset[bytes]:
-        """Ids of rows that are there and in the log. Memory is bounded by the table, not by the log."""
+        """Return the ids of rows that are in the table and in the log. The table bounds the memory, not the log."""
         relation = form.relation
         query = sql.SQL("select {}::text from {}").format(
             sql.Identifier(relation.columns[identity].name),
@@ -111,8 +112,8 @@ class OutboxCopier(Copier):
         self.stage.written()
 
 
-def copied(stage: OutboxStage, copier: Copier) -> bool:
-    """Have the rows of the table routed, as `copier` copies. False: nothing is to be."""
+def route_existing(stage: OutboxStage, copier: Copier) -> bool:
+    """Route the rows of the table, with the connections of `copier`. Returns False if there is nothing to route."""
     if not stage.missing:
         return False
     OutboxCopier(

@@ -1,4 +1,4 @@
-"""The thread that prunes the outbox beside a running capture and ends with it. If it fails, capture goes on."""
+"""The thread that prunes the outbox while capture runs. If it fails, capture continues."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _JOIN_S: Final = 10.0
 
 
 class PruneObserver(Protocol):
-    """Told of what was pruned; for metrics, logs and status."""
+    """Receives the results of pruning; for metrics, logs and status."""
 
     def pruned(self, rows: int, partitions: int) -> None:
-        """So many rows were deleted, so many partitions dropped."""
+        """`rows` rows were deleted and `partitions` partitions were dropped."""
 
     def prune_failed(self, cause: TailraceError | None) -> None:
-        """It could not be done; None: it can again."""
+        """Pruning failed; None: it works again."""
 
 
 class PruneThread:
-    """Prunes every `[outbox] prune_interval_s`, and goes on at once while there is more."""
+    """Prunes every `[outbox] prune_interval_s`, and continues at once while there is more."""
 
     def __init__(
         self, config: Config, table: SourceTable, durable: Callable[[], Lsn], clock: Clock, observer: PruneObserver
     ) -> None:
-        """`durable`: what commits below it is known to be in Kafka."""
+        """`durable` returns the LSN below which every commit is known to be in Kafka."""
         assert config.outbox is not None
         self._config = config
         self._interval_s = config.outbox.prune_interval_s
@@ -46,11 +46,11 @@ class PruneThread:
         self._thread = threading.Thread(target=self._run, name="outbox-pruner", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End it, also in the middle of a statement: what is not committed is there again."""
+        """Stop the thread, also in the middle of a statement; uncommitted deletes are rolled back."""
         self._stop.set()
         if self._connection is not None:
             sever(self._connection)

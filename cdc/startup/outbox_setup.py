@@ -1,8 +1,8 @@
-"""Puts the outbox together, where there is one: its router as a stage of capture, its topics, what is kept of it.
+"""Creates the outbox router as a stage of capture, with its topics and its record, if an outbox is configured.
 
-The rows that are in the table when capture first sees it are routed before the stream is read, in one Kafka transaction
-with the record that says so (`cdc.startup.outbox_copy`). A table that is made while capture runs is noticed by the
-catalog watch, or by the stream: capture starts over, and takes it like that.
+Rows that are in the table when capture first sees it are routed before the stream is read, in one Kafka transaction
+with the record of that (`cdc.startup.outbox_copy`). The catalog watch or the stream notices a table that is created
+while capture runs. Capture then starts over and includes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OutboxStage:
 
     Attributes:
         router: the stage.
-        table: as the catalog has it; None when it is not there, or nobody published it.
+        table: its facts from the catalog; None if it does not exist or is not published.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class OutboxStage:
         identity: IdentityRecord,
         observer: OutboxObserver,
     ) -> None:
-        """`record` is what the log has of it."""
+        """`record` is the recorded state of the outbox."""
         assert config.outbox is not None
         self.table = table
         self._config = config
@@ -101,19 +101,19 @@ class OutboxStage:
 
     @property
     def missed(self) -> bool:
-        """Whether some of them may be in the log: a range of changes is unknown since a repair."""
+        """Whether the log may already have some of them: since a repair a range of changes is unknown."""
         record = self._record
         return record is not None and record.missed
 
     @property
     def topics(self) -> list[str]:
-        """Those that events are in, and that of refused ones."""
+        """The topics of events, and that of refused events."""
         names = EventTopics.of(self._config.name, self.router.settings)
         refused = refused_events_topic(self._config.name)
         return [topic for topic in self._accounts.topics if topic == refused or names.type_of(topic) is not None]
 
     def skip(self) -> None:
-        """Have it recorded that the rows of the table are dealt with, where they are to be left out."""
+        """Record that the rows of the table are done, if they are configured to be skipped."""
         table, record = self.table, self._record
         if table is not None and not self.missing and (record is None or record.relation != table.oid):
             self._publisher.keep(OutboxRecord(table=table.table, relation=table.oid))
@@ -124,7 +124,7 @@ class OutboxStage:
         return False
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
-        """See `cdc.contracts.SideWriter.write`: what was counted by now is told when it is durable."""
+        """See `cdc.contracts.SideWriter.write`: what was counted so far is reported when it is durable."""
         self._written, self.router.counts = self.router.counts, Counts()
         return False
 
@@ -135,34 +135,35 @@ class OutboxStage:
             self._observer.outbox_routed(found.events, found.refused, found.ignored)
         self._written = None
 
-    def look(self, connection: Connection) -> None:
-        """See whether there is a table that nobody publishes yet. Raises SourceUnreachable when this could.
+    def check_unpublished(self, connection: Connection) -> None:
+        """Check for a table that is not published yet. Raises SourceUnreachable if capture could publish it.
 
-        One that is published is shown by the stream, behind everything that was before it.
+        The stream itself shows one that is published, after all its earlier rows.
         """
         assert self._config.outbox is not None
         names = {"publication": self._config.publication, "table": self._config.outbox.table}
-        with reading("look for the outbox"), deadline(connection, _ANSWER_S):
+        with reading("check for the outbox"), deadline(connection, _ANSWER_S):
             row = connection.execute(_THERE, names).fetchone()
         known = 0 if self.table is None else self.table.oid
         if row is not None and row[0] != known and not row[1] and self._config.source.create:
             raise _appeared(self._config.outbox.table)
 
     def _check(self, oid: int) -> None:
-        """The stream shows an outbox: one that is there and not known is taken by a new start.
+        """Handle an outbox that the stream shows and the start did not know: a new start includes it.
 
-        One that is gone, or is called otherwise by now, is of then: its rows are events as any others.
+        A table that is gone, or has another name now, was the outbox when the rows were written. They are ordinary
+        events.
         """
         assert self._config.outbox is not None
         if self.table is not None and self.table.oid == oid:
             return
-        with reading("look for the outbox"), deadline(self._sql, _ANSWER_S):
+        with reading("check for the outbox"), deadline(self._sql, _ANSWER_S):
             row = self._sql.execute(_NAMED, {"oid": oid}).fetchone()
         if row is not None and row[0] == self._config.outbox.table:
             raise _appeared(self._config.outbox.table)
 
     def _open(self, topic: str) -> int | None:
-        """Make or check a topic; None when Kafka would take its name for that of another one."""
+        """Create or check a topic; None if Kafka could not distinguish its name from another one."""
         if not self._accounts.known(topic):
             if collision([*self._accounts.topics, topic]) is not None:
                 log.get().warning("outbox_topic_refused", topic=topic)
@@ -174,7 +175,7 @@ class OutboxStage:
 
 
 def needs_copy(config: Config, table: SourceTable | None, record: OutboxRecord | None) -> bool:
-    """Whether rows of a table are to be routed before the stream: never looked at, another table, or a repair."""
+    """Return whether rows of a table must be routed before the stream: first seen, another table, or after a repair."""
     if config.outbox is None or table is None:
         return False
     if record is not None and record.relation == table.oid:
@@ -184,7 +185,7 @@ def needs_copy(config: Config, table: SourceTable | None, record: OutboxRecord |
 
 def _appeared(table: str) -> SourceUnreachable:
     return SourceUnreachable(
-        f"the outbox {table} was made while capture runs; it starts over and takes it",
+        f"the outbox {table} was created while capture was running; capture starts over to include it",
         hint="this takes a moment and loses nothing",
         table=table,
     )
@@ -198,7 +199,7 @@ def prune_until(
     observer: PruneObserver,
     closing: ExitStack,
 ) -> None:
-    """Have the table pruned until `closing`, if that is asked for. `durable` may raise: then nothing is pruned."""
+    """Prune the table until `closing` is closed, if pruning is enabled. If `durable` raises, nothing is pruned."""
     if config.outbox is None or config.outbox.prune == "off" or table is None:
         return
 

@@ -1,15 +1,15 @@
-"""The start of capture, step by step; the same numbers are in `start` and in `cdc.startup.claim_log`.
+"""Starts capture, step by step. `start` and `cdc.startup.claim_log` use the same numbers.
 
-0. judge what PostgreSQL and Kafka show (`cdc.startup.judgement`): what forbids the start is raised here;
-1. read progress, without fencing anybody;
-2. open the stream there and read nothing: the slot is the lock, so whoever else captures is not disturbed;
-3. fence: from now on no older producer of ours can commit;
-4. plant a sentinel and read progress up to it: it can only be newer than what step 1 saw;
-5. compare identity, and the slot's confirmed_flush_lsn as it was before step 2, with what the log says;
-6. write the first cut, and stream with the skip rule;
-   where tables without a key are to be copied, that comes before the stream, and all begins anew behind it.
+0. judge the facts of PostgreSQL and Kafka (`cdc.startup.judgement`): what forbids the start is raised here;
+1. read progress, without fencing other producers;
+2. open the stream there and read nothing: the slot is the lock, so another running capture is not disturbed;
+3. fence: no older producer with this transactional id can commit from now on;
+4. write a sentinel and read progress up to it: it can only be newer than in step 1;
+5. compare identity, and the slot's confirmed_flush_lsn before step 2, with the recorded ones;
+6. write the first cut, and stream with the skip rule. If tables without a key must be copied, that happens before the
+   stream, and the start begins again after it.
 
-A start that fails leaves nothing behind but what it made on purpose: publication, slot, topics.
+A failed start leaves nothing behind except what it created on purpose: publication, slot, topics.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from cdc.startup.heartbeat_setup import heartbeats
 from cdc.startup.identity_record import IdentityRecord
 from cdc.startup.judgement import judge
 from cdc.startup.keyless_copy import Copier, KeylessTables, transaction_s, untouched
-from cdc.startup.outbox_copy import copied
+from cdc.startup.outbox_copy import route_existing
 from cdc.startup.outbox_setup import OutboxStage, needs_copy, prune_until
 from cdc.startup.slot_setup import PostgresServer
 from cdc.startup.snapshot_setup import Snapshots
@@ -73,12 +73,12 @@ from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 from snapshot.handover import HandOver
 
-_ANSWER_S: Final = 30.0  # a question about one relation takes milliseconds
-_AHEAD_BYTES: Final = 2 << 20  # of the reader beside a running capture, whose memory is bounded as a whole
+_ANSWER_S: Final = 30.0  # a query about one relation takes milliseconds
+_AHEAD_BYTES: Final = 2 << 20  # for readers beside a running capture, whose memory is bounded as a whole
 
 
 class RunningCapture:
-    """A pipeline with everything that must be closed with it."""
+    """A pipeline, and everything that must be closed with it."""
 
     def __init__(
         self,
@@ -101,27 +101,27 @@ class RunningCapture:
     def run(self, stop: threading.Event) -> None:
         """Capture until `stop`, an error, or a table for which capture must start over.
 
-        Tells a zombie of ours from a transaction of ours that timed out:
-        Both look like fencing to the producer. While our walsender still holds the slot nobody else can have taken
-        over, so it was a timeout, and starting over is right.
+        A takeover and a timed-out transaction of this process both look like fencing to the producer. While this
+        process's walsender still holds the slot, no other process can have taken over. Then it was a timeout, and
+        starting over is right.
         """
         try:
             self._pipeline.run(EitherEvent(stop, self._joins.over.is_set))
         except ProducerFenced as error:
             if slot_facts(self._sql, self._slot).active_pid == self._session.identity.backend_pid:
-                raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
+                raise OutcomeUnknown("a Kafka transaction took longer than transaction.timeout.ms") from error
             raise
         except SourceGap as error:
             self._watch.name_gap(self._sql, error)
             raise
 
     def close(self) -> None:
-        """End stream, producer and watch; what is not committed never will be."""
+        """Close stream, producer and watch. What is not committed never will be."""
         self._closing.close()
 
 
 class _Catalog:
-    """`cdc.capture.table_planner.Catalog` on an open connection. What is not answered in time ends it."""
+    """Implements `cdc.capture.table_planner.Catalog` on an open connection, which is cut if an answer is late."""
 
     def __init__(self, sql: Connection) -> None:
         self._sql = sql
@@ -146,7 +146,7 @@ class _Catalog:
 def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture:
     """Bring capture up to the first committed cut, or raise what forbids it, with everything closed again.
 
-    `stop` ends the waits that can be long: for transactions that hold up slot or copy, and for the copy itself.
+    `stop` ends the long waits: for transactions that block slot or copy, and for the copy itself.
     """
     while True:
         running = _start(config, status, clock, stop)
@@ -155,22 +155,22 @@ def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -
 
 
 def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture | None:
-    """One attempt; None: tables were copied, by a producer whose transactions may last longer than they should."""
+    """Make one attempt. None: tables were copied, by a producer whose transactions may take longer than they should."""
     with ExitStack() as closing:
         sql = connect(config.source.dsn, application_name="cdc")
         closing.callback(sql.close)
         reader = closing.enter_context(LogReader(config.kafka))
         admin = TopicAdmin(config.kafka)
         facts = gather(config, sql, reader, admin)
-        refuse(judge(config, facts).error)  # before anything is made
+        refuse(judge(config, facts).error)  # before anything is created
         source = read_source(config, sql)
         source.leave_out([one for one in facts.left_out if one.reason == "not_readable"])
-        neighbours = _neighbours(config, source, reader, admin, clock, stop, closing)
-        claim = claim_log(config, source, neighbours)  # 1 to 5
+        connections = _connections(config, source, reader, admin, clock, stop, closing)
+        claim = claim_log(config, source, connections)  # 1 to 5
         restored, position, epoch = claim.restored, claim.position, claim.epoch
         session, publisher, publication = claim.session, claim.publisher, claim.publication
 
-        made = {**claim.data, **describe_internal(admin)}  # the first transaction makes Kafka's own
+        made = {**claim.data, **describe_internal(admin)}  # the first transaction creates Kafka's own topics
         weak = facts.log.weak(config.kafka, made) if facts.log is not None else []
         status.topics.topics_checked([one.document for one in weak], counted(weak))
         ddl = ddl_watch(config, sql, reader, publisher, clock, epoch=epoch, observer=status, closing=closing)
@@ -194,21 +194,21 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         publisher.tables = snapshots.states() | keyless.states()
         identity.write()
         publisher.write([], schemas)
-        _first_cut(publisher, position, watch, keyless.noted(snapshots.desk.notes(), position), ddl)  # 6
+        _first_cut(publisher, position, watch, keyless.noted(snapshots.hand_over.notes(), position), ddl)  # 6
         copier = Copier(config, clock, stop, sql, publisher, planner, status, watch.verified, position, epoch)
-        if keyless.copied_by(copier) or (outbox is not None and copied(outbox, copier)):
+        if keyless.copied_by(copier) or (outbox is not None and route_existing(outbox, copier)):
             return None
         snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), claim.signals.topic_id)
         status.columns_left_out(left_out(source.tables, publication, source.identity.server_version_num))
-        _say_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
+        _report_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
         side, stages = _side(config, source.identity.database), [outbox] if outbox else []
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, side, snapshots.desk, outbox),
+            assembler=_assembler(config, position, epoch, side, snapshots.hand_over, outbox),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
-            reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.desk),
+            reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.hand_over),
             observer=status,
             clock=clock,
             verified=watch.verified,
@@ -216,7 +216,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
             asides=[ddl, joins, *beats, *stages, *audit_follower(config, clock, status.audit, closing)],
             stages=[stage.router for stage in stages],
-            snapshots=snapshots.desk,
+            snapshots=snapshots.hand_over,
         )
         durable = partial(_acknowledged, status, watch)
         prune_until(config, source.outbox, durable, clock, status.outbox, closing)
@@ -224,7 +224,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
     raise AssertionError("unreachable")
 
 
-def _neighbours(
+def _connections(
     config: Config,
     source: Source,
     reader: LogReader,
@@ -246,7 +246,7 @@ def _neighbours(
 def _introduced(
     source: Source, claim: Claim[ReplicationSession], planner: TablePlanner
 ) -> tuple[IdentityRecord, list[SchemaRecord]]:
-    """The tables as the log will have them; those that do not fit their topics are left out."""
+    """Return identity and schema records of the tables. Leaves out tables that do not fit their topics."""
     schemas = planner.introduce(source.tables, claim.publication.columns, claim.position.end_lsn)
     source.leave_out(list(planner.left_out.values()))
     refuse_nothing_to_capture(source)
@@ -257,7 +257,7 @@ def _introduced(
 
 
 def _acknowledged(status: Status, watch: CatalogWatch) -> Lsn:
-    """What is in the log, and lies in WAL that was published as configured: nothing of the source is needed below."""
+    """Return the LSN below which nothing of the source is needed: it is in the log, and was published as configured."""
     position = status.position
     return Lsn(0) if position is None else min(position.end_lsn, watch.verified())
 
@@ -318,10 +318,10 @@ def _reselector(
     stop: threading.Event,
     status: Status,
     watch: CatalogWatch,
-    desk: HandOver,
+    hand_over: HandOver,
 ) -> Reselector:
     read = partial(read_by_key, sql)
-    return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=desk.owe)
+    return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=hand_over.owe)
 
 
 def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
@@ -332,7 +332,7 @@ def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
     return registry
 
 
-def _say_started(
+def _report_started(
     config: Config, status: Status, position: StreamPosition, epoch: int, *, tables: int, first: bool
 ) -> None:
     status.reached(position)
@@ -370,13 +370,18 @@ def _planner(
 
 
 def _assembler(
-    config: Config, position: StreamPosition, epoch: int, side: SideTopics, desk: HandOver, outbox: OutboxStage | None
+    config: Config,
+    position: StreamPosition,
+    epoch: int,
+    side: SideTopics,
+    hand_over: HandOver,
+    outbox: OutboxStage | None,
 ) -> Assembler:
     caps = BatchLimits(config.capture.batch_rows_max, config.capture.batch_bytes_max)
     on_truncate = config.source.on_truncate
     stages = [outbox.router] if outbox else []
     return Assembler(
-        position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=desk, stages=stages
+        position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=hand_over, stages=stages
     )
 
 
@@ -419,17 +424,17 @@ def _watch(
         session.abandon()
         sever(source.sql)
 
-    def looked(connection: Connection) -> None:
+    def checked(connection: Connection) -> None:
         with deadline(connection, _ANSWER_S):
-            joins.look(connection, watch)
-            ddl.look(catalog_of(config, connection))
+            joins.check(connection, watch)
+            ddl.check(catalog_of(config, connection))
             if outbox is not None and not joins.outbox_left_out:
-                outbox.look(connection)
+                outbox.check_unpublished(connection)
         ddl.settle()
         joins.settle()
 
     watch = CatalogWatch(
-        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, looked=looked
+        config.source.dsn, watched, clock, period_s=period_s, seen=status.slot_seen, failed=cut_off, checked=checked
     )
     watch.start()
     return watch

@@ -1,11 +1,11 @@
-"""After a GAP or DIVERGED, or a lost topic: a new slot, a new epoch, every table marked to be read again and swept.
+"""Repairs the log after GAP, DIVERGED or a lost topic: new slot, new epoch, every table read again and swept.
 
-The steps are those of a start (`cdc.startup.protocol`), in its order: the slot is the lock, then the fence, then one
-Kafka transaction that has all of it. Before that commit the log is as it was, and capture still refuses to go on; after
-it, the next start reads the tables. So it may be killed anywhere, and done again.
+The steps are those of a start (`cdc.startup.protocol`), in its order: take the slot, fence, then commit everything in
+one Kafka transaction. Before that commit the log is unchanged, and capture still refuses to run. After it, the next
+start reads the tables. So a repair may be killed at any point, and repeated.
 
-Records of the new epoch lie behind all others, whatever their LSNs are. What was deleted in the unknown range is found
-by `snapshot.sweep`. A recorded topic that was deleted, or made again, is created or adopted as a new one.
+Records of the new epoch are behind all others, whatever their LSNs are. `snapshot.sweep` finds what was deleted in the
+unknown range. A recorded topic that was deleted, or deleted and created again, is created or adopted as a new one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NAMED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was done: the log goes on at `at`, in `epoch`."""
+    """The result: the log continues at `at`, in `epoch`."""
 
     epoch: int
     at: Lsn
@@ -62,10 +62,10 @@ class Repaired:
 
 
 class Repair:
-    """One repair: looks first, changes nothing; `run` does it. Close it."""
+    """One repair. The constructor only reads; `run` does the repair. Close it."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
-        """Raises UsageError when there is no log to be repaired, SlotHeld while somebody reads from the slot."""
+        """Raises UsageError if there is no log to repair, SlotHeld while another process reads from the slot."""
         self._config = config
         self._clock = clock
         with ExitStack() as closing:
@@ -83,50 +83,50 @@ class Repair:
             self._closing = closing.pop_all()
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._closing.close()
 
     @property
     def known_to(self) -> Lsn:
-        """How far the log is."""
+        """The LSN that the log reaches."""
         assert self._before.position is not None
         return self._before.position.end_lsn
 
     @property
     def keyed(self) -> list[str]:
-        """Tables that are read anew and swept."""
+        """Tables that are read again and swept."""
         return [table.table for table in self._source.tables if table.key]
 
     @property
     def keyless(self) -> list[str]:
-        """Tables whose topics keep what they have: no record there can be taken back, so none may come twice."""
+        """Tables whose topics keep their records: none can be taken back, so none may be published twice."""
         return [table.table for table in self._source.tables if not table.key]
 
     @property
     def lost(self) -> list[str]:
-        """Recorded topics that were deleted or made again: whatever they had is gone."""
+        """Recorded topics that were deleted, or deleted and created again; their records are gone."""
         return sorted(self._lost & {*_control(self._config), *self._data()})
 
     @property
     def left(self) -> list[str]:
-        """Tables that the log has and that are not captured any more: their topics stay as they are."""
+        """Recorded tables that are no longer captured; their topics stay as they are."""
         captured = {table.table for table in self._source.published}
         return sorted(_identity(self._before).tables.keys() - captured)
 
     @property
     def others(self) -> list[str]:
-        """In what the source differs from the one that the log was written from, for people."""
+        """The differences between the source and the one that the log was written from, as text."""
         recorded, now = _identity(self._before), self._source.identity
         return [
-            f"{what} {getattr(now, field)}, the log is of {getattr(recorded, field)}"
+            f"{what} {getattr(now, field)}; the log belongs to {getattr(recorded, field)}"
             for field, what in _NAMED.items()
             if getattr(now, field) != getattr(recorded, field)
         ]
 
     def run(self, timeout_s: float, watch: CreationWatch) -> Repaired:
-        """Do it. Raises what forbids it; then everything is as before, but that the slot may be gone or a new one.
+        """Do the repair, or raise what forbids it; then nothing has changed, except that the slot may be gone or new.
 
-        `timeout_s` is for the transactions that the new slot waits for, of which `watch` tells.
+        `timeout_s` limits the wait for transactions that block the new slot, which `watch` reports.
         """
         config = self._config
         with ExitStack() as closing:
@@ -153,8 +153,8 @@ class Repair:
             whole = cuts_topic(config.name) not in self._lost
             restored = read_behind_sentinel(config, self._reader, publisher, self._clock, whole=whole)
             if restored.progress is None or restored.progress.epoch != epoch - 1:
-                raise OutcomeUnknown("another process has changed the log meanwhile", hint="run the command again")
-            if self.lost:  # counts of what was deleted would contradict the topic: all begin again here
+                raise OutcomeUnknown("another process changed the log meanwhile", hint="run the command again")
+            if self.lost:  # counts of deleted records would contradict the topic, so all counts begin again here
                 restored = replace_fields(restored, accounts={}, since_lsn=position.end_lsn)
 
             topics = {**control, **data}
@@ -172,7 +172,7 @@ class Repair:
         config, keyed = self._config, [table for table in self._source.tables if table.key]
         known = recorded_catalog(self._reader, config.name).tables
         before = recorded_snapshots(self._reader, config.name)
-        # What DDL did by now does not matter: every row is read anew. The next look has nothing to compare with.
+        # Earlier DDL does not matter, because every row is read again. The next check has nothing to compare with.
         publisher.note(None, {table.table: None for table in keyed if table.table in known})
         emptied = [table for table in self._source.tables if not table.key and self._topic(table) in self._lost]
         publisher.tables = dict.fromkeys(self.keyless, "complete") | {one.table: "snapshotting" for one in emptied}
@@ -182,15 +182,15 @@ class Repair:
             for one in emptied
             if config.snapshot.wants(one.table)
         }
-        # No copy made before holds anything of the new stream, whatever ids it saw: they may be of others now.
+        # An earlier copy has nothing of the new stream: the transaction ids that it saw may belong to others now.
         known_copies = {name: before[name] for name in self.keyless if name in before and name not in records}
         copied = {name: one for name, one in known_copies.items() if one.seen}
-        self._look_for_events(publisher)
+        self._keep_missed_events(publisher)
         records |= {name: replace(one, seen="", seen_to_lsn=0) for name, one in copied.items()}
         publisher.commit(position, position.end_lsn, SnapshotNotes(records=records))
 
     def _forget_counts(self) -> None:
-        """Cuts so far count records that are gone. Without them the log is as after a long stop, until the commit."""
+        """Delete the cuts, which count records that are gone. Until the commit, the log is as after a long stop."""
         partition = (cuts_topic(self._config.name), 0)
         self._admin.delete_records(partition, self._reader.end_offsets([partition[0]])[partition][1])
 
@@ -200,8 +200,8 @@ class Repair:
     def _data(self) -> list[str]:
         return [self._topic(table) for table in self._source.tables]
 
-    def _look_for_events(self, publisher: KafkaPublisher) -> None:
-        """Events of the unknown range may still be in the outbox: the next start compares its rows with the topics."""
+    def _keep_missed_events(self, publisher: KafkaPublisher) -> None:
+        """Record that the outbox may have events of the unknown range: the next start compares rows with topics."""
         outbox, table = self._config.outbox, self._source.outbox
         if outbox is None or table is None or outbox.existing != "route":
             return
@@ -217,15 +217,15 @@ def _restored(config: Config, reader: LogReader, admin: TopicAdmin) -> Restored:
     if restored is None or restored.progress is None:
         refuse(start_rules.orphans(config.name, _filled(config, reader, admin)))
         raise UsageError(
-            f"nothing was captured as {config.name!r} yet, so there is nothing to repair",
-            hint="the first start makes the slot",
+            f"nothing to repair: nothing was captured under the name {config.name!r} yet",
+            hint="the first start creates the slot",
             command="cdc run",
         )
     return restored
 
 
 def _filled(config: Config, reader: LogReader, admin: TopicAdmin) -> list[str]:
-    """Topics that show that capture has run, although there is no progress."""
+    """Return topics which show that capture has run, although there is no recorded position."""
     cuts = cuts_topic(config.name)
     return filled_topics(reader, [cuts]) if admin.describe([cuts])[cuts] is not None else []
 
@@ -235,7 +235,7 @@ def _control(config: Config) -> list[str]:
 
 
 def _lost_topics(recorded: Identity, admin: TopicAdmin) -> frozenset[str]:
-    """Recorded topics that do not exist, or are other ones under their names."""
+    """Return recorded topics that do not exist, or were replaced by other ones of the same name."""
     found = admin.describe(recorded.topic_ids)
     ids = {name: facts.topic_id for name, facts in found.items() if facts is not None}
     return frozenset(name for name, topic_id in recorded.topic_ids.items() if ids.get(name) != topic_id)
@@ -250,7 +250,7 @@ def _without(recorded: Identity, topics: Collection[str]) -> Identity:
 
 
 def _identity(restored: Restored) -> Identity:
-    assert restored.identity is not None, "there is none only without progress"
+    assert restored.identity is not None, "it is recorded together with progress"
     return restored.identity
 
 
@@ -265,7 +265,7 @@ def _new_slot(sql: Connection, config: Config, timeout_s: float, watch: Creation
 def _records(
     name: str, tables: Sequence[SourceTable], before: Mapping[str, SnapshotRecord], ledger: Ledger, at: Lsn
 ) -> dict[str, SnapshotRecord]:
-    """What has the next start read each table from its beginning, and sweep what lies before its topic's end now."""
+    """Return records that make the next start read each table again, and sweep up to its topic's current end."""
     found = {}
     for table in tables:
         ends = ledger.ends(data_topic(name, table.namespace, table.name))

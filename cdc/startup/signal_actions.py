@@ -1,7 +1,7 @@
-"""Decides what a signal does to the snapshots of tables: which are started, paused, resumed or stopped, which refused.
+"""Decides what a signal does to the snapshots of tables: start, pause, resume, stop or refuse.
 
-What takes time (PostgreSQL's answers) comes before the desk's lock is taken. What PostgreSQL would refuse while it
-reads is refused here, because a failed read would stop capture.
+Queries to PostgreSQL, which take time, run before the lock of the hand-over is taken. What PostgreSQL would refuse
+during a read is refused here, because a failed read would stop capture.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from snapshot.reader_threads import Tables
 from snapshot.signal_parsing import Signal, SignalError, in_order
 from snapshot.table_state import RowSelection
 
-_REFUSED_MAX: Final = 100  # of one answer, which is kept in the log
+_REFUSED_MAX: Final = 100  # per answer, because the progress topic keeps it
 _NAME_MAX: Final = 200
 _LIVE: Final = frozenset({"begun", "suspected", "planned"})
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a signal, by table; under an empty name why nothing was done at all."""
+    """The result of a signal, by table. Under an empty name: why nothing was done at all."""
 
     done: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> dict[str, str]:
-        """A bounded number of what was refused."""
+        """A bounded number of the refusals."""
         found = {name[:_NAME_MAX]: why for name, why in list(self.refused.items())[:_REFUSED_MAX]}
         more = len(self.refused) - _REFUSED_MAX
         return found | ({"": f"{more} more were refused"} if more > 0 else {})
 
 
 Act = Callable[[Merger], Outcome]
-"""Carries a signal out, under the desk's lock."""
+"""Carries out a signal, under the lock of the hand-over."""
 
 
 class Catalog(Protocol):
-    """What is asked of PostgreSQL about a signal."""
+    """The PostgreSQL queries that a signal needs."""
 
     def tables(self) -> Mapping[str, SourceTable]:
         """Return the captured tables by name."""
 
     def problem(self, table: SourceTable, condition: Condition | None) -> str:
-        """Return why a table, or those rows of it, cannot be read; empty when it can."""
+        """Return why a table, or the selected rows, cannot be read; empty if they can."""
 
 
 class SourceCatalog:
-    """`Catalog` on a connection."""
+    """Implements `Catalog` on a connection."""
 
     def __init__(self, connection: Connection, publication: str, tables: Tables) -> None:
         self._connection = connection
@@ -70,12 +70,12 @@ class SourceCatalog:
     def problem(self, table: SourceTable, condition: Condition | None) -> str:
         """See `Catalog`."""
         try:
-            sights = table_reader.table_layouts(self._connection, self._publication, [table])
-            if table.table not in sights:
+            layouts = table_reader.table_layouts(self._connection, self._publication, [table])
+            if table.table not in layouts:
                 return "it is not published"
             if condition is None:
                 return ""
-            return table_reader.condition_problem(self._connection, sights[table.table].form, condition)
+            return table_reader.condition_problem(self._connection, layouts[table.table].form, condition)
         except SourceRefused as error:
             return error.message
         except table_reader.ReadLater:
@@ -83,9 +83,9 @@ class SourceCatalog:
 
 
 def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro: bool) -> Act:
-    """Return what starts the snapshots that a signal asks for. Raises SignalError.
+    """Return the act that starts the snapshots of a signal. Raises SignalError.
 
-    `boundary`: where the stream is. `avro`: keys are in Avro.
+    `boundary` returns the position of the stream. `avro`: keys are in Avro.
     """
     wanted: dict[str, RowSelection] = {}
     refused: dict[str, str] = {}
@@ -100,7 +100,7 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
         if not names:
             refused[pattern] = "no captured table matches"
         if signal.keys and len({*names, *wanted}) > 1:
-            raise SignalError("keys are those of one table")
+            raise SignalError("keys select rows of one table only; the patterns match several")
         for name in names:
             if name in wanted or name in refused:
                 continue
@@ -116,9 +116,9 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
             now = states.get(name)
             some = rows.where or rows.keys
             if now is not None and now.state in _LIVE:
-                outcome.refused[name] = "it is being read already"
+                outcome.refused[name] = "it is already being read"
             elif some and (now is None or now.state != "complete"):
-                outcome.refused[name] = "some rows are read of tables only whose first snapshot is complete"
+                outcome.refused[name] = "single rows can be read only after the table's first snapshot is complete"
             else:
                 merger.requests.order(name, tables[name].oid, boundary(), rows)
                 outcome.done.append(name)
@@ -128,11 +128,11 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
 
 
 def _wanted(signal: Signal, table: SourceTable, catalog: Catalog, *, avro: bool) -> RowSelection:
-    """Return which rows of a table are meant. Raises SignalError."""
+    """Return which rows of a table the signal selects. Raises SignalError."""
     if not table.key:
-        raise SignalError("it has no key: rows that are read again could not take the place of others")
+        raise SignalError("it has no key, so rows that are read again could not replace earlier ones")
     if signal.keys and avro:
-        raise SignalError("its keys are in Avro, and a signal names keys in JSON: give a condition")
+        raise SignalError("its keys are in Avro, but a signal gives keys in JSON; use a condition instead")
     columns = [column.name for column in table.columns if column.name in table.key]
     keys = tuple(in_order(key, columns) for key in signal.keys)
     text = "" if keys else signal.where_of(table.table)
@@ -147,10 +147,10 @@ def _wanted(signal: Signal, table: SourceTable, catalog: Catalog, *, avro: bool)
 
 
 def control_acts(signal: Signal, known: Collection[str]) -> Act:
-    """Return what pauses, resumes or stops snapshots, of all tables or of some. Raises SignalError.
+    """Return the act that pauses, resumes or stops snapshots, of all tables or of some. Raises SignalError.
 
-    `known` are the tables with a snapshot. They are matched here: a thousand patterns take seconds, and capture waits
-    for the desk's lock.
+    `known` are the tables with a snapshot. They are matched here, before the lock is taken: a thousand patterns take
+    seconds, and capture waits for the lock.
     """
     signal.check(known)
     names: dict[str, None] = {}
@@ -164,10 +164,10 @@ def control_acts(signal: Signal, known: Collection[str]) -> Act:
         names |= dict.fromkeys(found)
         if not found:
             refused[pattern] = "no table with a snapshot matches"
-    return lambda merger: _steer(signal, merger, list(names), Outcome(refused=refused))
+    return lambda merger: _control(signal, merger, list(names), Outcome(refused=refused))
 
 
-def _steer(signal: Signal, merger: Merger, names: Sequence[str], outcome: Outcome) -> Outcome:
+def _control(signal: Signal, merger: Merger, names: Sequence[str], outcome: Outcome) -> Outcome:
     tables = {one.table: one for one in merger.progress()}
     if not signal.tables:
         names = [name for name, one in tables.items() if one.state in _LIVE]
@@ -176,15 +176,15 @@ def _steer(signal: Signal, merger: Merger, names: Sequence[str], outcome: Outcom
             continue  # it was dropped meanwhile
         now = tables[name]
         if now.state not in _LIVE:
-            outcome.refused[name] = f"nothing is being read: it is {now.shown}"
+            outcome.refused[name] = f"no snapshot is active: it is {now.shown}"
         elif signal.action == "stop":
             merger.requests.stop(name)
             outcome.done.append(name)
         elif now.paused == (signal.action == "pause"):
-            outcome.refused[name] = "it is paused already" if now.paused else "it is not paused"
+            outcome.refused[name] = "it is already paused" if now.paused else "it is not paused"
         else:
             merger.requests.pause(name, paused=not now.paused)
             outcome.done.append(name)
     if signal.tables == () and not outcome.done:
-        outcome.refused.setdefault("", "there is nothing to do: no snapshot is in such a state")
+        outcome.refused.setdefault("", "nothing to do: no snapshot is in a suitable state")
     return outcome

@@ -1,8 +1,12 @@
-"""Reads ``<name>.__signals`` and acts on it, beside capture; what was acted on is recorded with what it changed.
+"""Reads ``<name>.__signals`` while capture runs, carries out the signals, and records the answers.
 
-A thread with a consumer of its own. Whoever may write to the topic can write anything, so no record may stop capture or
-the thread: whatever goes wrong while a signal is examined or carried out becomes a refusal, which is recorded, and the
-next signal is read. An error of Kafka or PostgreSQL is waited out.
+A thread with a consumer of its own. Every writer of the topic can write anything, so no record may stop capture or the
+thread. An error while a signal is examined or carried out becomes a refusal, which is recorded, and the next signal is
+read. Errors of Kafka or PostgreSQL are waited out.
+
+A signal and what it changes are recorded under one lock, so that they are in the same Kafka transaction. A snapshot
+that a signal begins is recorded at once (`Merger.order`). Otherwise a crash before its first check of open transactions
+would lose it.
 """
 
 from __future__ import annotations
@@ -33,30 +37,30 @@ from snapshot.signal_parsing import parse as parse_signal
 
 _AHEAD_BYTES: Final = 2 << 20
 _AGAIN_S: Final = 2.0  # between attempts to read, or to ask PostgreSQL
-_ATTEMPTS_MAX: Final = 3  # at a signal over whose examination the connection breaks; then it is refused
+_ATTEMPTS_MAX: Final = 3  # to examine a signal while the connection breaks; then it is refused
 _LOGGED_MAX: Final = 10  # reasons in one event
 
 
 class SignalObserver(Protocol):
-    """Told of signals; for logs, metrics and status. Must not block or raise."""
+    """Receives the results of signals; for logs, metrics and status. Must not block or raise."""
 
     def signals_listening(self, alive: Callable[[], bool] | None) -> None:
-        """The topic is being read for as long as `alive()`; None: no more."""
+        """The topic is read for as long as `alive()` is true; None: no longer."""
 
     def signals_failed(self, cause: TailraceError | None) -> None:
-        """The topic cannot be read, or a signal not be examined; None: it goes on."""
+        """The topic cannot be read, or a signal cannot be examined; None: it works again."""
 
     def signal_handled(self, *, refused: bool, next_offset: int) -> None:
-        """A signal was answered; `refused`: for some table, or as a whole."""
+        """A signal was answered. `refused`: for some table, or as a whole."""
 
 
 class MergerAccess(Protocol):
-    """What of the desk is needed; `snapshot.handover.HandOver` is one."""
+    """The part of `snapshot.handover` that is needed: access to the merger under its lock."""
 
     boundary: Lsn
 
     def merging(self) -> AbstractContextManager[Merger]:
-        """See there."""
+        """Return the merger, with its lock held inside the block."""
 
 
 class SignalHandler:
@@ -65,16 +69,16 @@ class SignalHandler:
     def __init__(
         self,
         name: str,
-        desk: MergerAccess,
+        hand_over: MergerAccess,
         catalog: Callable[[], AbstractContextManager[Catalog]],
         record: SignalsRecord,
         observer: SignalObserver,
         *,
         avro: bool = False,
     ) -> None:
-        """`catalog` connects to PostgreSQL; it raises TailraceError when that is not possible now."""
+        """`catalog` connects to PostgreSQL. It raises TailraceError if that is not possible now."""
         self._name = name
-        self._desk = desk
+        self._hand_over = hand_over
         self._catalog = catalog
         self._observer = observer
         self._avro = avro
@@ -82,14 +86,14 @@ class SignalHandler:
         self.record = record
 
     def handle(self, record: LogRecord) -> None:
-        """Act on one record; that and its offset go into the log together.
+        """Carry out one record. The act and its offset are committed together.
 
-        Raises TailraceError while PostgreSQL cannot be asked. A signal over whose examination the connection breaks
-        again and again is refused in the end.
+        Raises TailraceError while PostgreSQL does not answer. A signal is refused if its examination breaks the
+        connection repeatedly.
         """
         _, _, offset, _, key, value, _ = record
         signal, act = self._examined(key, value, offset)
-        with self._desk.merging() as merger:
+        with self._hand_over.merging() as merger:
             outcome = self._acted(act, merger, offset)
             self.record = self._answered(offset, signal, outcome)
             merger.acted(self.record)
@@ -114,18 +118,18 @@ class SignalHandler:
         if signal.action in {"log", ""}:
             return _nothing
         if signal.action != "start":
-            with self._desk.merging() as merger:
+            with self._hand_over.merging() as merger:
                 names = frozenset(merger.states)
             return control_acts(signal, names)
         with self._catalog() as catalog:
             try:
-                return start(signal, catalog, lambda: self._desk.boundary, avro=self._avro)
+                return start(signal, catalog, lambda: self._hand_over.boundary, avro=self._avro)
             except TailraceError as error:
                 before, count = self._tried
                 self._tried = (offset, count + 1 if before == offset else 1)
                 if self._tried[1] < _ATTEMPTS_MAX:
                     raise
-                raise SignalError(f"it failed {_ATTEMPTS_MAX} times while it was examined: {error.message}") from None
+                raise SignalError(f"it could not be examined in {_ATTEMPTS_MAX} attempts: {error.message}") from None
 
     def _acted(self, act: Act, merger: Merger, offset: int) -> Outcome:
         try:
@@ -136,7 +140,7 @@ class SignalHandler:
             return Outcome(refused={"": _failed(offset, error)})
 
     def _answered(self, offset: int, signal: Signal | None, outcome: Outcome) -> SignalsRecord:
-        """Return the record to be written. One that cannot be encoded would stop capture, so that is tried here."""
+        """Return the record to write. A record that cannot be encoded would stop capture, so encoding is tried here."""
         topic_id, answers = self.record.topic_id, self.record.answers
         if signal is None:
             return SignalsRecord(topic_id=topic_id, next_offset=offset + 1, answers=answers)
@@ -153,7 +157,7 @@ class SignalHandler:
 
 
 class SignalListener:
-    """Acts on every signal once, from `start` to `close`, in a thread that survives every error."""
+    """Carries out every signal once, from `start` to `close`, in a thread that survives every error."""
 
     def __init__(
         self,
@@ -172,12 +176,12 @@ class SignalListener:
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._thread.start()
         self._observer.signals_listening(self._thread.is_alive)
 
     def close(self) -> None:
-        """End the thread, within a moment."""
+        """Stop the thread, within a moment."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -223,15 +227,15 @@ class SignalListener:
 def listener(
     config: Config,
     clock: Clock,
-    desk: HandOver,
+    hand_over: HandOver,
     tables: Tables,
     record: SignalsRecord | None,
     topic_id: str,
     observer: SignalObserver,
 ) -> SignalListener | None:
-    """Return what reads the signals; None when `[signals] enabled` is false.
+    """Return the listener; None if `[signals] enabled` is false.
 
-    `record` is what the log has; of another topic, or None, the topic is read from its beginning.
+    `record` is the recorded state. If it is None, or belongs to another topic, the topic is read from its beginning.
     """
     if not config.signals.enabled:
         return None
@@ -245,19 +249,19 @@ def listener(
         record = SignalsRecord(topic_id=topic_id, next_offset=0)
     avro = config.encode.format == "avro"
     return SignalListener(
-        config, clock, SignalHandler(config.name, desk, catalog, record, observer, avro=avro), observer
+        config, clock, SignalHandler(config.name, hand_over, catalog, record, observer, avro=avro), observer
     )
 
 
 def _nothing(_: Merger) -> Outcome:
-    """There is nothing to be done."""
+    """Do nothing."""
     return Outcome()
 
 
 def _failed(offset: int, error: Exception) -> str:
     """Log an error that no signal should cause, and return the refusal."""
     log.get().error("signal_failed", offset=offset, error=log.origin(error))
-    return f"it failed with {type(error).__name__}; the log of capture says where"
+    return f"it failed with {type(error).__name__}; see event signal_failed in capture's log"
 
 
 def _log(signal: Signal, offset: int, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""What a start asks of PostgreSQL and makes there, publication and slot: the contract, and the real thing."""
+"""The publication and slot of a start: the interface, and its implementation on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from cdc.telemetry import log
 
 
 class SourceServer(Protocol):
-    """A database with one publication and one slot, those of the configuration. Every call may raise SourceError."""
+    """A database with the configured publication and slot. Every call may raise SourceError."""
 
     def publication(self) -> PublicationFacts | None:
-        """The publication as it is now, None when there is none."""
+        """Return the current publication; None if it does not exist."""
 
     def publish(self, tables: Sequence[SourceTable]) -> Ensured:
-        """Make the publication, or add what it does not have, where the configuration allows it."""
+        """Create the publication, or add missing tables, if the configuration allows it."""
 
     def slot(self) -> SlotFacts:
-        """The slot as it is now."""
+        """Return the current slot."""
 
     def make_slot(self) -> SlotFacts:
-        """Make the slot; waits for open transactions as long as the configuration says, or until told to stop."""
+        """Create the slot. Waits for open transactions, up to the configured time or until it is stopped."""
 
     def wal_end(self) -> Lsn:
-        """Where the next WAL record goes."""
+        """Return where the next WAL record goes."""
 
     def timeline(self) -> int:
-        """The timeline it is on now."""
+        """Return the server's current timeline."""
 
     def history(self, timeline: int) -> list[TimelineSwitch]:
-        """Where the timelines before this one were left."""
+        """Return where the earlier timelines were left."""
 
 
 class PostgresServer:
-    """See `SourceServer`; on an open connection."""
+    """Implements `SourceServer` on an open connection."""
 
     def __init__(self, config: Config, sql: Connection, stop: threading.Event) -> None:
         self._config = config
@@ -71,7 +71,7 @@ class PostgresServer:
         """See `SourceServer.make_slot`."""
         config = self._config
         with connect(config.source.dsn, application_name="cdc slot watch") as second:
-            watch = CreationWatch(second, _tell_blockers, self._stop)
+            watch = CreationWatch(second, _log_blockers, self._stop)
             timeout_s = config.source.slot_create_timeout_s
             create_slot(self._sql, config.slot, timeout_s, watch, failover=config.source.failover)
         return self.slot()
@@ -89,6 +89,6 @@ class PostgresServer:
         return timeline_history(self._config.source.dsn, timeline)
 
 
-def _tell_blockers(blockers: Sequence[Blocker]) -> None:
+def _log_blockers(blockers: Sequence[Blocker]) -> None:
     if blockers:
         log.get().info("slot_waits_for_transactions", count=len(blockers), oldest=blockers[0].what)

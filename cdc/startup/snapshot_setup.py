@@ -1,4 +1,4 @@
-"""The snapshots of a start: which tables must be read, and who reads them."""
+"""Creates the snapshots of a start: decides which tables must be read, and starts the reader threads."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from snapshot.reader_threads import ReaderThreads
 from snapshot.sweep import Bounds
 from snapshot.sweep_reader import SweepThread
 
-_AHEAD_BYTES: Final = 2 << 20  # as the other readers beside a running capture
-_SWEPT_AT_ONCE: Final = 1_000  # keys that a chunk looks for, by their index
+_AHEAD_BYTES: Final = 2 << 20  # like other readers beside a running capture
+_SWEPT_AT_ONCE: Final = 1_000  # keys that a chunk looks up, by their index
 _SWEPT_IN_AVRO: Final = 20_000  # for these it reads the whole table (`snapshot.key_filter`)
 
 
 class Snapshots:
-    """Merger, desk and crew of one replication session; `desk` is what the pipeline has of them.
+    """Merger, hand-over and reader threads of one replication session; the pipeline uses `hand_over`.
 
     Attributes:
         unread: tables that joined at this start and are not read, and where the WAL was then.
@@ -60,12 +60,13 @@ class Snapshots:
         epoch: int,
         seen_to: Lsn,
     ) -> None:
-        """Go on with what `records` say is not complete; begin what was never read, if that is wanted.
+        """Continue incomplete snapshots of `records`, and begin those of tables that were never read, if configured.
 
-        A table that the log did not have at the last start, or that had another pg_class.oid then, is read from
-        scratch, and swept: its topic may have keys of another table, or keys that were deleted meanwhile.
+        A table that was not captured at the last start, or had another pg_class.oid then, is read from scratch and
+        swept. Its topic may have keys of another table, or keys that were deleted meanwhile.
 
-        `copies` are of tables without a key; `seen_to` is where the WAL was after `tables` were read from the catalog.
+        `copies` are those of tables without a key; `seen_to` is the WAL position after `tables` were read from the
+        catalog.
         """
         self._config = config
         self._clock = clock
@@ -88,7 +89,7 @@ class Snapshots:
             and not (table.key and config.snapshot.wants(table.table))
         ]
         self._copies = copies
-        self.desk = HandOver(
+        self.hand_over = HandOver(
             self._merger,
             planner.plan,
             epoch=epoch,
@@ -100,52 +101,52 @@ class Snapshots:
             partial(LogReader, config.kafka, client_id="tailrace-sweep", ahead_bytes=_AHEAD_BYTES),
             at_once=_SWEPT_IN_AVRO if config.encode.format == "avro" else _SWEPT_AT_ONCE,
         )
-        self._sweeper = SweepThread(self.desk, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
-        self._crew = ReaderThreads(
-            self.desk,
+        self._sweeper = SweepThread(self.hand_over, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
+        self._readers = ReaderThreads(
+            self.hand_over,
             config.source.dsn,
             clock,
             publication=config.publication,
-            tables=self._look,
+            tables=self._selected_tables,
             workers=config.snapshot.workers,
             rows_per_s_max=config.snapshot.rows_per_s_max,
         )
 
     def knows(self, table: SourceTable) -> None:
-        """A table that is captured since this start."""
+        """Register a table that is captured since this start."""
         self._topics[table.table] = data_topic(self._config.name, table.namespace, table.name)
         if not table.key:
             self._keyless |= {table.table}
 
     def join(self, table: SourceTable, lsn: Lsn) -> None:
         """Read a table that is captured again, and sweep what its topic has by `lsn`; not if that goes on already."""
-        with self.desk.merging() as merger:
+        with self.hand_over.merging() as merger:
             if not merger.tables.covers(table.table, table.oid, lsn):
                 merger.requests.begin(table.table, table.oid, lsn, sweep_from=lsn)
 
     def unreadable(self) -> list[LeftOut]:
-        """Tables whose changes are captured, and whose rows from before cannot be read."""
+        """Return tables whose changes are captured, but whose earlier rows cannot be read."""
         return [
             LeftOut(
                 table,
                 0,
                 "not_readable",
-                f"its changes are captured, and the rows it had before are not: {error.message}",
+                f"its changes are captured, but its earlier rows are not: {error.message}",
                 error.command,
                 "the owner of the table, or a superuser",
             )
-            for table, error in dict(self._crew.unreadable).items()
+            for table, error in dict(self._readers.unreadable).items()
         ]
 
     def states(self) -> dict[str, str]:
-        """What the cut index says of each table."""
+        """Return the state of each table in the cut index."""
         incomplete = self._given_up | self._merger.incomplete
         return {table.table: "snapshotting" if table.table in incomplete else "complete" for table in self._tables}
 
     def read_again(self, facts: TableFacts, lsn: int, *, sweep: bool) -> bool:
-        """See `cdc.capture.ddl_watch.ReadAgain`. What is not complete yet looks at the table once more in the end.
+        """See `cdc.capture.ddl_watch.ReadAgain`. An incomplete snapshot checks the table once more at its end anyway.
 
-        One without a key is never read again; its copy settles what was found before.
+        A table without a key is never read again; its copy settles earlier findings.
         """
         table = facts.table
         if not self._config.snapshot.wants(table) or table in self._planner.left_out:
@@ -153,7 +154,7 @@ class Snapshots:
         if table in self._keyless:
             return table in self._copies and self._copies[table].l_hi > lsn
         self._topics[table] = data_topic(self._config.name, facts.namespace, facts.name)
-        with self.desk.merging() as merger:
+        with self.hand_over.merging() as merger:
             known = merger.tables.get(table)
             anew = known is None or known.relation != facts.oid
             if sweep:
@@ -168,18 +169,20 @@ class Snapshots:
     def start(
         self, sql: Connection, ddl: DdlWatch, status: Status, signals: SignalsRecord | None, topic_id: str
     ) -> None:
-        """Begin to read, also what `ddl` finds, and to listen to signals, of which the log has those of `signals`.
+        """Begin to read, including what `ddl` finds, and to listen to signals; `signals` is their recorded state.
 
-        The stream is open: what starts later than the server runs now is another one.
+        Call it after the stream is open: if the server's start time changes later, it was restarted.
         """
         ddl.read_again = self.read_again
-        self.desk.joined = status.snapshot_joined
-        self._crew.start(table_reader.now(sql).started)
+        self.hand_over.joined = status.snapshot_joined
+        self._readers.start(table_reader.now(sql).started)
         self._sweeper.start()
-        self._listener = listener(self._config, self._clock, self.desk, self._look, signals, topic_id, status.signals)
+        self._listener = listener(
+            self._config, self._clock, self.hand_over, self._selected_tables, signals, topic_id, status.signals
+        )
         if self._listener is not None:
             self._listener.start()
-        self._unreport = status.report_snapshots(self._crew.report)
+        self._unreport = status.report_snapshots(self._readers.report)
 
     def close(self) -> None:
         """Stop reading."""
@@ -187,12 +190,12 @@ class Snapshots:
         if self._listener is not None:
             self._listener.close()
         self._sweeper.close()
-        self._crew.close()
+        self._readers.close()
 
     def _resume(
         self, restored: Restored, records: Mapping[str, SnapshotRecord], at: Lsn, seen_to: Lsn
     ) -> frozenset[str]:
-        """Go on with snapshots and begin others; returns the tables that are not complete and not wanted any more."""
+        """Continue and begin snapshots. Returns the tables that are incomplete and no longer configured to be read."""
         config, joined = self._config, _joined(self._tables, restored.identity)
         known = {
             table.table: record
@@ -212,7 +215,7 @@ class Snapshots:
         for table in self._tables:
             if table.table in known or not table.key:
                 continue
-            # Of another table of that name, or of this one before it was left out.
+            # The record of another table of that name, or of this one before it was left out.
             before = records.get(table.table)
             if config.snapshot.wants(table.table) or (before is not None and (before.sweep or before.sweep_from_lsn)):
                 sweep = table.table in joined or before is not None
@@ -220,28 +223,28 @@ class Snapshots:
         return frozenset(given_up)
 
     def _reach(self, table: str) -> Bounds:
-        """Where the topic of a table ends with the commit under way; opens it if this start did not."""
+        """Return the offsets up to which the commit under way extends a table's topic. Opens the topic if necessary."""
         topic = self._topics[table]
         self._planner.open(table, 0, topic, compacted=True)
         return self._accounts.reach(topic)
 
     def _check(self) -> None:
-        self._crew.check()
+        self._readers.check()
         self._sweeper.check()
 
-    def _look(self, sql: Connection) -> Sequence[SourceTable]:
+    def _selected_tables(self, sql: Connection) -> Sequence[SourceTable]:
         source = self._config.source
         found = catalog_queries.tables_matching(sql, source.tables, source.keyless, source.keys)
         return [table for table in found if table.table not in self._planner.left_out]
 
 
 def _joined(tables: Sequence[SourceTable], recorded: Identity | None) -> frozenset[str]:
-    """Tables that were not captured, or not under this name, when the log was last written."""
+    """Return tables that were not captured, or not under this name, when the log was last written."""
     if recorded is None:
         return frozenset()
     return frozenset(table.table for table in tables if recorded.tables.get(table.table, (0, 0))[0] != table.oid)
 
 
 def _goes_on(record: SnapshotRecord, config: Config) -> bool:
-    """Whether what is not complete is still wanted: by the configuration, or because somebody asked for it."""
+    """Return whether an incomplete snapshot is still wanted: by the configuration, or by an operator's signal."""
     return config.snapshot.wants(record.table) or record.asked

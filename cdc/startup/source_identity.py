@@ -1,4 +1,4 @@
-"""What a start needs of PostgreSQL: tables, publication, slot; and whether this is the source the log belongs to."""
+"""Reads tables, publication and slot for a start, and checks that this source is the one the log belongs to."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from cdc.telemetry import log
 
 @dataclass(slots=True)
 class Source:
-    """What the first look at PostgreSQL found; nothing is changed by it.
+    """What the first queries to PostgreSQL found. Nothing was changed.
 
     Attributes:
-        tables: those that are captured.
-        left_out: those that source.tables selects and that cannot be captured.
+        tables: the captured tables.
+        left_out: tables that source.tables selects and that cannot be captured.
     """
 
     sql: Connection
@@ -44,7 +44,7 @@ class Source:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def leave_out(self, found: Sequence[LeftOut]) -> None:
-        """Do not capture these; the others are captured."""
+        """Exclude these tables from capture."""
         oids = {one.oid for one in found}
         self.tables = [table for table in self.tables if table.oid not in oids]
         if self.outbox is not None and self.outbox.oid in oids:
@@ -53,21 +53,21 @@ class Source:
 
     @property
     def published(self) -> list[SourceTable]:
-        """All that must be in the publication: the tables, and the outbox beside them."""
+        """Everything that must be in the publication: the tables and the outbox."""
         apart = self.outbox is not None and all(table.oid != self.outbox.oid for table in self.tables)
         return [*self.tables, self.outbox] if apart and self.outbox is not None else self.tables
 
 
 def refuse(error: TailraceError | None) -> None:
-    """Raise it, if there is one."""
+    """Raise the error, if there is one."""
     if error is not None:
         raise error
 
 
 def read_source(config: Config, sql: Connection) -> Source:
-    """Find database and tables. Raises SourceRefused for what cannot be captured as configured."""
+    """Read database and tables. Raises SourceRefused for what cannot be captured as configured."""
     if catalog_queries.pooled(sql):
-        # Most poolers pass no replication on: find out before anything is made that would then hold WAL.
+        # Most poolers do not forward replication. Check that before a slot is created, which would hold WAL.
         connect_replication(config.source.dsn).close()
     identity = catalog_queries.source_identity(sql)
     refuse(start_rules.server_unfit(config, identity, catalog_queries.wal_settings(sql)))
@@ -83,12 +83,12 @@ def read_source(config: Config, sql: Connection) -> Source:
 
 
 def refuse_nothing_to_capture(source: Source) -> None:
-    """Raise SourceRefused when no table is left."""
+    """Raise SourceRefused if no table is left."""
     refuse(start_rules.nothing_to_capture(source.published, source.left_out))
 
 
 def outbox_table(config: Config, sql: Connection) -> SourceTable | None:
-    """The outbox, if one is configured and there is a table. Raises SourceRefused for one that cannot be published."""
+    """Return the outbox table, if it is configured and exists. Raises SourceRefused if it cannot be published."""
     if config.outbox is None:
         return None
     found = catalog_queries.tables_matching(sql, [literal_pattern(config.outbox.table)])
@@ -106,15 +106,15 @@ def outbox_table(config: Config, sql: Connection) -> SourceTable | None:
 
 
 def publish_tables(config: Config, source: Source, server: SourceServer, restored: Restored) -> PublicationFacts:
-    """Have the tables published.
+    """Add the tables to the publication.
 
-    Once capture has run, the publication must be the one it ran with, and must still have the tables it had: what
-    was written to a table while it was not published is not in the stream. Raises SourceGap when it may have been,
-    and SourceDiverged for a source that is not the log's at all.
+    Once capture has run, the publication must be the one that it ran with, and must still have its tables: the stream
+    has nothing that was written to a table while it was not published. Raises SourceGap if that may have happened, and
+    SourceDiverged for a source that the log does not belong to.
     """
     name, recorded = config.publication, restored.identity
     if recorded is not None:
-        _refuse_other_source(server, recorded, source.identity, restored.position)  # before anything is made there
+        _refuse_other_source(server, recorded, source.identity, restored.position)  # before anything is changed there
         facts = server.publication()
         missing = [one for one in source.left_out if one.reason == "not_published"]
         selected = [(table.table, table.oid) for table in source.published]
@@ -132,7 +132,7 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
 
 
 def leave_out_refused(source: Source, ensured: Ensured, publication: str) -> None:
-    """Do not capture tables that the server refused to add to the publication."""
+    """Leave out tables that the server refused to add to the publication."""
     by_oid = {table.oid: table for table in source.published}
     source.leave_out([not_addable(by_oid[oid], publication, why) for oid, why in ensured.refused.items()])
 
@@ -141,7 +141,7 @@ def _refuse_other_source(
     server: SourceServer, recorded: Identity, now: Identity | SourceIdentity, position: StreamPosition | None
 ) -> None:
     if now.timeline < server.timeline():
-        raise SourceUnreachable("a standby was promoted while this start looked at the source")
+        raise SourceUnreachable("a standby was promoted while this start was reading the source")
     end_lsn = position.end_lsn if position is not None else Lsn(0)
     promoted = now.timeline > recorded.timeline and now.system_identifier == recorded.system_identifier
     history = server.history(now.timeline) if promoted else []
@@ -151,7 +151,11 @@ def _refuse_other_source(
 
 
 def find_or_make_slot(config: Config, source: Source, server: SourceServer, restored: Restored) -> SlotFacts:
-    """The slot as it is before we stream from it; made when this is the very first start."""
+    """Return the slot as it is before the stream is opened. The very first start creates it.
+
+    The source's identity is checked before: a promoted standby without the slot and behind the log is DIVERGED, not a
+    GAP.
+    """
     facts = server.slot()
     refuse(start_rules.slot_lost(facts, restored.known_to, server.wal_end))
     if facts.being_made:
@@ -173,7 +177,7 @@ def identity_now(
     topics: Mapping[str, TopicFacts],
     recorded: Identity | None,
 ) -> Identity:
-    """Whose positions the log will hold from now on. Topics of tables that left are remembered: they may come back."""
+    """Return the identity to record. Topics of tables that left stay recorded, because the tables may come back."""
     return Identity(
         system_identifier=server.system_identifier,
         timeline=server.timeline,
@@ -193,12 +197,12 @@ def identity_now(
 def check_identity(
     server: SourceServer, restored: Restored, now: Identity, slot: SlotFacts, position: StreamPosition
 ) -> None:
-    """Is this the source, are these the topics, that the log's positions belong to?"""
+    """Check that this is the source, and these are the topics, that the recorded positions belong to."""
     recorded = restored.identity
     if recorded is None:
         return
     _refuse_other_source(server, recorded, now, position)
-    # The end of the WAL after `position`: others may have gone on with newer WAL while this start stood still.
+    # Read the end of the WAL after `position`: another capture may have advanced while this start was stalled.
     refuse(start_rules.wal_behind(position, server.wal_end()))
     refuse(start_rules.topics_made_again(recorded.topic_ids, now.topic_ids))
     refuse(start_rules.slot_elsewhere(recorded, replace(slot, name=now.slot), position))

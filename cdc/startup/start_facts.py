@@ -1,7 +1,7 @@
-"""Gathers what `cdc.startup.judgement` judges: a dozen queries and a few requests to Kafka. Changes nothing.
+"""Gathers the facts that `cdc.startup.judgement` judges, with a dozen queries and some requests to Kafka. Read-only.
 
-The order matters beside a running capture: the slot is read before the log, the end of the WAL after it, so that
-neither looks ahead of the other.
+The order matters beside a running capture: the slot is read before the log, and the end of the WAL after it, so that
+neither appears to be ahead of the other.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 
 
 class StartForecast(NamedTuple):
-    """How `cdc run` would end if it were started now, and weak settings of the topics that exist."""
+    """How `cdc run` would end if it were started now, and weak settings of existing topics."""
 
     verdict: Verdict
     weak: Sequence[WeakSetting] = ()
 
 
 def forecast_start(config: Config, *, application_name: str) -> StartForecast:
-    """See `StartForecast`. Raises ConfigError only."""
+    """Return the forecast. Raises ConfigError only."""
     try:
         admin = TopicAdmin(config.kafka, client_id="tailrace-status")
         with (
@@ -73,9 +73,9 @@ def forecast_start(config: Config, *, application_name: str) -> StartForecast:
 
 
 def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdmin) -> StartFacts:
-    """The facts now. Kafka that does not answer is one of them; raises a TailraceError for PostgreSQL that does not.
+    """Return the current facts. Unreachable Kafka is one of them; for PostgreSQL it raises a TailraceError.
 
-    Raises SourceRefused also for an outbox that cannot be captured.
+    Also raises SourceRefused for an outbox that cannot be captured.
     """
     source = config.source
     identity = catalog_queries.source_identity(sql)
@@ -115,7 +115,7 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
 def _answer_of(
     config: Config, tables: Sequence[SourceTable], reader: TopicReader, admin: TopicAdmin
 ) -> tuple[LogFacts | None, TailraceError | None]:
-    """What Kafka says, or why it says nothing."""
+    """Return what Kafka answers, or the error."""
     try:
         brokers = admin.broker_facts(timeout_s=_ANSWER_S)
         return _log_facts(config, tables, reader, admin, brokers), None
@@ -154,7 +154,7 @@ def _log_facts(
 
 
 def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:
-    """Kafka's own topics; nothing where our user may not describe them."""
+    """Return the facts of Kafka's own topics; empty if the user may not describe them."""
     try:
         return admin.describe(INTERNAL_TOPICS)
     except BrokerRefused:
@@ -162,7 +162,7 @@ def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:
 
 
 def replication_error(config: Config) -> TailraceError | None:
-    """Open a replication connection and close it: pg_hba, rights and poolers show only that way."""
+    """Try a replication connection: this is the only way to check pg_hba.conf, rights and poolers."""
     try:
         connect_replication(config.source.dsn, application_name="cdc").close()
     except ConfigError:
@@ -173,7 +173,7 @@ def replication_error(config: Config) -> TailraceError | None:
 
 
 def _creating_refused(sql: Connection) -> str:
-    """Why the role may not create a publication; empty when it may."""
+    """Return why the role may not create a publication; empty if it may."""
     with reading("read rights on the database"):
         row = sql.execute(_ROLE).fetchone()
     assert row is not None
@@ -191,7 +191,7 @@ def _history(config: Config, identity: SourceIdentity, log: LogFacts | None) -> 
 def _not_readable(
     config: Config, sql: Connection, tables: Sequence[SourceTable], reader: TopicReader, log: LogFacts
 ) -> list[LeftOut]:
-    """Tables without a key that a start would copy first, and whose rows the role may not read."""
+    """Return tables without a key that a start would copy first, and whose rows the role may not read."""
     keyless = [table for table in tables if not table.key and config.snapshot.wants(table.table)]
     refused = unreadable(sql, keyless)
     if not refused:

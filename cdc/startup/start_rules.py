@@ -1,7 +1,7 @@
-"""What forbids a start: one function for each rule, facts in, the error or None out. Pure.
+"""The rules that forbid a start: one function each, which takes facts and returns the error or None. Pure.
 
-`cdc.startup.source_identity` and `cdc.startup.topic_check` raise these errors; `cdc.startup.judgement` puts the rules
-in order.
+`cdc.startup.source_identity` and `cdc.startup.topic_check` raise these errors. `cdc.startup.judgement` applies the
+rules in order.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from cdc.replication.table_shape import SourceTable
 from cdc.startup.promotion import LEVEL, divergence
 
 WalEnd: TypeAlias = Callable[[], Lsn]
-"""Where the next WAL record goes; called only when an error needs it."""
+"""Returns where the next WAL record goes. Called only if an error needs it."""
 
-_NAMED_MAX: Final = 5  # tables a message names
+_NAMED_MAX: Final = 5  # tables that a message names
 MAJOR_MIN: Final = 15
 ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 RESNAPSHOT_HINT: Final = (
-    "the WAL of that range is gone; the command makes a new slot and reads every table again, into the same topics"
+    "the WAL of that range is gone; the command creates a new slot and reads every table again, into the same topics"
 )
 
 
 def error_of(check: Callable[[], object]) -> TailraceError | None:
-    """Return what `check` raises, or None."""
+    """Return the error that `check` raises, or None."""
     try:
         check()
     except TailraceError as error:
@@ -49,7 +49,7 @@ def error_of(check: Callable[[], object]) -> TailraceError | None:
 
 
 def server_unfit(config: Config, identity: SourceIdentity, settings: Mapping[str, str]) -> TailraceError | None:
-    """The server cannot decode, or not as configured."""
+    """The server cannot decode the WAL, or not in the configured way."""
     major = identity.server_version_num // 10000
     if identity.in_recovery:
         return SourceRefused(
@@ -68,13 +68,13 @@ def server_unfit(config: Config, identity: SourceIdentity, settings: Mapping[str
         )
     if config.source.origin != "any" and identity.server_version_num < ORIGINS_SINCE:
         return SourceRefused(
-            f"PostgreSQL {major} cannot leave out changes that have an origin",
-            hint='it can from 16 on; remove the line source.origin = "none" from the configuration',
+            f"PostgreSQL {major} cannot leave out changes that have an origin; this requires 16 or later",
+            hint='remove the line source.origin = "none" from the configuration, or upgrade the server',
         )
     if config.source.failover and major < FAILOVER_SINCE:
         return SourceRefused(
-            f"PostgreSQL {major} cannot synchronise a slot to standbys",
-            hint=f"it can from {FAILOVER_SINCE} on; remove the line source.failover = true from the configuration",
+            f"PostgreSQL {major} cannot synchronise a slot to standbys; this requires {FAILOVER_SINCE} or later",
+            hint="remove the line source.failover = true from the configuration, or upgrade the server",
         )
     return None
 
@@ -86,7 +86,7 @@ def keys_unknown(config: Config, tables: Sequence[SourceTable]) -> TailraceError
         return None
     return SourceRefused(
         f"source.keys names {unknown[0]!r}, which is not a captured table",
-        hint="remove the line, or correct the name; otherwise the table would be captured under another key",
+        hint="correct the name or remove the line; without it the table is captured under another key",
         command="cdc doctor",
         table=unknown[0],
     )
@@ -95,7 +95,7 @@ def keys_unknown(config: Config, tables: Sequence[SourceTable]) -> TailraceError
 def nothing_to_capture(
     tables: Sequence[SourceTable], left_out: Sequence[LeftOut], *, script: bool = False
 ) -> TailraceError | None:
-    """Every selected table is left out. With `script` the publication does not exist, so no table can join it later."""
+    """Every selected table is left out. `script`: the publication does not exist, so no table can join later."""
     if tables:
         return None
     if not left_out:
@@ -104,22 +104,22 @@ def nothing_to_capture(
     script = script and first.reason == "not_published"
     hint = f"the statement is for {first.by}" if first.by else "capture other tables"
     return SourceRefused(
-        f"none of {len(left_out)} tables of source.tables can be captured: "
+        f"none of the {len(left_out)} tables that source.tables selects can be captured: "
         + "; ".join(f"{one.table}: {one.problem}" for one in left_out[:_NAMED_MAX]),
-        hint="a role with the rights of the owners can publish them; the command prints a script" if script else hint,
+        hint="a role with the owners' rights can publish them; the command prints a script" if script else hint,
         command="cdc doctor --sql" if script else first.statement,
         table=first.table,
     )
 
 
 def no_free_slot(slot: SlotFacts, settings: Mapping[str, str], slots_used: int) -> TailraceError | None:
-    """A slot must be made, and the server has no room for it."""
+    """A slot must be created, and no slot is free."""
     most = int(settings.get("max_replication_slots", "0"))
     if slot.exists or slots_used < most:
         return None
     return SourceRefused(
         f"cannot create slot {slot.name!r}: all {most} replication slots are in use (max_replication_slots)",
-        hint="drop a slot that is not used, or raise max_replication_slots and restart PostgreSQL",
+        hint="drop an unused slot, or raise max_replication_slots and restart PostgreSQL",
         command="cdc slot list",
         slot=slot.name,
     )
@@ -128,14 +128,14 @@ def no_free_slot(slot: SlotFacts, settings: Mapping[str, str], slots_used: int) 
 def other_source(
     recorded: Identity, now: Identity | SourceIdentity, history: Sequence[TimelineSwitch], end_lsn: Lsn
 ) -> TailraceError | None:
-    """The log belongs to another cluster, database or history. `history` is that of the timeline now."""
+    """The log belongs to another cluster, database or history. `history` is that of the current timeline."""
     for field in ("system_identifier", "database_oid"):
         was, found = getattr(recorded, field), getattr(now, field)
         if was != found:
             return SourceDiverged(
                 f"the log belongs to a source with {field} {was}; this one has {found}",
-                hint="the database was restored, or source.dsn leads to another server or database: positions of the "
-                f"log have no meaning here. Check source.dsn first; if it is right, {LEVEL}",
+                hint="the database was restored, or source.dsn leads to another server or database; recorded positions "
+                f"are not valid here. Check source.dsn first. If it is right, {LEVEL}",
                 command=REPAIR,
                 field=field,
             )
@@ -145,9 +145,9 @@ def other_source(
 def unpublished(
     name: str, facts: PublicationFacts | None, restored: Restored, tables: Sequence[tuple[str, int]], wal_end: WalEnd
 ) -> TailraceError | None:
-    """Changes were not published for a time: the publication is not the one capture ran with, or lost a table.
+    """Changes were not published for a time: the publication was replaced, or lost a table.
 
-    `tables` are names and oids of those that are captured, or would be if they were published.
+    `tables` are names and oids of captured tables, and of those that would be captured if they were published.
     """
     recorded = restored.identity
     if recorded is None:
@@ -156,12 +156,12 @@ def unpublished(
     if facts is None:
         what = f"publication {name!r} is gone"
     elif facts.oid != recorded.publication_oid:
-        what = f"publication {name!r} was dropped and made again"
+        what = f"publication {name!r} was dropped and created again"
     else:
         for table, now_oid in tables:
             oid, member = recorded.tables.get(table, (0, 0))
             if oid == now_oid and facts.tables.get(oid) != member:
-                what = f"publication {name!r} does not have {table} any more, or not all the time"
+                what = f"publication {name!r} no longer has {table}, or did not have it for a time"
                 break
     if not what:
         return None
@@ -176,14 +176,14 @@ def unpublished(
 
 
 def slot_lost(slot: SlotFacts, known_to: Lsn | None, wal_end: WalEnd) -> TailraceError | None:
-    """The slot exists, and PostgreSQL has given up the WAL it needs. `known_to` is None when capture never ran."""
+    """The slot exists, and PostgreSQL removed WAL that it needs. `known_to` is None if capture never ran."""
     if not slot.exists or slot.usable:
         return None
     if known_to is None:
         return SourceGap(
             f"replication slot {slot.name!r} is lost ({slot.invalidation or slot.wal_status}); nothing was captured "
             "from it yet",
-            hint="drop it; the next start makes a new one",
+            hint="drop it; the next start creates a new one",
             command="cdc slot drop",
             slot=slot.name,
         )
@@ -193,7 +193,7 @@ def slot_lost(slot: SlotFacts, known_to: Lsn | None, wal_end: WalEnd) -> Tailrac
 def slot_unfit(
     config: Config, slot: SlotFacts, database: str, restored: Restored, wal_end: WalEnd
 ) -> TailraceError | None:
-    """There is no slot that a start could stream from, or make."""
+    """There is no slot that a start could stream from or create."""
     if slot.exists and not slot.being_made and (slot.plugin != "pgoutput" or slot.database != database):
         return SourceRefused(
             f"slot {slot.name!r} belongs to plugin {slot.plugin!r} and database {slot.database!r}",
@@ -215,46 +215,46 @@ def slot_unfit(
 
 
 def wal_behind(position: StreamPosition, wal_end: Lsn) -> TailraceError | None:
-    """The log has what the server does not have."""
+    """The log has changes that the server does not have."""
     if wal_end >= position.end_lsn and wal_end > position.commit_lsn:  # the log may have a part of that transaction
         return None
     return SourceDiverged(
-        f"the log reaches {max(position.end_lsn, position.commit_lsn)}, the server's WAL only {wal_end}",
+        f"the log reaches {max(position.end_lsn, position.commit_lsn)}, but the server's WAL ends at {wal_end}",
         hint=f"the database was restored from an older copy, or lost WAL that was not flushed; {LEVEL}",
         command=REPAIR,
     )
 
 
 def topics_made_again(recorded: Mapping[str, str], now: Mapping[str, str]) -> TailraceError | None:
-    """A recorded topic has another id now. Both map topics to ids; topics that are not in both do not count."""
+    """A recorded topic has another id now. Both arguments map topics to ids; only topics in both are compared."""
     again = [topic for topic, topic_id in recorded.items() if now.get(topic, topic_id) != topic_id]
-    return topic_lost(again[0], more=len(again) - 1, found="was deleted and made again") if again else None
+    return topic_lost(again[0], more=len(again) - 1, found="was deleted and created again") if again else None
 
 
 def slot_elsewhere(recorded: Identity, slot: SlotFacts, position: StreamPosition) -> TailraceError | None:
-    """The slot is not the one of the log, or does not stand where the log ends."""
+    """The slot is not the recorded one, or its position is beyond the end of the log."""
     if recorded.slot != slot.name:
         return ProgressDamaged(
-            f"the log was written from slot {recorded.slot!r}, the configuration names {slot.name!r}",
-            hint="set source.slot back; another slot begins elsewhere",
+            f"the log was written from slot {recorded.slot!r}, but the configuration names {slot.name!r}",
+            hint="restore source.slot; another slot begins at another position",
             command=f'source.slot = "{recorded.slot}"',
             slot=slot.name,
         )
     if slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn <= position.end_lsn:
         return None
     return SourceGap(
-        f"the slot stands at {slot.confirmed_flush_lsn}, the log at {position.end_lsn}: what was committed "
-        "between is unknown",
+        f"the slot is at {slot.confirmed_flush_lsn}, the log at {position.end_lsn}; what was committed in between is "
+        "unknown",
         known_to=position.end_lsn,
         resumes_at=slot.confirmed_flush_lsn,
-        hint=f"another program advanced the slot or made it again; {RESNAPSHOT_HINT}",
+        hint=f"another program advanced the slot or created it again; {RESNAPSHOT_HINT}",
         command=REPAIR,
         slot=slot.name,
     )
 
 
 def orphans(name: str, filled: Sequence[str]) -> TailraceError | None:
-    """There is no progress, and these data topics have records: events would be in the log twice."""
+    """There is no recorded position, but data topics have records: events would be in the log twice."""
     if not filled:
         return None
     which = f"topic {filled[0]!r} has" if len(filled) == 1 else f"{len(filled)} topics ({filled[0]!r}, ...) have"
@@ -269,10 +269,10 @@ def orphans(name: str, filled: Sequence[str]) -> TailraceError | None:
 
 
 def brokers_unfit(kafka: Kafka, brokers: BrokerFacts, *, creates: bool) -> TailraceError | None:
-    """The cluster cannot hold topics that a start `creates`, or ends transactions too early."""
+    """The cluster cannot hold the topics that a start `creates`, or it ends transactions too early."""
     if creates and kafka.replication_factor > brokers.broker_count:
         return BrokerRefused(
-            f"topics cannot be created with kafka.replication_factor = {kafka.replication_factor}: the cluster has "
+            f"cannot create topics with kafka.replication_factor = {kafka.replication_factor}: the cluster has "
             f"{brokers.broker_count} broker{'s' if brokers.broker_count != 1 else ''}",
             hint="set kafka.replication_factor to at most the number of brokers, with kafka.allow_unreplicated below 3",
             command=f"kafka.replication_factor = {brokers.broker_count}",
@@ -280,7 +280,7 @@ def brokers_unfit(kafka: Kafka, brokers: BrokerFacts, *, creates: bool) -> Tailr
     longest, needed = brokers.configs.get("transaction.max.timeout.ms", ""), transaction_timeout_ms(kafka)
     if longest.isdigit() and int(longest) < needed:
         return BrokerRefused(
-            f"transaction.max.timeout.ms of the brokers is {longest}, capture needs {needed}",
+            f"transaction.max.timeout.ms of the brokers is {longest}; capture needs at least {needed}",
             hint="raise it on the brokers, or lower kafka.options.transaction.timeout.ms",
         )
     return None

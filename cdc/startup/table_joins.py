@@ -1,13 +1,13 @@
-"""Tables that join or leave while capture runs: added to the publication, captured and read, or left out with a reason.
+"""Lets tables join or leave while capture runs: publishes, captures and reads new ones, or leaves them out.
 
-`look` is called by the thread of the catalog watch: it judges all selected tables as a start does
-(`cdc.replication.eligibility`), adds new ones to the publication and reports those that are left out. The rest runs on
-the capture thread, as an aside of the pipeline (`cdc.contracts.SideWriter`): topic, schema record and identity of a
-table that joined go into the log with the next commit.
+The thread of the catalog watch calls `check`. It judges all selected tables as a start does
+(`cdc.replication.eligibility`), adds new ones to the publication and reports those that are left out, with a reason.
+The rest runs on the capture thread, as a side writer of the pipeline (`cdc.contracts.SideWriter`). Topic, schema record
+and identity of a table that joined are written with the next commit.
 
-The rows that a new table had before are read by a snapshot. `cdc.capture.ddl_watch` begins it, because the table is a
-finding there; `look` begins that of a table whose key came back. A table without a key is copied before its changes are
-published, which only a start does, so capture starts over for it.
+A snapshot reads the rows that a new table already has. `cdc.capture.ddl_watch` begins it, because the table is a
+finding there; `check` begins that of a table whose key came back. A table without a key is copied before its changes
+are published. Only a start does that, so capture starts over for it.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from cdc.telemetry import log
 from snapshot.table_reader import unreadable
 
 _RETRY_S: Final = 15.0  # after the server refused to add a table
-_PACE: Final = 50  # looking takes a fiftieth of the time at most, however many tables there are
+_PACE: Final = 50  # checks take at most a fiftieth of the time, however many tables there are
 
 
 class JoinObserver(Protocol):
-    """Told which tables are left out; for logs, metrics and status. Must not block or raise."""
+    """Receives the tables that are left out; for logs, metrics and status. Must not block or raise."""
 
     def tables_left_out(self, found: Sequence[LeftOut]) -> None:
-        """All tables that source.tables selects and that are not captured."""
+        """`found` are all tables that source.tables selects and that are not captured."""
 
 
 class TableJoins:
-    """One per start.
+    """The tables that join and leave during one start.
 
     Attributes:
-        over: set when capture must start over for a table.
-        outbox_left_out: the outbox, if it is left out. It joins when it is published, by a start.
+        over: set if capture must start over for a table.
+        outbox_left_out: the outbox, if it is left out. It joins at a start, once it is published.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TableJoins:
         clock: Clock,
         observer: JoinObserver,
     ) -> None:
-        """`source` is what the start captures; `planner` says which relations it must pass over."""
+        """`source` has the tables that the start captures; `planner` says which relations must be skipped."""
         self._ddl = ddl
         self.over = threading.Event()
         self._config = config
@@ -94,16 +94,16 @@ class TableJoins:
         self._left: set[str] = set()
         self._tried: dict[int, tuple[float, SourceTable, str]] = {}
         self._unread = list(snapshots.unread)
-        self._next_look_s = float("-inf")
+        self._next_check_s = float("-inf")
         planner.leave = self._passes_over
         observer.tables_left_out(source.left_out)
 
-    # What the thread of the catalog watch calls.
+    # Called by the thread of the catalog watch.
 
-    def look(self, connection: Connection, watch: CatalogWatch) -> None:
-        """Have new tables join, and report what is left out. Raises SourceError when the catalog cannot be read."""
+    def check(self, connection: Connection, watch: CatalogWatch) -> None:
+        """Let new tables join, and report those that are left out. Raises SourceError if the catalog cannot be read."""
         began_s = self._clock.monotonic_s()
-        if began_s < self._next_look_s:
+        if began_s < self._next_check_s:
             return
         config = self._config
         tables = catalog_queries.tables_matching(
@@ -131,10 +131,10 @@ class TableJoins:
         self._forget(tables, out, watch)
         self._watch_all(facts, watch)
         self._observer.tables_left_out([*left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
-        self._next_look_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+        self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
-        """Have tables read that are captured again, unless what was found in the catalog has them read already."""
+        """Begin snapshots of tables that are captured again, unless a DDL finding has begun them already."""
         with self._lock:
             unread, self._unread = self._unread, []
         for table, lsn in unread:
@@ -144,7 +144,7 @@ class TableJoins:
                 self._ddl.rejoined(table.table, lsn)
 
     def _add(self, connection: Connection, tables: Sequence[SourceTable]) -> list[LeftOut]:
-        """Add tables to the publication; those that the server refused, now or a moment ago."""
+        """Add tables to the publication. Returns those that the server refused, now or a moment ago."""
         now_s, name = self._clock.monotonic_s(), self._config.publication
         waiting = {
             table.oid
@@ -164,7 +164,7 @@ class TableJoins:
         return judge(others, facts, name=config.publication, create=config.source.create, topic_keys=keys)
 
     def _still_unreadable(self, connection: Connection, tables: Sequence[SourceTable]) -> list[LeftOut]:
-        """Tables without a key that wait for a right to be read. Capture starts over for one that has it now."""
+        """Return tables without a key that wait for a right to be read. Capture starts over once one is readable."""
         waiting = [table for table in tables if table.oid in self._unreadable]
         refused = unreadable(connection, waiting) if waiting else {}
         if len(refused) < len(waiting) and not self.over.is_set():
@@ -174,7 +174,7 @@ class TableJoins:
         return [self._unreadable[table.oid] for table in waiting]
 
     def _must_start_over(self, added: Sequence[SourceTable]) -> bool:
-        """Whether one of them is copied before its changes are published, which a start does."""
+        """Return whether one of them must be copied before its changes are published, which only a start does."""
         new = [
             table
             for table in added
@@ -186,7 +186,7 @@ class TableJoins:
         return bool(new)
 
     def _unfit_for_topic(self, tables: Sequence[SourceTable]) -> list[LeftOut]:
-        """Tables whose relations the planner passes over, until the catalog has them in another form."""
+        """Return tables whose relations the planner skips, until the catalog shows them in another form."""
         found = []
         for table in tables:
             known = self._planner.left_out.get(table.table)
@@ -196,7 +196,7 @@ class TableJoins:
             seen = table, known.reason == "no_topic" and self._accounts.exists(topic)
             if self._unfit.get(table.table) == seen:
                 found.append(known)
-            else:  # table or topic may have changed since, so it joins again, and the planner judges again
+            else:  # table or topic may have changed, so the table joins again, and the planner decides again
                 self._unfit[table.table] = seen
                 self._planner.left_out.pop(table.table, None)
                 self._captured.pop(table.oid, None)
@@ -215,7 +215,7 @@ class TableJoins:
         log.get().info("table_joined", table=table.table)
 
     def _forget(self, tables: Sequence[SourceTable], out: set[int], watch: CatalogWatch) -> None:
-        """Tables that are not captured any more may leave the publication."""
+        """Stop watching tables that are no longer captured: they may leave the publication."""
         selected = {table.oid for table in tables}
         gone = {oid for oid in self._captured if oid not in selected or oid in out}
         for oid in gone:
@@ -235,7 +235,7 @@ class TableJoins:
         if new:
             watch.watch({**watch.watched, **new})
 
-    # What the capture thread calls.
+    # Called by the capture thread.
 
     def due(self) -> bool:
         """See `cdc.contracts.SideWriter.due`."""
@@ -272,7 +272,7 @@ class TableJoins:
         """See `cdc.contracts.SideWriter.written`."""
 
     def _passes_over(self, table: str) -> None:
-        """The stream shows the table in a form that cannot be written: its rows are passed over from here on."""
+        """The stream shows the table in a form that cannot be written: its rows are skipped from here on."""
         log.get().warning("table_passed_over", **self._planner.left_out[table].document())
         self._identity.table_left(table)
         with self._lock:
@@ -281,7 +281,7 @@ class TableJoins:
 
 
 class EitherEvent(threading.Event):
-    """Set when it is set itself or when another event is."""
+    """An event that is also set while another event or condition is."""
 
     def __init__(self, other: threading.Event, is_over: Callable[[], bool]) -> None:
         super().__init__()
@@ -289,5 +289,5 @@ class EitherEvent(threading.Event):
         self._is_over = is_over
 
     def is_set(self) -> bool:
-        """See the top."""
+        """Return whether this event, the other event or the condition is set."""
         return super().is_set() or self._other.is_set() or self._is_over()

@@ -1,4 +1,4 @@
-"""What a start needs of Kafka: topics as they must be, and where each partition ends."""
+"""Creates and checks the topics of a start, and reads where each partition ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from cdc.errors import BrokerRefused, ConfigError, TopicMismatch, TopicMissing
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.model.left_out import LeftOut, no_topic
 from cdc.model.progress_record import Identity
-from cdc.model.topic_names import data_topic, heartbeat_topic, message_topic, refused_events_topic, transaction_topic
+from cdc.model.topic_names import (
+    data_topic,
+    heartbeat_topic,
+    message_topic,
+    parse_partition,
+    partition_text,
+    refused_events_topic,
+    transaction_topic,
+)
 from cdc.progress.restore import Restored, TopicReader
 from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.topic_rules import TopicWant, control_wants, data_want, events_want, refused_want, side_want
@@ -20,7 +28,7 @@ from outbox.event_topics import EventTopics
 
 
 def control_topics(config: Config, admin: TopicDirectory) -> dict[str, TopicFacts]:
-    """The topics that progress is read from; what is recorded about them is compared once it is read."""
+    """Return the topics that progress is read from. They are compared with the recorded ones after it is read."""
     return ensure_topics(
         admin,
         control_wants(config.name, config.kafka, row_bytes_max=config.capture.row_bytes_max),
@@ -34,7 +42,7 @@ def control_topics(config: Config, admin: TopicDirectory) -> dict[str, TopicFact
 def data_topics(
     config: Config, admin: TopicDirectory, tables: Sequence[SourceTable], recorded: Identity | None
 ) -> dict[str, TopicFacts]:
-    """The topics of all tables and those beside them, made or checked against what is recorded of them."""
+    """Return the topics of all tables and those beside them, created or checked against the recorded ones."""
     return ensure_topics(
         admin,
         data_wants(config, tables, recorded),
@@ -46,7 +54,7 @@ def data_topics(
 
 
 def data_wants(config: Config, tables: Sequence[SourceTable], recorded: Identity | None) -> list[TopicWant]:
-    """What the topics of all tables, and those beside them, must be. Raises ConfigError for a name that is taken."""
+    """Return the required form of all tables' topics and those beside them. Raises ConfigError for a reserved name."""
     wants = [
         data_want(
             data_topic(config.name, table.namespace, table.name),
@@ -65,7 +73,7 @@ def data_wants(config: Config, tables: Sequence[SourceTable], recorded: Identity
 def without_topic(
     config: Config, admin: TopicDirectory, tables: Iterable[SourceTable], recorded: Identity
 ) -> list[LeftOut]:
-    """New tables whose topics are missing and may not be created, or are unfit."""
+    """Return new tables whose topics are unfit, or missing and may not be created."""
     found = []
     for table in tables:
         topic = data_topic(config.name, table.namespace, table.name)
@@ -88,7 +96,7 @@ def without_topic(
 
 
 def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorded: Identity | None) -> list[str]:
-    """The topics of events, and of refused ones, that the log has. Raises ConfigError when a table has such a name."""
+    """Return the recorded topics of events and refused events. Raises ConfigError if a table's topic is one."""
     if config.outbox is None:
         return []
     names = EventTopics.of(config.name, config.outbox)
@@ -96,8 +104,8 @@ def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorde
     taken = sorted(topic for topic in captured if names.type_of(topic) is not None)
     if taken:
         raise ConfigError(
-            f"the topic of {captured[taken[0]]} would be {taken[0]!r}, which is a name of event topics (outbox.topic)",
-            hint="have events under another name, or leave the table out of source.tables",
+            f"the topic of {captured[taken[0]]} would be {taken[0]!r}, which outbox.topic reserves for events",
+            hint="give event topics another name, or leave the table out of source.tables",
             command='[outbox] topic = "{name}.outbox.{aggregate_type}"',
             table=captured[taken[0]],
         )
@@ -110,7 +118,7 @@ def recorded_event_topics(config: Config, tables: Iterable[SourceTable], recorde
 
 
 def event_want(config: Config, topic: str) -> TopicWant:
-    """What a topic of events must be."""
+    """Return the required form of a topic of events."""
     assert config.outbox is not None
     size = config.capture.row_bytes_max
     if topic == refused_events_topic(config.name):
@@ -119,7 +127,7 @@ def event_want(config: Config, topic: str) -> TopicWant:
 
 
 def side_topics(config: Config) -> list[str]:
-    """Topics of transactions, messages and heartbeats, as far as they are asked for."""
+    """Return the configured topics of transactions, messages and heartbeats."""
     asked = {
         heartbeat_topic(config.name): config.capture.heartbeat_interval_s > 0,
         transaction_topic(config.name): config.capture.transactions,
@@ -129,7 +137,7 @@ def side_topics(config: Config) -> list[str]:
 
 
 def refuse_orphans(name: str, restored: Restored, reader: TopicReader, data: Mapping[str, TopicFacts]) -> None:
-    """Without progress the data topics must be empty, or events would be in the log twice."""
+    """Raise if there is no recorded position but data topics have records: events would be in the log twice."""
     if restored.progress is not None:
         return
     error = start_rules.orphans(name, filled_topics(reader, list(data)))
@@ -138,16 +146,15 @@ def refuse_orphans(name: str, restored: Restored, reader: TopicReader, data: Map
 
 
 def filled_topics(reader: TopicReader, topics: Sequence[str]) -> list[str]:
-    """Those of `topics` that have records, by name."""
+    """Return those of `topics` that have records, by name."""
     ends = reader.end_offsets(topics) if topics else {}
     return sorted({topic for (topic, _), (_, high) in ends.items() if high > 0})
 
 
 class LedgerTopics:
-    """Opens topics in the publisher's ledger: where each partition ends, and what the cut index said of it.
+    """Opens topics in the publisher's ledger, with the end of each partition and its count from the cut index.
 
-    A topic that is not written to now (its table has left, or it was turned off) keeps its account, until somebody
-    deletes it.
+    A topic that is not written to now (its table has left, or it was turned off) keeps its counts until it is deleted.
     """
 
     def __init__(
@@ -162,39 +169,43 @@ class LedgerTopics:
         self._facts: dict[str, TopicFacts] = {}
 
     def begin(self, topics: Iterable[str]) -> None:
-        """A start: open these topics, and have the ledger remember the accounts of all others."""
+        """Open these topics at a start, and let the ledger keep the counts of all others.
+
+        A full map of the cut index must not leave out a count, except that of a deleted topic. The count would start
+        again when its table comes back, and readers could not tell that from continued counting.
+        """
         self.open_all(topics)
-        resting = {at: told for at, told in self._told() if at[0] not in self._counts}
+        resting = {at: count for at, count in self._recorded() if at[0] not in self._counts}
         ends = self._ends_of(sorted({topic for topic, _ in resting}))
-        for partition, told in resting.items():
+        for partition, count in resting.items():
             if partition[0] in ends:
-                self._ledger.rest(partition, end_offset=ends[partition[0]].get(partition, told[0]), before=told)
+                self._ledger.rest(partition, end_offset=ends[partition[0]].get(partition, count[0]), before=count)
 
     def open_all(self, topics: Iterable[str]) -> None:
         """Open every partition of these topics."""
         for partition, (_, high) in self._reader.end_offsets(list(topics)).items():
             topic, index = partition
-            before = self._restored.accounts.get(f"{topic}-{index}")
+            before = self._restored.accounts.get(partition_text(topic, index))
             self._ledger.open(partition, end_offset=high, before=before)
             self._counts[topic] = max(self._counts.get(topic, 0), index + 1)
 
     def open_topic(self, topic: str, compacted: bool) -> int:  # noqa: FBT001 - see cdc.capture.table_planner.OpenTopic
-        """See `cdc.capture.table_planner.OpenTopic`; a table that appeared after the start gets its topic here."""
+        """See `cdc.capture.table_planner.OpenTopic`. Creates the topic of a table that appeared after the start."""
         if topic not in self._counts:
             size = self._config.capture.row_bytes_max
             self.open_wanted(data_want(topic, self._config.kafka, row_bytes_max=size, compacted=compacted))
         return self._counts[topic]
 
     def facts(self, topic: str) -> TopicFacts | None:
-        """Of a topic that was opened while capture runs."""
+        """Return the facts of a topic that was opened while capture runs."""
         return self._facts.get(topic)
 
     def exists(self, topic: str) -> bool:
-        """Whether Kafka has the topic now. From any thread."""
+        """Return whether Kafka has the topic now. From any thread."""
         return self._admin.describe([topic]).get(topic) is not None
 
     def known(self, topic: str) -> bool:
-        """Whether its partitions are open."""
+        """Return whether the topic's partitions are open."""
         return topic in self._counts
 
     def reach(self, topic: str) -> dict[Partition, int]:
@@ -203,11 +214,11 @@ class LedgerTopics:
 
     @property
     def topics(self) -> list[str]:
-        """Those whose partitions are open."""
+        """The topics whose partitions are open."""
         return list(self._counts)
 
     def open_wanted(self, want: TopicWant) -> TopicFacts:
-        """Make or check a topic, and open every partition of it."""
+        """Create or check a topic, and open every partition of it."""
         config, topic = self._config, want.spec.topic
         recorded = self._restored.identity
         found = ensure_topics(
@@ -222,26 +233,25 @@ class LedgerTopics:
         self._facts[topic] = found[topic]
         return found[topic]
 
-    def _told(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:
-        for text, told in self._restored.accounts.items():
-            topic, _, index = text.rpartition("-")
-            yield (topic, int(index)), told
+    def _recorded(self) -> Iterator[tuple[Partition, tuple[int, int, str]]]:
+        for text, count in self._restored.accounts.items():
+            yield parse_partition(text), count
 
     def _ends_of(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
-        """Where the partitions of each topic end; without topics that were deleted, or made again by somebody else.
+        """Return where the partitions of each topic end, except topics that were deleted, or deleted and created again.
 
-        Empty for one that we may not look at: its account stays what it is.
+        Empty for a topic that may not be described: its counts stay unchanged.
         """
         try:
-            return self._look(topics)
+            return self._existing_ends(topics)
         except (TopicMismatch, BrokerRefused) as error:
             if len(topics) == 1 and isinstance(error, TopicMissing) and self._admin.describe(topics)[topics[0]]:
-                raise  # the topic exists: only the broker's metadata is behind
-            if len(topics) == 1:  # deleted while it was asked for, or not ours to look at
+                raise  # the topic exists; the broker's metadata is behind
+            if len(topics) == 1:  # deleted meanwhile, or the user may not describe it
                 return {} if isinstance(error, TopicMismatch) else {topics[0]: {}}
         return {topic: ends for one in topics for topic, ends in self._ends_of([one]).items()}
 
-    def _look(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
+    def _existing_ends(self, topics: Sequence[str]) -> dict[str, dict[Partition, int]]:
         recorded = self._restored.identity.topic_ids if self._restored.identity else {}
         found = self._admin.describe(topics) if topics else {}
         there = {name for name, facts in found.items() if facts and recorded.get(name) in {None, facts.topic_id}}

@@ -1,8 +1,8 @@
-"""The WAL guard: looks at the WAL kept for the slot every few seconds, whatever capture does (RELIABILITY part 1).
+"""Watches the WAL that the slot holds back, every few seconds, in every state of capture.
 
-A thread with a connection of its own, beside the catalog watch, which lives only while the stream does: WAL piles up
-when capture waits for a broker, and then somebody has to tell. It only tells, unless `source.on_wal_pressure` has it
-drop the slot.
+It runs in a thread with a connection of its own, for as long as the process lives. The catalog watch lives only while
+the stream does, but WAL also piles up while capture waits for a broker. The guard only reports, unless
+`source.on_wal_pressure` allows it to drop the slot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 
 _ANSWER_S: Final = 10.0
-_DROP_TRIES: Final = 20  # a reader that was cut off may be back once or twice before the slot is free
+_DROP_TRIES: Final = 20  # a reader that was disconnected may reconnect once or twice before the slot is free
 _DROP_S: Final = 60.0
 _END_S: Final = 2.0
 _ENDS_MS: Final = 1000  # for a walsender to end
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class WalGuard:
-    """Looks from `start` to `close`. A server that does not answer is asked again at the next look."""
+    """Checks from `start` to `close`. If the server does not answer, the next check tries again."""
 
     def __init__(self, config: Config, clock: Clock, status: Status) -> None:
         self._config = config
@@ -48,19 +48,19 @@ class WalGuard:
         self._failure: SourceGap | None = None
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking, at once."""
+        """Stop the thread, at once."""
         self._stop.set()
         connection = self._connection
         if connection is not None:
             sever(connection)
-        self._thread.join(_END_S)  # it may be connecting to a host that says nothing, and has nothing to save
+        self._thread.join(_END_S)  # it may be connecting to a host that does not answer; it has no state to save
 
     def guarded(self, start: Callable[[], T]) -> T:
-        """Start capture, unless the slot was dropped here: raises the SourceGap that this is, broker or not."""
+        """Start capture, or raise SourceGap if this guard has dropped the slot."""
         if self._failure is not None:
             raise self._failure
         return start()
@@ -68,18 +68,18 @@ class WalGuard:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.look()
+                self.check()
             except TailraceError as error:
                 log.get().debug("wal_guard_waits", **log.error_fields(error))
                 self._disconnect()
-            except Exception as error:  # noqa: BLE001 - the guard goes on; the age of its last check shows it
+            except Exception as error:  # noqa: BLE001 - the guard continues; the age of its last check shows the failure
                 log.get().error("wal_guard_failed", error=log.origin(error))
                 self._disconnect()
             self._clock.wait(self._stop, self._config.source.wal_check_s)
         self._disconnect()
 
-    def look(self) -> None:
-        """One look. Raises a TailraceError when there was no answer."""
+    def check(self) -> None:
+        """Check once. Raises a TailraceError if there was no answer."""
         source = self._config.source
         if self._connection is None:
             self._connection = connect(source.dsn, application_name=_APPLICATION_NAME)
@@ -94,7 +94,7 @@ class WalGuard:
             self._drop(self._connection, reading)
 
     def _drop(self, connection: Connection, reading: WalReading) -> None:
-        """Give the changes up for the server's disk, and have capture end with the range that is unknown."""
+        """Drop the slot to save the server's disk, and let capture end with a GAP that names the unknown range."""
         with deadline(connection, _DROP_S):
             _drop_slot(connection, reading.slot)
         captured = self._status.position
@@ -124,7 +124,7 @@ class WalGuard:
 
 
 def _drop_slot(connection: Connection, slot: str) -> None:
-    """Drop it also from under its reader. Raises SlotHeld when that one is always back in time."""
+    """Drop the slot, also from under its reader. Raises SlotHeld if the reader reconnects every time."""
     for _ in range(_DROP_TRIES):
         pid = slot_facts(connection, slot).active_pid
         try:
@@ -135,4 +135,4 @@ def _drop_slot(connection: Connection, slot: str) -> None:
             log.get().debug("slot_still_held", slot=slot, pid=pid, error=type(error).__name__)
         else:
             return
-    raise SlotHeld(f"slot {slot!r} cannot be dropped: its reader is back each time", slot=slot)
+    raise SlotHeld(f"cannot drop slot {slot!r}: its reader reconnects each time", slot=slot)

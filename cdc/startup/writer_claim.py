@@ -1,4 +1,4 @@
-"""Becoming the one writer of the log, as who captures and who repairs does: steps 3 and 4 of `cdc.startup.protocol`."""
+"""Becomes the only writer of the log, for capture and repair: steps 3 and 4 of `cdc.startup.protocol`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SENTINEL_WAIT_S: Final = 0.05
 
 
 def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int = 0) -> KafkaPublisher:
-    """A publisher that has not fenced anybody yet. `transaction_s` is how long a transaction may last at least."""
+    """Return a publisher that has not fenced others yet; its transactions may take at least `transaction_s`."""
     size = message_bytes_max(config.capture.row_bytes_max)
     producer = TransactionalProducer(
         config.kafka, config.transactional_id, message_bytes_max=size, transaction_s=transaction_s, clock=clock
@@ -31,10 +31,12 @@ def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int
 def read_behind_sentinel(
     config: Config, reader: TopicReader, publisher: KafkaPublisher, clock: Clock, *, whole: bool = True
 ) -> Restored:
-    """The restart state as it is when nobody but `publisher`, which has fenced, can change it any more.
+    """Return the recorded state, which only the fencing `publisher` can change any more.
 
-    `whole`: the cut index must reach as far as progress, as it does unless its topic was deleted.
-    Raises ProducerFenced when somebody took over meanwhile, ProgressDamaged when the broker shows old records.
+    The sentinel proves that the progress topic was read to its end. It says nothing about the cut index, so the read is
+    repeated until the newest cut matches progress. `whole` is false if the cut index was deleted and cannot match.
+
+    Raises ProducerFenced if another process took over meanwhile, ProgressDamaged if the broker returns old records.
     """
     nonce = secrets.token_hex(16).encode()
     publisher.write_sentinel(nonce)
@@ -44,10 +46,8 @@ def read_behind_sentinel(
         if restored.sentinel == nonce and (restored.settled or not whole):
             return restored
         clock.wait(never, _SENTINEL_WAIT_S)
-    publisher.write_sentinel(
-        nonce
-    )  # refused when another start has planted its own meanwhile: the stop is named FENCED then
+    publisher.write_sentinel(nonce)  # refused if another start took over meanwhile: then the error is ProducerFenced
     raise ProgressDamaged(
-        "the sentinel that was just committed cannot be read back, or the cut index does not reach as far as progress",
-        hint="the broker shows old records, or somebody else writes to the progress topic or the cut index",
+        "cannot read back the sentinel that was just committed, or the cut index does not match progress",
+        hint="the broker returns old records, or another program writes to the progress topic or the cut index",
     )

@@ -14,8 +14,8 @@ import msgspec
 from murmurhash2 import murmurhash2
 from xxhash import xxh3_64_intdigest
 
+from cdc.cutindex.index_reader import PartitionCount
 from cdc.model.change_records import Record
-from cdc.verify.verified_cut import PartitionCount
 from cdc.verify.verify_report import Countable, LogFaults
 
 Position = tuple[int, int, int]

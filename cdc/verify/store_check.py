@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config
 from cdc.config.sink_kinds import view_lakes
-from cdc.errors import CutNotReached, TopicMismatch, UsageError
+from cdc.errors import CutNotReached, ProgressDamaged, TopicMismatch, UsageError
 from cdc.inspect.log_reading import tables as logged_tables
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group_offsets import GroupAdmin, GroupOffsets
@@ -18,6 +16,7 @@ from cdc.kafka.log_reader import LogReader
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, sink_group, view_schema_topic
 from cdc.patterns import matches
+from cdc.progress.record_format import decode_schema
 from cdc.verify.capture_wait import WAIT_S, Notify, PatientReader, silent
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import Sample
@@ -149,7 +148,7 @@ class _Contents:
         for topic in self._topics:
             with contextlib.suppress(TopicMismatch):  # a lake that has not published yet
                 for _, value in self._reader.last_records(topic).values():
-                    with contextlib.suppress(msgspec.MsgspecError):
-                        record = msgspec.json.decode(value, type=SchemaRecord)
+                    with contextlib.suppress(ProgressDamaged):
+                        record = decode_schema(value, topic)
                         found[(record.topic, record.schema_id)] = record
         return found

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from cdc.config.settings import Config
 from cdc.kafka.log_reader import LogReader
 from cdc.kafka.schema_registry import ConfluentRegistry
-from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic
+from cdc.progress.record_format import decode_schema
 from cdc.verify.avro_events import AvroFormat
 from cdc.verify.log_events import FLAT, JSON, Format
 
@@ -43,8 +41,9 @@ class TopicFormats:
     def _read(self) -> dict[str, dict[str, str]]:
         """Return the encodings of the key columns of each topic, from its newest schema."""
         found: dict[str, tuple[int, int, dict[str, str]]] = {}
-        for _, value in self._reader.last_records(schema_topic(self._config.name)).values():
-            record = msgspec.json.decode(value, type=SchemaRecord)
+        schemas = schema_topic(self._config.name)
+        for _, value in self._reader.last_records(schemas).values():
+            record = decode_schema(value, schemas)
             encodings = {column.name: column.encoding for column in record.columns if column.key}
             place = (record.epoch, record.lsn, encodings)
             if record.topic not in found or found[record.topic][:2] <= place[:2]:

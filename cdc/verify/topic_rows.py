@@ -12,12 +12,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from cdc.cutindex.index_reader import PartitionCount
 from cdc.kafka.log_reader import LogReader
 from cdc.model.change_records import Record
 from cdc.verify import verify_rule
 from cdc.verify.partition_check import Event, PartitionCheck
 from cdc.verify.row_json import canonical, row_of
-from cdc.verify.verified_cut import CutIndex, PartitionCount
+from cdc.verify.verified_cut import CutIndex
 from cdc.verify.verify_report import Countable, LogFaults
 from cdc.verify.verify_rule import State, after
 

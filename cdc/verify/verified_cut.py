@@ -11,26 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdc.clock import Clock
+from cdc.cutindex.index_reader import PartitionCount, bounds, counts_of, cuts_between
 from cdc.errors import CutNotReached
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
-from cdc.progress.record_format import decode
+from cdc.progress.restore import Partition
 from cdc.verify.capture_wait import NOTICE_S, Notify, silent
 
-Partition = tuple[str, int]
-
 _POLL_S: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionCount:
-    """Running count and hash of a partition at a cut; see `cdc.model.progress_record.Cut`."""
-
-    next_offset: int
-    count: int
-    rolling: int
 
 
 @dataclass(slots=True)
@@ -61,9 +51,7 @@ class CutIndex:
             return
         if cut.full:
             self.since_lsn = Lsn(cut.since_lsn)
-        for name, (next_offset, count, rolling) in cut.changed.items():
-            topic, _, index = name.rpartition("-")
-            self._behind[(topic, int(index))] = PartitionCount(next_offset, count, int(rolling, 16))
+        self._behind |= counts_of(cut)
         if cut.next_ordinal == 0:
             self.accounts.update(self._behind)
             self._behind.clear()
@@ -111,14 +99,11 @@ class CutFollower:
             self._clock.wait(threading.Event(), _POLL_S)
 
     def _poll(self) -> None:
-        partition = (self._topic, 0)
-        low, high = self._reader.end_offsets([self._topic])[partition]
-        for batch in self._reader.read({partition: max(self._at, low)}, {partition: high}):
-            for record in batch:
-                if record.offset == 0:
-                    self.index.began_ms = record.timestamp_ms
-                if record.value is not None:
-                    self.index.take(decode(record.value, Cut, self._topic))
+        low, high = bounds(self._reader, self._topic)
+        for one in cuts_between(self._reader, self._topic, max(self._at, low), high):
+            if one.offset == 0:
+                self.index.began_ms = one.written_ms
+            self.index.take(one.cut)
         self._at = max(self._at, high)
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from cdc.config.settings import Cache
 from cdc.errors import SinkStale, SinkUnfit, SinkUnreachable
+from cdc.model.topic_names import parse_partition
 from cdc.patterns import chosen
 from sinks.cache import cached_rows, scripts
 from sinks.cache.cache_errors import cluster
@@ -472,5 +473,4 @@ def _place_text(place: TopicPartition) -> str:
 
 
 def _place(text: bytes) -> TopicPartition:
-    topic, _, partition = text.decode().rpartition("-")
-    return topic, int(partition)
+    return parse_partition(text.decode())

@@ -13,16 +13,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
 from msgspec import structs
 
-from cdc.errors import ProgressDamaged, TailraceError, TopicMismatch
+from cdc.cutindex.index_reader import bounds, counts_of, decoded, from_full_map
+from cdc.errors import TailraceError, TopicMismatch
 from cdc.lsn import Lsn
 from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic, view_cuts_topic, view_schema_topic
 from cdc.patterns import matches
-from cdc.progress.record_format import decode
+from cdc.progress.record_format import decode_schema
 from cdc.progress.restore import Partition, TopicReader
 
 PENDING_MAX: Final = 20_000
@@ -31,8 +31,6 @@ PENDING_MAX: Final = 20_000
 _ASKED: Final = 512  # cuts whose partitions are looked up at a time
 _BEHIND: Final = "behind"  # state of a published view, `sinks.warehouse.topics.view_positions.BEHIND`
 _LEVEL: Final = 500  # a read that returns fewer records has reached the end of the index
-_TAIL: Final = 4096
-"""Offsets of the cut index read at first: every 1,000th record is a full map, and each record has a marker."""
 
 
 class Reached(NamedTuple):
@@ -86,8 +84,8 @@ class PendingCuts:
     def add(self, offset: int, cut: Cut) -> None:
         """Add the next cut of the index. The first one must be a full map."""
         reached = Reached(offset, Lsn(cut.end_lsn)) if cut.next_ordinal == 0 else None
-        places = ((_partition(text), account[0]) for text, account in cut.changed.items())
-        needs = {place: end for place, end in places if end > 0 and self._wanted(place[0])}
+        counts = ((at, count.next_offset) for at, count in counts_of(cut).items())
+        needs = {at: end for at, end in counts if end > 0 and self._wanted(at[0])}
         if needs or (reached is None and not self._waiting):
             self._waiting.append(_Waiting(reached, needs))
         elif self._waiting:
@@ -184,9 +182,8 @@ class AppliedCutFinder:
             self._batches = self._reader.read({self._topic: start})
         while len(self._cuts) < PENDING_MAX:
             batch = next(self._batches)
-            for record in batch:
-                if record.value is not None:
-                    self._cuts.add(record.offset, self._judged(decode(record.value, Cut, record.topic)))
+            for one in decoded(batch):
+                self._cuts.add(one.offset, self._judged(one.cut))
             if len(batch) < _LEVEL:
                 return
 
@@ -197,16 +194,8 @@ class AppliedCutFinder:
 
     def _begin(self, reader: TopicReader) -> int | None:
         """Return the offset of the newest full map, if there is one; earlier cuts are not needed."""
-        low, high = reader.end_offsets([self._topic[0]])[self._topic]
-        for start in (max(low, high - _TAIL), low):
-            found = None
-            for batch in reader.read({self._topic: start}, {self._topic: high}):
-                for record in batch:
-                    if record.value is not None and decode(record.value, Cut, record.topic).full:
-                        found = record.offset
-            if found is not None:
-                return found
-        return None
+        cuts = from_full_map(reader, self._topic[0], *bounds(reader, self._topic[0]))
+        return cuts[0].offset if cuts else None
 
     def _wants(self, topic: str) -> bool:
         if topic not in self._tables:
@@ -242,15 +231,7 @@ def _newest_schemas(reader: TopicReader, topic: str) -> dict[str, SchemaRecord]:
     """Return the newest schema record of each topic."""
     newest: dict[str, tuple[int, SchemaRecord]] = {}
     for offset, value in reader.last_records(topic).values():
-        try:
-            record = msgspec.json.decode(value, type=SchemaRecord)
-        except msgspec.MsgspecError:
-            raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None
+        record = decode_schema(value, topic)
         if offset >= newest.get(record.topic, (-1, record))[0]:
             newest[record.topic] = (offset, record)
     return {of: record for of, (_, record) in newest.items()}
-
-
-def _partition(text: str) -> Partition:
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)

@@ -12,8 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from cdc.config.settings import Config, Search
 from cdc.config.sink_kinds import sink_of, view_lakes
 from cdc.errors import SinkUnfit, TopicMismatch, UsageError
@@ -24,6 +22,7 @@ from cdc.kafka.log_reader import LogReader
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, sink_group, view_schema_topic
 from cdc.patterns import matches
+from cdc.progress.record_format import decode_schema
 from sinks.contract import Topic
 from sinks.runner.key_fold import by_key, change_of
 from sinks.search.index_positions import IndexPositions
@@ -189,9 +188,9 @@ class _Schemas:
 
     def all(self, topic: str) -> Sequence[SchemaRecord]:
         """See `Schemas`."""
-        found: list[tuple[int, bytes]] = []
+        found: list[tuple[int, SchemaRecord]] = []
         for schemas in self._topics:
             with contextlib.suppress(TopicMismatch):  # a lake that has not published yet
-                found += self._reader.last_records(schemas).values()
-        records = [(at, msgspec.json.decode(value, type=SchemaRecord)) for at, value in found]
-        return [record for _, record in sorted(records, key=lambda each: -each[0]) if record.topic == topic]
+                newest = self._reader.last_records(schemas).values()
+                found += [(at, decode_schema(value, schemas)) for at, value in newest]
+        return [record for _, record in sorted(found, key=lambda each: -each[0]) if record.topic == topic]

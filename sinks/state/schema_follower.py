@@ -11,13 +11,12 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import msgspec
-
 from cdc.clock import Clock
-from cdc.errors import ProgressDamaged, SinkGap, TopicMismatch
+from cdc.errors import SinkGap, TopicMismatch
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import schema_topic, view_schema_topic
 from cdc.patterns import matches
+from cdc.progress.record_format import decode_schema
 from cdc.progress.restore import TopicReader
 from sinks.state.topic_format import check_encodings
 
@@ -25,7 +24,6 @@ DEADLINE_S: Final = 30.0
 """To wait for the schema of a row: it is in the same Kafka transaction or an earlier one, so it arrives at once."""
 
 _POLL_S: Final = 0.1
-_decode: Final = msgspec.json.Decoder(SchemaRecord).decode
 
 
 class SchemaSource(Protocol):
@@ -106,9 +104,6 @@ class SchemaFollower:
         self._next[topic] = high
 
     def _add(self, value: bytes) -> None:
-        try:
-            record = _decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise ProgressDamaged(f"a schema record in {self._topic} is not readable", topic=self._topic) from None
+        record = decode_schema(value, self._topic)
         self._known[record.topic, record.schema_id] = record
         self._newest[record.topic] = record

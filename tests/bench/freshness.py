@@ -25,10 +25,9 @@ from cdc.config.load import load
 from cdc.kafka.log_reader import LogReader
 from cdc.local.stack import Stack
 from cdc.model.progress_record import Cut
-from cdc.model.topic_names import cuts_topic
+from cdc.model.topic_names import cuts_topic, parse_partition
 from cdc.progress.record_format import decode
 from sinks.warehouse.driver import LakeDriver
-from sinks.warehouse.lake.cut_position import partition_of
 from sinks.warehouse.log.span import is_data
 from sinks.warehouse.start import start
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
@@ -130,7 +129,7 @@ def _ages(config: Path, published: list[tuple[int, float]], seconds: int) -> lis
             for record in batch:
                 assert record[5] is not None
                 cut = decode(record[5], Cut, topic)
-                counts = {at: count for at, (_, count, _) in cut.changed.items() if is_data(partition_of(at)[0])}
+                counts = {at: count for at, (_, count, _) in cut.changed.items() if is_data(parse_partition(at)[0])}
                 found.append((record[3] / 1000, record[2], sum(counts[at] - before.get(at, 0) for at in counts)))
                 before |= counts
     last_s = max(at for at, _, changes in found if changes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cdc.capture.assembler import Assembler, BatchLimits
+from cdc.capture.assembler import Assembler, BatchLimits, Unplanned
 from cdc.clock import SystemClock
 from cdc.config.secret import Secret
 from cdc.config.settings import Kafka
@@ -69,11 +69,10 @@ def _transcode(frames: list[bytes], buffer: TopicBuffer) -> None:
     options = TranscodeOptions("bench", "shop", _ROW_BYTES_MAX)
     at = 0
     while at < len(frames):
-        at = assembler.feed(frames, at)
-        relation = assembler.unplanned
-        if relation is not None:
-            schema = table_schema(relation, ["id"], {}, EncodeOptions())
-            assembler.plan(relation, Transcoder(schema, buffer, options))
+        at, stop = assembler.feed(frames, at)
+        if isinstance(stop, Unplanned):
+            schema = table_schema(stop.relation, ["id"], {}, EncodeOptions())
+            assembler.plan(stop.relation, Transcoder(schema, buffer, options))
 
 
 def _produce(stack: Stack, topic: str, partitions: list[list[Record]]) -> None:

@@ -100,7 +100,7 @@ def test_a_topic_made_again_is_refused_and_a_deleted_one_not_made_again(kafka: B
     assert TopicAdmin(settings_of(kafka)).describe([topic]) == {topic: None}
 
     create_topic(kafka, topic, partitions=4, configs=wants[0].spec.configs)
-    with pytest.raises(TopicMismatch, match="was deleted and made again"):
+    with pytest.raises(TopicMismatch, match="was deleted and created again"):
         _ensure(kafka, wants, recorded)
 
 

@@ -122,10 +122,10 @@ def test_range_of_a_gap_holds_every_change_that_is_not_in_the_log(capture: Captu
     ("change", "named"),
     [
         ("drop publication {p}", "is gone"),
-        ("drop publication {p}; create publication {p} for table t, other", "made again"),
+        ("drop publication {p}; create publication {p} for table t, other", "created again"),
         ("alter publication {p} drop table t", "public.t"),
         ("alter publication {p} set (publish = 'insert')", "inserts, updates and deletes"),
-        ("drop publication {p}; create publication {p} for table other", "made again"),
+        ("drop publication {p}; create publication {p} for table other", "created again"),
     ],
     ids=["dropped", "made again", "table removed", "updates off", "made again without the table"],
 )

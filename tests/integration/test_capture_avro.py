@@ -224,7 +224,7 @@ def test_keys_in_json_are_refused_where_the_log_has_them_in_avro(capture: Captur
 
     answer = answered(capture, signal(capture, {"command": "start", "tables": ["public.t"], "keys": [{"id": 1}]}))
 
-    assert "give a condition" in answer["refused"]["public.t"], "no line would have such a key"
+    assert "use a condition" in answer["refused"]["public.t"], "no line would have such a key"
 
 
 def test_tail_says_that_it_reads_json(capture: CaptureSite, registry: Registry) -> None:

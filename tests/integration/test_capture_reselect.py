@@ -240,7 +240,7 @@ def test_commit_that_is_not_visible_yet_is_waited_for_where_no_rows_are_read(lon
     with pending(lonely, *_MOVED):
         waiting = daemon.until_state("WAITING")
         assert waiting["reason"] == "reselect"
-        assert "not visible" in waiting["error"]["message"]
+        assert "not yet visible" in waiting["error"]["message"]
         assert "synchronous_standby_names" in waiting["error"]["hint"]
         assert len(daemon.events("reselect_waiting")) == 1
         assert lonely.log().events == []

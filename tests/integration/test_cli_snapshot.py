@@ -79,7 +79,7 @@ def test_pause_resume_stop_and_status_over_a_whole_snapshot(capture: CaptureSite
     assert "paused" in shown.out
     again = cdc("snapshot", "pause", "public.t", "-c", config)
     assert (again.code, again.out) == (1, "")
-    assert "paused already" in again.err
+    assert "already paused" in again.err
     assert cdc("snapshot", "resume", "public.*", "-c", config).code == 0
     _, found = _json("status", "-c", config)
     assert found["snapshots"][0]["state"] == "reading"

@@ -178,7 +178,7 @@ def test_transaction_that_still_runs_is_waited_for(source: Connection, other: ps
     assert row is not None
     xid = int(row[0]) & 0xFFFFFFFF
 
-    with pytest.raises(ReadDeferred, match=f"transaction {xid} is committed, but not visible"):
+    with pytest.raises(ReadDeferred, match=f"transaction {xid} is committed, but not yet visible"):
         read(source, asked, xids=[xid])
     other.commit()
 

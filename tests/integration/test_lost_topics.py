@@ -57,7 +57,7 @@ def test_topic_made_again_by_another_program_is_repaired_by_the_command_too(capt
     until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there again")
 
     stop = capture.daemon(_BOTH).stopped_with()
-    assert f"topic {topic!r} was deleted and made again" in stop["message"]
+    assert f"topic {topic!r} was deleted and created again" in stop["message"]
     repaired(capture, stop["command"], sections=_BOTH)
     daemon = capture.running(_BOTH)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture.assembler import Assembler, BatchLimits
+from cdc.capture.assembler import Assembler, BatchLimits, Unplanned
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Delete, Insert, Update, decode
@@ -41,12 +41,11 @@ class Capture:
         """Frames that were readable at once."""
         at = 0
         while at < len(frames):
-            at = self._assembler.feed(frames, at)
-            relation = self._assembler.unplanned
-            if relation is not None:
+            at, stop = self._assembler.feed(frames, at)
+            if isinstance(stop, Unplanned):
                 transcoder = NotingTranscoder(self._rows, TopicBuffer("topic", 1))
-                self._assembler.plan(relation, None if relation.oid == LEFT_OUT else transcoder)
-            elif self._assembler.due:
+                self._assembler.plan(stop.relation, None if stop.relation.oid == LEFT_OUT else transcoder)
+            elif stop is not None:
                 self._commit()
 
     def pause(self, *, long: bool = False) -> None:

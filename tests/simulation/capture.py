@@ -127,7 +127,7 @@ class Life:
         except ProducerFenced as error:
             held = self.weather.postgres.holder()
             if held is not None and held is self.stream:
-                raise OutcomeUnknown("a Kafka transaction of ours outlived transaction.timeout.ms") from error
+                raise OutcomeUnknown("a Kafka transaction took longer than transaction.timeout.ms") from error
             raise
 
     def _failed(self, error: TailraceError) -> None:
@@ -201,7 +201,7 @@ class Life:
         self._watch = CatalogWatch(
             Secret(""), watched, clock, period_s=_LOOK_S, seen=lambda _: None, failed=lambda: None
         )
-        self._watch._look(self._look)
+        self._watch._check(self._look)
         accounts.begin([*claim.data, schema_topic(CONFIG.name)])
         catalog = edge(Catalog, CatalogDoor(self.weather.postgres), self.weather.world, self)
         forms = recorded_forms(reader, CONFIG.name)
@@ -237,7 +237,7 @@ class Life:
         if watch.failure is None and now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
             try:
-                watch._look(self._look)
+                watch._check(self._look)
             except TailraceError as error:
                 watch.failure = error
         return watch.verified()

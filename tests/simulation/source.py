@@ -18,7 +18,7 @@ from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
 from cdc.model.timeline import TimelineSwitch
 from cdc.model.type_facts import TypeFacts
-from cdc.replication.catalog_watch import _LOOK, _NOW, _TABLES
+from cdc.replication.catalog_watch import _CHECK, _NOW, _TABLES
 from cdc.replication.publication import Ensured, PublicationFacts
 from cdc.replication.slot import SlotFacts
 from cdc.replication.stream import ServerIdentity
@@ -414,7 +414,7 @@ class LookDoor:
                 for oid in CAPTURED
             ]
         else:
-            assert statement == _LOOK
+            assert statement == _CHECK
             at, oid = str(Lsn(postgres.confirmed)), postgres.publication_oid or None
             self._rows = [(at, at, "reserved", None, 0, postgres.slot_there, oid, oid is not None)]
         return self

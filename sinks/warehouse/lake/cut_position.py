@@ -37,12 +37,6 @@ START: Final = CutPosition(0, 0, 0, 0, {}, {}, 0)
 """Before the first cut."""
 
 
-def partition_of(text: str) -> Partition:
-    """Parse ``topic-3``, the form of a partition in cut index and manifest. Topic names may contain dashes."""
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
-
-
 def partition_name(partition: Partition) -> str:
     """Return ``topic-3``."""
     return f"{partition[0]}-{partition[1]}"

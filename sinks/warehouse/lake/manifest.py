@@ -21,8 +21,9 @@ import msgspec
 from msgspec import structs
 
 from cdc.errors import InvariantError, LakeDamaged, UsageError
+from cdc.model.topic_names import parse_partition
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.cut_position import CutPosition, PartitionCount, partition_name, partition_of
+from sinks.warehouse.lake.cut_position import CutPosition, PartitionCount, partition_name
 from sinks.warehouse.lake.local_disk import Disk, LocalDisk
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.plan_run import Run
@@ -414,7 +415,7 @@ def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
         fields = msgspec.json.decode(data, type=dict[str, object])
         position = {name: fields.pop(name) for name in _POSITION if name in fields}
         counts = msgspec.convert(position.get("accounts"), dict[str, PartitionCount])
-        position["accounts"] = {partition_of(name): count for name, count in counts.items()}
+        position["accounts"] = {parse_partition(name): count for name, count in counts.items()}
         record = msgspec.convert({**fields, "position": position}, kind)
     except (msgspec.MsgspecError, ValueError) as error:
         raise LakeDamaged(

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sinks.warehouse.lake.cut_position import Partition, partition_of
+from cdc.model.topic_names import parse_partition
+from sinks.warehouse.lake.cut_position import Partition
 from sinks.warehouse.log.span import Span
 
 Piece: TypeAlias = dict[str, tuple[int, int]]
@@ -61,7 +62,7 @@ def parts_of(span: Span, pieces: Sequence[Piece]) -> Iterator[Span]:
     for piece in pieces:
         ranges: dict[Partition, tuple[int, int, int]] = {}
         for name, (end, records) in piece.items():
-            partition = partition_of(name)
+            partition = parse_partition(name)
             ranges[partition] = (begins[partition], end, records)
             begins[partition] = end
         yield replace(span, only=ranges)
@@ -72,7 +73,7 @@ def rest_of(span: Span, pieces: Sequence[Piece]) -> Span:
     ranges = span.ranges
     for piece in pieces:
         for name, (to, records) in piece.items():
-            partition = partition_of(name)
+            partition = parse_partition(name)
             _, end, count = ranges[partition]
             ranges[partition] = (to, end, count - records)
     # After its last record, a range may hold only transaction markers.
@@ -87,9 +88,9 @@ def whole(span: Span) -> Piece:
 
 def topics_of(piece: Piece) -> set[str]:
     """Return the topics that a piece has records of."""
-    return {partition_of(name)[0] for name in piece}
+    return {parse_partition(name)[0] for name in piece}
 
 
 def only_topics(piece: Piece, topics: Mapping[str, bool]) -> Piece:
     """Return the part of a piece that belongs to these topics."""
-    return {name: found for name, found in piece.items() if topics.get(partition_of(name)[0])}
+    return {name: found for name, found in piece.items() if topics.get(parse_partition(name)[0])}

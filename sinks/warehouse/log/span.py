@@ -14,7 +14,8 @@ from typing import Final
 from cdc.errors import SinkError, SinkGap, SinkStale
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
-from sinks.warehouse.lake.cut_position import CutPosition, Partition, PartitionCount, partition_of
+from cdc.model.topic_names import parse_partition
+from sinks.warehouse.lake.cut_position import CutPosition, Partition, PartitionCount
 
 _FRESH: Final[PartitionCount] = (0, 0)
 
@@ -132,7 +133,7 @@ class _Building:
         else:
             self._complete.update(cut.tables)
         for text, (end, count, _) in cut.changed.items():
-            self._account(partition_of(text), (end, count))
+            self._account(parse_partition(text), (end, count))
         self._merged += 1
         self._cuts_offset = offset + 1
 

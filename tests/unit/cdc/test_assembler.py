@@ -1,4 +1,4 @@
-"""Transactions, the skip rule and ordinals, promise by promise; tests/property/test_assembler.py has all histories."""
+"""Transactions, the skip rule and ordinals, case by case; tests/property/test_assembler.py has all histories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from cdc.capture.assembler import Assembler, BatchLimits
+from cdc.capture.assembler import Assembler, BatchFull, BatchLimits, Stop, Truncated, Unplanned
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
@@ -21,7 +21,7 @@ _LEFT_OUT = customer_table.relation(2, name="left_out")
 
 
 class Feeder:
-    """An assembler with a planner that leaves out `left_out`; notes every row."""
+    """An assembler with a planner that leaves out `left_out`; records every row."""
 
     def __init__(
         self,
@@ -33,24 +33,25 @@ class Feeder:
         self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate=on_truncate, side=no_side_topics())
         self.rows: list[Row] = []
         self.planned: list[str] = []
+        self.stop: Stop | None = None
 
     @property
     def ids(self) -> list[tuple[int, int]]:
         """(commit_lsn, ordinal) of every row so far."""
         return [(commit_lsn, ordinal) for commit_lsn, ordinal, _ in self.rows]
 
-    def feed(self, *parts: Message | bytes) -> int:
-        """Feed until `due`, a TRUNCATE or the end; returns how many frames were taken."""
+    def feed(self, *parts: Message | bytes, hasten: bool = False) -> int:
+        """Feed until the batch is full, a TRUNCATE or the end; returns how many frames were taken."""
         frames = [part if isinstance(part, bytes) else server.frame(part) for part in parts]
         at = 0
         while at < len(frames):
-            at = self.assembler.feed(frames, at)
-            relation = self.assembler.unplanned
-            if relation is not None:
+            at, self.stop = self.assembler.feed(frames, at, hasten=hasten)
+            if isinstance(self.stop, Unplanned):
+                relation = self.stop.relation
                 self.planned.append(relation.name)
                 transcoder = NotingTranscoder(self.rows, TopicBuffer(customer_table.TOPIC, 1))
                 self.assembler.plan(relation, None if relation.name == "left_out" else transcoder)
-            elif self.assembler.due or self.assembler.truncated:
+            elif self.stop is not None:
                 break
         return at
 
@@ -180,11 +181,10 @@ def test_batch_ends_at_the_first_commit_at_or_over_a_cap(rows: int, size: int, t
 def test_batch_in_haste_ends_at_the_next_commit() -> None:
     feeder = Feeder(_at(100))
     feeder.feed(server.begin(100), customer_table.relation())
-    feeder.assembler.hasten = True
 
-    taken = feeder.feed(_INSERT, server.commit(100, 110), *_transaction(120, 130))
+    taken = feeder.feed(_INSERT, server.commit(100, 110), *_transaction(120, 130), hasten=True)
 
-    assert (taken, feeder.assembler.due) == (2, True)
+    assert (taken, feeder.stop) == (2, BatchFull())
 
 
 def test_transaction_over_twice_the_cap_is_spread() -> None:
@@ -192,7 +192,7 @@ def test_transaction_over_twice_the_cap_is_spread() -> None:
 
     taken = feeder.feed(*_transaction(100, 110, rows=9))
 
-    assert feeder.assembler.due
+    assert feeder.stop == BatchFull()
     assert feeder.assembler.in_transaction
     assert (taken, feeder.assembler.row_count) == (6, 4)
 
@@ -204,7 +204,7 @@ def test_taken_counts_from_zero_again() -> None:
     feeder.assembler.taken()
 
     found = feeder.assembler
-    assert (found.row_count, found.byte_count, found.transaction_count, found.due) == (0, 0, 0, False)
+    assert (found.row_count, found.byte_count, found.transaction_count) == (0, 0, 0)
     assert not found.advanced
 
 
@@ -234,10 +234,11 @@ def test_truncate_is_not_passed_before_its_keys_are_removed() -> None:
     parts: list[Message] = [server.begin(100), customer_table.relation(), _TRUNCATE, _INSERT, server.commit(100, 110)]
 
     taken = feeder.feed(*parts)
-    truncated, before = feeder.assembler.truncated, feeder.assembler.reach()
+    assert isinstance(feeder.stop, Truncated)
+    truncated, before = feeder.stop.tables, feeder.assembler.reach()
     full = [feeder.assembler.removed(1, 10), feeder.assembler.removed(1, 10)]
     within = feeder.assembler.reach()
-    feeder.assembler.pass_truncate()
+    feeder.assembler.pass_truncate(truncated)
     behind = feeder.assembler.reach()
     feeder.feed(*parts[taken:])
 
@@ -253,7 +254,7 @@ def test_truncate_that_was_not_passed_is_met_again() -> None:
     feeder.feed(server.begin(100), customer_table.relation(), _INSERT, _TRUNCATE)
 
     assert feeder.ids == []
-    assert feeder.assembler.truncated
+    assert isinstance(feeder.stop, Truncated)
 
 
 def test_truncate_of_left_out_tables_is_no_concern_of_ours() -> None:
@@ -265,7 +266,7 @@ def test_truncate_of_left_out_tables_is_no_concern_of_ours() -> None:
 
 
 def test_truncate_that_is_in_the_log_already_does_not_stop_capture() -> None:
-    """Set to ignore, then back to stop: what was passed over once is not met again."""
+    """The policy was ignore, then stop again: a TRUNCATE that was skipped once is not seen again."""
     truncate = Truncate((customer_table.OID,), cascade=False, restart_identity=False)
     feeder = Feeder(_at(110))
 

@@ -1,11 +1,11 @@
-"""Transactions and messages, beside the tables' topics: what is told of them, and that memory stays bounded."""
+"""Transaction and message records beside the tables' topics: their contents, and that memory stays bounded."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from cdc.capture.assembler import Assembler, BatchLimits
+from cdc.capture.assembler import Assembler, BatchFull, BatchLimits, Stop, Unplanned
 from cdc.capture.side_topics import SideTopics
 from cdc.encode.side_records import SideRecords
 from cdc.lsn import Lsn
@@ -20,7 +20,7 @@ _LARGE = bytes(10_000)
 
 
 class Told:
-    """An assembler that tells of everything; feeds until a batch is full or the end."""
+    """An assembler with all side topics; feeds until a batch is full or the frames end."""
 
     def __init__(self, start: StreamPosition = StreamPosition(Lsn(100)), *, bytes_max: int = 1 << 30) -> None:  # noqa: B008 - frozen
         self.transactions = TopicBuffer("shop.transaction", 1)
@@ -28,19 +28,20 @@ class Told:
         side = SideTopics(
             SideRecords("shop", "d"), transactions=self.transactions, messages=self.messages, row_bytes_max=1 << 20
         )
+        self.stop: Stop | None = None
         caps = BatchLimits(1000, bytes_max)
         self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate="stop", side=side)
 
     def feed(self, *messages: Message) -> int:
         frames = [server.frame(message) for message in messages]
-        at = 0
-        while at < len(frames) and not self.assembler.due:
-            at = self.assembler.feed(frames, at)
-            relation = self.assembler.unplanned
-            if relation is not None:
-                ours = relation.name != "left_out"
+        at, self.stop = 0, None
+        while at < len(frames) and self.stop is None:
+            at, self.stop = self.assembler.feed(frames, at)
+            if isinstance(self.stop, Unplanned):
+                ours = self.stop.relation.name != "left_out"
                 transcoder = NotingTranscoder([], TopicBuffer(customer_table.TOPIC, 1)) if ours else None
-                self.assembler.plan(relation, transcoder)
+                self.assembler.plan(self.stop.relation, transcoder)
+                self.stop = None
         return at
 
     @property
@@ -55,7 +56,7 @@ def test_transaction_of_messages_alone_is_spread_when_it_is_large() -> None:
     taken = told.feed(server.begin(100), *[_inside(100)] * 20, server.commit(100, 110))
 
     assert taken < 10
-    assert told.assembler.due
+    assert told.stop == BatchFull()
     assert told.assembler.reach() == StreamPosition(Lsn(100), Lsn(100), taken)
 
 
@@ -65,12 +66,12 @@ def test_messages_outside_of_transactions_end_a_batch_when_they_are_large() -> N
     taken = told.feed(*[LogicalMessage(False, Lsn(100 + 10 * n), "alone", _LARGE) for n in range(20)])
 
     assert taken == 3
-    assert told.assembler.due
+    assert told.stop == BatchFull()
     assert told.assembler.position.end_lsn == 121
 
 
 def test_transaction_that_was_begun_to_be_told_is_told_to_its_end() -> None:
-    """Spread before its first captured row, of which there is none in the end."""
+    """The transaction was spread before it was known that it has no captured row."""
     told = Told()
     left_out = customer_table.relation(2, name="left_out")
 

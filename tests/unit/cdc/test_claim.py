@@ -1,4 +1,4 @@
-"""A start that stands still while another daemon takes over and publishes: what it makes of that afterwards."""
+"""A start that stalls while another daemon takes over and publishes: the error it ends with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connection strings: defaults filled in, the user's own kept, nothing secret in an error."""
+"""Connection strings: defaults are filled in, the user's own settings are kept, and errors contain no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch over DDL: it reads what changed, writes what changed, and stops only with what is durable."""
+"""The DDL watch: it reads what changed, writes what changed, and stops only for findings that are durable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT = StreamPosition(Lsn(100))
 
 @dataclass
 class ScriptedCatalog:
-    """See `cdc.capture.ddl_watch.Catalog`: tables by name, each with the columns that came with a default."""
+    """Implements `cdc.capture.ddl_watch.Catalog`: tables by name, each with columns that were added with a default."""
 
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     asked: list[list[int]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class NotingObserver:
 
 
 class Rig:
-    """A watch after its first look and commit, over tables a and b."""
+    """A watch after its first check and commit, over tables a and b."""
 
     def __init__(self, settings: Ddl = Ddl()) -> None:  # noqa: B008 - frozen
         self.clock = ManualClock()
@@ -112,7 +112,7 @@ class Rig:
         self.watch = DdlWatch(
             settings, recorded, self.log, self.clock, epoch=2, observer=self.observer, accepted=self._accepted
         )
-        self.watch.look(self.catalog)
+        self.watch.check(self.catalog)
         self.commit()
 
     def commit(self) -> None:
@@ -122,7 +122,7 @@ class Rig:
     def look(self) -> None:
         self.clock.now_s += 1
         self.watch.settle()
-        self.watch.look(self.catalog)
+        self.watch.check(self.catalog)
 
     def _accepted(self) -> Mapping[str, AcceptedFindings]:
         if isinstance(self.accepted, BrokerUnreachable):
@@ -152,10 +152,10 @@ def test_looks_take_a_fiftieth_of_the_time_at_most() -> None:
 
     for _ in range(99):
         rig.clock.now_s += 1
-        rig.watch.look(rig.catalog)
+        rig.watch.check(rig.catalog)
     assert rig.catalog.lsn == looks
     rig.clock.now_s = began + 101
-    rig.watch.look(rig.catalog)
+    rig.watch.check(rig.catalog)
 
     assert rig.catalog.lsn > looks
 
@@ -170,7 +170,7 @@ def test_open_finding_of_any_kind_stops_capture_where_the_policy_says_so(kind: F
         settings = Ddl(policy="warn", tables={"public.b": policy})
         observer = NotingObserver()
         watch = DdlWatch(settings, recorded, NotingLog(), ManualClock(), epoch=2, observer=observer, accepted=dict)
-        watch.look(ScriptedCatalog({"a": ()}))
+        watch.check(ScriptedCatalog({"a": ()}))
         watch.write(_AT)
         return watch
 

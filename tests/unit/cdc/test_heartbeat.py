@@ -1,4 +1,4 @@
-"""Heartbeats: as often as asked for, never ahead of the log; and how long the source's own take to come back."""
+"""Heartbeats: written at their interval, never ahead of the log; and the lag of statements on the source."""
 
 from __future__ import annotations
 

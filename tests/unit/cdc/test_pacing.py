@@ -1,4 +1,4 @@
-"""The pause between Kafka transactions follows what the broker shows."""
+"""The pause between Kafka transactions adapts to the broker."""
 
 from __future__ import annotations
 

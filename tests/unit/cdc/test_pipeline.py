@@ -1,4 +1,4 @@
-"""The loop: when it commits, and that PostgreSQL may forget nothing before that is known."""
+"""The capture loop: when it commits, and that nothing is confirmed to PostgreSQL before the commit is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_batch_is_committed_as_soon_as_nothing_more_is_readable() -> None:
 
 
 def test_rows_that_wait_are_never_waited_on() -> None:
-    """With complete transactions in hand the stream is only asked for what is there."""
+    """While complete transactions are buffered, reading the stream does not wait."""
     rig = Rig(transaction(100, 110), [])
 
     rig.step(3)
@@ -92,7 +92,7 @@ def test_batch_ends_at_the_cap_even_if_more_is_readable() -> None:
 
 
 def test_busy_stream_is_committed_by_age_at_the_next_boundary() -> None:
-    """Never silent, never at a boundary when the read ends: the batch still ends at the first commit when old."""
+    """The stream is never silent and reads never end at a boundary: an old batch still ends at its first commit."""
     rig = Rig(batch_age_max_s=1.0)
     ends = range(110, 200, 10)
     rig.will_read(*opening(100))
@@ -189,7 +189,7 @@ def test_spread_position_never_confirms_the_transaction_it_is_inside_of() -> Non
 
 
 def test_trickling_transaction_never_keeps_a_kafka_transaction_open_for_long() -> None:
-    """The broker aborts after 60 s, and then the same would begin again."""
+    """The broker aborts a transaction after 60 s, and the same work would begin again."""
     rig = Rig([*opening(100, rows=2500)], *([INSERT] * (number % 2) + [server.keepalive(100)] for number in range(100)))
     open_s = longest_s = 0.0
 
@@ -243,7 +243,7 @@ def test_worn_producer_is_replaced_after_its_last_commit_is_confirmed() -> None:
 
 
 def test_large_transaction_is_handed_over_in_slices() -> None:
-    """Memory: what waits in our buffers is bounded, however large the transaction is."""
+    """Memory: buffered data is bounded, however large the transaction is."""
     rows = [INSERT] * 1000
     rig = Rig(opening(100, rows=1000), *(rows for _ in range(15)), [server.commit(100, 110)], [])
 

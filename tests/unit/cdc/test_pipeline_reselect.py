@@ -1,5 +1,4 @@
-"""The loop and values that must be read again: complete before anything is handed over, never inside a Kafka
-transaction."""
+"""The capture loop and re-read values: records are complete before a hand-over, never read in a Kafka transaction."""
 
 from __future__ import annotations
 

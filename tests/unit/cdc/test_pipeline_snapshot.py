@@ -1,4 +1,4 @@
-"""The loop while rows of a snapshot join the stream."""
+"""The capture loop while rows of a snapshot join the stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fixtures.capture.pipeline_rig import Rig, transaction
 
 
 class _Endless(NoSnapshots):
-    """There is always a row more."""
+    """A source of rows that never ends."""
 
     def due(self, boundary: Lsn) -> bool:
         return boundary > 0

@@ -1,4 +1,4 @@
-"""A stage of the pipeline: rows and messages that are records of its own topics, in the same Kafka transaction."""
+"""A stage of the pipeline: its rows and messages become records of its own topics, in the same Kafka transaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVENT = Insert(99, (b"7", b"e", None))
 
 @dataclass
 class Beside:
-    """See `cdc.contracts.Stage`: takes the table `outbox`, and messages with the prefix `event`."""
+    """Implements `cdc.contracts.Stage` for the table `outbox` and messages with the prefix `event`."""
 
     refused: bool = False
     buffer: TopicBuffer = field(default_factory=lambda: TopicBuffer("shop.events.order", 1))

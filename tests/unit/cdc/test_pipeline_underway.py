@@ -1,4 +1,4 @@
-"""A commit under way: what goes on beside it, and what waits for it."""
+"""A commit under way: what runs beside it, and what waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restart state: what is written can be read, and what cannot be trusted is refused."""
+"""Progress records: what is written can be read, and what cannot be trusted is refused."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_every_record_survives_a_round_trip(record: Readable) -> None:
 
 @pytest.mark.parametrize("record", [_PROGRESS, _IDENTITY, _CUT, _SCOPE, _TABLE, _ACCEPTED])
 def test_every_record_says_its_version(record: Readable) -> None:
-    """Also where it is the default: a reader of another version must be able to see it."""
+    """The version is written even if it is the default: a reader of another version must see it."""
     assert encode(record).startswith(b'{"version":1,')
 
 
@@ -115,7 +115,7 @@ def test_positions_are_written_as_integers() -> None:
 
 @pytest.mark.parametrize("kind", list(_READERS))
 def test_record_of_another_version_is_refused_with_both_numbers(kind: type) -> None:
-    with pytest.raises(ProgressDamaged, match="version 2, this program reads 1") as caught:
+    with pytest.raises(ProgressDamaged, match="of version 2; this program reads version 1") as caught:
         _READERS[kind](b'{"version":2,"anything":true}')
 
     assert caught.value.facts["topic"] == "shop.__progress"

@@ -1,4 +1,4 @@
-"""One Kafka transaction: events, progress and cut together, in the order that exactly once needs."""
+"""One Kafka transaction of events, progress and cut, in the order that exactly-once delivery needs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_record_of_another_writer_stops_the_commit() -> None:
     publishing.write(_records("a", "b"))
     publishing.log.append((_TOPIC, 0), (b"x", b"foreign", None), transaction=-1)
 
-    with pytest.raises(OutcomeUnknown, match=r"got offset 2, predicted was 1") as caught:
+    with pytest.raises(OutcomeUnknown, match=r"got offset 2; expected offset 1") as caught:
         publishing.commit()
 
     assert caught.value.facts == {"topic": _TOPIC, "partition": 0}
@@ -307,7 +307,7 @@ def test_is_open_says_whether_something_is_uncommitted() -> None:
 
 
 def test_same_schema_gives_the_same_bytes() -> None:
-    """G9 for the schema topic: a restart repeats the records and changes nothing for a compacted reader."""
+    """Guarantee G9 for the schema topic: a restart repeats the records; a compacted reader sees no change."""
     logs = []
     for _ in range(2):
         publishing = Publishing()

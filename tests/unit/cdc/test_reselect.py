@@ -1,4 +1,4 @@
-"""Reading values again: what is asked for, how long it waits, and what is told."""
+"""Re-reading values: which rows are requested, how long it waits, and what it reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME, NOTE = 1, 2
 
 @dataclass
 class Site:
-    """A reselector whose tables are a script. It is the observer, too."""
+    """A reselector with scripted tables; also its observer."""
 
     answers: list[list[ReadResult] | Exception] = field(default_factory=list)
     asked: list[tuple[list[ReadRequest], frozenset[int]]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Site:
         )
 
     def hole(self, relation: Relation, key: str, *missing: int, xid: int = 7) -> None:
-        """Note one; what it is filled with is found under its key."""
+        """Add an incomplete record; its values are stored under its key."""
         record_key = f'{{"id":{key}}}'.encode()
         self.holes.add(
             IncompleteRecord(relation, (0,), (key,), record_key, missing, xid, partial(self.found.__setitem__, key))

@@ -1,4 +1,4 @@
-"""Full maps of the cut index keep every account ever opened, until its topic is deleted; what that means to readers."""
+"""Full maps of the cut index keep every count until its topic is deleted; what that means for readers."""
 
 from __future__ import annotations
 

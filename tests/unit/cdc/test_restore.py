@@ -1,4 +1,4 @@
-"""Reading the log's own state back: the newest of everything, or a refusal that says what is missing."""
+"""Reading the recorded state: the newest record of each kind, or an error that names what is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _rolling(number: int) -> str:
 
 
 class Log:
-    """A log written by hand; each method is a committed transaction of its own."""
+    """A log written by hand; each method commits one transaction."""
 
     def __init__(self) -> None:
         self.log = MemoryLog()

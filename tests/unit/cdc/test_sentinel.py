@@ -1,4 +1,4 @@
-"""The sentinel of a start: what cannot be read back is a named stop, never a position (C10)."""
+"""The sentinel of a start: if it cannot be read back, the start stops in a named state (fault C10)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = parse('name = "shop"\n[source]\ndsn = "host=h"\n[kafka]\nbootstrap = "h
 
 
 class Planter:
-    """Plants its sentinel in a log; in a transaction that never commits, or with another behind it, where asked."""
+    """Writes its sentinel to a log; optionally in a transaction that never commits, or with another one behind it."""
 
     def __init__(self, log: Log, *, committed: bool = True, other: bytes = b"") -> None:
         self._log = log
@@ -29,14 +29,14 @@ class Planter:
         self._other = other
 
     def write_sentinel(self, nonce: bytes) -> None:
-        """As the publisher does."""
+        """Write a sentinel as the publisher does."""
         self._log.put(sentinel_key("shop"), nonce, committed=self._committed)
         if self._other:
             self._log.put(sentinel_key("shop"), self._other)
 
 
 def behind(planter: Planter, log: Log) -> object:
-    """Run the step with these two in place of Kafka."""
+    """Run the step with these two instead of Kafka."""
     reader, publisher = cast("LogReader", log.log), cast("KafkaPublisher", planter)
     return read_behind_sentinel(CONFIG, reader, publisher, ManualClock())
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL says, as an error of ours: the class decides what happens next, so each is pinned."""
+"""PostgreSQL's errors as Tailrace errors. The class decides what happens next, so each one is tested."""
 
 from __future__ import annotations
 
@@ -92,21 +92,25 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
 @pytest.mark.parametrize(
     ("text", "kind", "hint"),
     [
-        (AT + "Connection refused\n\tIs the server running?", SourceUnreachable, "is the server running"),
-        ("failed to resolve host 'db': Name or service not known", SourceUnreachable, "is the server running"),
+        (AT + "Connection refused\n\tIs the server running?", SourceUnreachable, "check that the server is running"),
+        (
+            "failed to resolve host 'db': Name or service not known",
+            SourceUnreachable,
+            "check that the server is running",
+        ),
         (AT + "FATAL:  the database system is starting up", SourceUnreachable, ""),
         (AT + "FATAL:  sorry, too many clients already", SourceUnreachable, "max_connections"),
         (AT + 'FATAL:  password authentication failed for user "cdc"', SourceRefused, "rejected the password"),
-        (AT + "fe_sendauth: no password supplied", SourceRefused, "give the password in TAILRACE_SOURCE_PASSWORD"),
+        (AT + "fe_sendauth: no password supplied", SourceRefused, "set the password in TAILRACE_SOURCE_PASSWORD"),
         (AT + 'FATAL:  no pg_hba.conf entry for host "10.0.0.2", user "cdc"', SourceRefused, "pg_hba.conf"),
-        (AT + 'FATAL:  database "shop" does not exist', SourceRefused, "names a database"),
-        (AT + 'FATAL:  role "cdc" does not exist', SourceRefused, "names a role"),
+        (AT + 'FATAL:  database "shop" does not exist', SourceRefused, "the database in source.dsn"),
+        (AT + 'FATAL:  role "cdc" does not exist', SourceRefused, "the role in source.dsn"),
         (AT + 'FATAL:  role "cdc" is not permitted to log in', SourceRefused, "pg_hba.conf"),
         (AT + "server does not support SSL, but SSL was required", SourceRefused, "sslmode"),
         (AT + "SSL error: certificate verify failed", SourceRefused, "sslmode"),
         ('root certificate file "/x" does not exist', SourceRefused, "sslmode"),
         (AT + "FATAL:  unsupported startup parameter: replication", SourceRefused, "connect directly"),
-        (AT + "FATAL:  permission denied to start WAL sender", SourceRefused, "script for a DBA"),
+        (AT + "FATAL:  permission denied to start WAL sender", SourceRefused, "statements for a DBA"),
         (AT + "session is read-only", SourceUnreachable, "primary"),
         ('invalid sslmode value: "x"', ConfigError, "source.dsn"),
         (AT + "FATAL:  Passwort-Authentifizierung fehlgeschlagen", SourceUnreachable, ""),

@@ -85,9 +85,9 @@ def test_key_is_what_the_configuration_names(
 @pytest.mark.parametrize(
     ("identity", "indexes", "wanted", "words"),
     [
-        (ReplicaIdentity.DEFAULT, [PRIMARY, UNIQUE], ("c", "d"), r"show \(b, a\) only"),
-        (ReplicaIdentity.INDEX, [IDENTITY, UNIQUE], ("c", "d"), r"show \(c\) only"),
-        (ReplicaIdentity.FULL, [PRIMARY, UNIQUE], ("c",), "no unique index is over these columns"),
+        (ReplicaIdentity.DEFAULT, [PRIMARY, UNIQUE], ("c", "d"), r"show only \(b, a\)"),
+        (ReplicaIdentity.INDEX, [IDENTITY, UNIQUE], ("c", "d"), r"show only \(c\)"),
+        (ReplicaIdentity.FULL, [PRIMARY, UNIQUE], ("c",), "no unique index has exactly these columns"),
         (ReplicaIdentity.FULL, [index("u", "c", primary=False, immediate=False)], ("c",), "index u is deferrable"),
         (ReplicaIdentity.FULL, [index("u", "c", primary=False, not_null=False)], ("c",), "may be null"),
         (ReplicaIdentity.NOTHING, [PRIMARY], ("b", "a"), "NOTHING"),

@@ -1,4 +1,4 @@
-"""Timelines: which server is the log's history, promoted, and which is not; and what is known against a failover."""
+"""Timelines: which server continues the log's history after a promotion, and what would prevent a failover."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_several_promotions_are_judged_by_the_first_branch() -> None:
     assert left_at(history, 3) is None
 
 
-@pytest.mark.parametrize(("recorded", "now"), [(5, 3), (4, 6)], ids=["older", "never on it"])
+@pytest.mark.parametrize(("recorded", "now"), [(5, 3), (4, 6)], ids=["older", "not an ancestor"])
 def test_timeline_that_the_history_was_never_on_is_another_source(recorded: int, now: int) -> None:
     found = divergence(parse_history(HISTORY) if now > recorded else [], recorded=recorded, now=now, end_lsn=Lsn(1))
 
     assert found is not None
-    assert "never on it" in found.message
+    assert "does not descend from it" in found.message
 
 
 @pytest.mark.parametrize(

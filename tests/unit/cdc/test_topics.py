@@ -1,4 +1,4 @@
-"""What a topic must be, and what happens when one is missing or is not."""
+"""The required form of a topic, and what happens if a topic is missing or differs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeCluster:
 
 
 def made(spec: TopicSpec, *, topic_id: str = "", **changed: str) -> TopicFacts:
-    """The topic Kafka makes of `spec`; `changed` are settings, with `__` for dots."""
+    """The topic that Kafka creates from `spec`; `changed` are settings, with `__` for dots."""
     return TopicFacts(
         topic=spec.topic,
         topic_id=topic_id or f"id-of-{spec.topic}",
@@ -192,7 +192,7 @@ def test_topic_that_was_made_again_is_named_with_the_command_that_repairs_it() -
             recorded_topic_ids={topic: "old"},
         )
 
-    assert caught.value.message == f"topic {topic!r} was deleted and made again: the records it had are lost"
+    assert caught.value.message == f"topic {topic!r} was deleted and created again: the records it had are lost"
     assert caught.value.command == "cdc slot recreate --resnapshot"
 
 
@@ -292,7 +292,7 @@ def test_colliding_names_are_refused_before_anything_is_created() -> None:
 def test_a_topic_made_again_is_refused() -> None:
     cluster = FakeCluster(made(want().spec, topic_id="new"))
 
-    with pytest.raises(TopicMismatch, match="was deleted and made again") as caught:
+    with pytest.raises(TopicMismatch, match="was deleted and created again") as caught:
         ensure(cluster, want(), ids={"shop.public.t": "old"})
 
     assert caught.value.facts["topic"] == "shop.public.t"

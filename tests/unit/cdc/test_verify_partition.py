@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from cdc.cutindex.index_reader import PartitionCount
 from cdc.model.change_records import Record
 from cdc.verify.partition_check import PartitionCheck
-from cdc.verify.verified_cut import PartitionCount
 from tests.fixtures.capture.murmur2 import java_partition
 from tests.fixtures.capture.rolling_hash import rolled
 

@@ -6,10 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from cdc.cutindex.index_reader import PartitionCount
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.verify.row_json import canonical, row_of
-from cdc.verify.verified_cut import CutIndex, PartitionCount
+from cdc.verify.verified_cut import CutIndex
 from cdc.verify.verify_report import EXAMPLES_MAX, Differences, LogFaults, TableReport, VerifyReport
 
 

@@ -170,8 +170,8 @@ def test_key_that_is_blocked_is_an_error_of_its_own_once_the_sink_is_there() -> 
         return key == b'{"id":7}' and table in {None, "public.t"}
 
     some = [("public.t", '{"id":7}')]
-    sight = SinkProbe(Lake(0x100), blocked=blocked, blocked_keys=lambda: some)
-    route = WaitRoute({"search": sight}, ManualClock())
+    probe = SinkProbe(Lake(0x100), blocked=blocked, blocked_keys=lambda: some)
+    route = WaitRoute({"search": probe}, ManualClock())
     answers = [
         route.answer("search", f"lsn=0/{lsn}&timeout_s=0{key}").code.value
         for lsn, key in (("100", "&key=%7B%22id%22: 7%7D"), ("100", '&key={"id":8}'), ("101", '&key={"id":7}'),
@@ -396,7 +396,7 @@ def test_waiter_keeps_its_deadline_while_the_check_hangs() -> None:
 
     config = parse('name = "shop"\nsource = {dsn = "dbname=shop"}\nkafka = {bootstrap = "k:9092"}\n', {})
     with Waiter(config) as waiter:
-        waiter._sights["cache"] = SinkProbe(hung)
-        with pytest.raises(SinkBehind, match="has not ended"):
+        waiter._probes["cache"] = SinkProbe(hung)
+        with pytest.raises(SinkBehind, match="did not finish"):
             waiter.wait("cache", "0/1", timeout_s=0)
     free.set()

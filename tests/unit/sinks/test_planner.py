@@ -226,7 +226,7 @@ def test_keys_that_the_registry_has_under_another_id_are_not_written() -> None:
     recorded = {"public.orders": TopicForm((KeyColumn("id", "int4", "integer"),), "avro", 7)}
 
     assert Planning(config=_AVRO, recorded=recorded).planner.plan(_relation(), _AT) is not None
-    with pytest.raises(RegistryRefused, match=r"keys of public\.orders as schema 9; its topic has them as 7"):
+    with pytest.raises(RegistryRefused, match=r"schema id 9 for the keys of public\.orders, but the topic has id 7"):
         Planning(config=_AVRO, recorded=recorded, key_id=9).planner.plan(_relation(), _AT)
 
 
