@@ -1,4 +1,4 @@
-"""Progress of `cdc local up` on stderr: bars for downloads, a line for what takes a moment."""
+"""Progress of `cdc local up` on stderr: a bar for each download, a line for each slow step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Bars:
-    """Fulfils `cdc.local.local_server.Progress`. Draws nothing when stderr is no terminal, but still says the steps."""
+    """Implements `cdc.local.local_server.Progress`. Without a terminal it prints the steps and draws no bars."""
 
     def __init__(self) -> None:
         console = Console(stderr=True, highlight=False)

@@ -1,4 +1,4 @@
-"""Live progress of snapshots on stderr: a bar a table on a terminal, else a line now and then."""
+"""Live progress of snapshots on stderr: a bar for each table on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_MAX: Final = 12  # bars; of more tables the first that are not complete a
 
 
 class Bars:
-    """Draws what `show` is given. Nothing when `quiet`."""
+    """Draws what `show` is given; nothing if `quiet`."""
 
     def __init__(self, clock: Clock, *, every_s: float, quiet: bool = False) -> None:
         """`every_s` is between two lines where no terminal is."""
@@ -26,7 +26,7 @@ class Bars:
         self._quiet = quiet
         self._line_s: float | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._told = ""
+        self._last_why = ""
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -47,12 +47,12 @@ class Bars:
         self._progress.stop()
 
     def show(self, tables: Sequence[Mapping[str, Any]], why: str) -> None:
-        """What is so now; `why` the daemon does not answer, empty when it does."""
+        """Draw the tables. `why`: the reason why the daemon does not answer, empty when it does."""
         if self._quiet:
             return
-        if why and why != self._told:
-            self._told = why
-            output.note(f"{why}; rows are counted as the log has them")
+        if why and why != self._last_why:
+            self._last_why = why
+            output.note(f"{why}; the counts are those in the log")
         if self._console.is_terminal:
             for one in tables:
                 self._bar(one)
@@ -88,7 +88,7 @@ def _what(one: Mapping[str, Any]) -> str:
     if one["keys_left"]:
         parts.append(f"{one['keys_left']:,} keys left")
     if one["chunks_waiting"]:
-        parts.append(f"{one['chunks_waiting']} chunks wait")
+        parts.append(f"{one['chunks_waiting']} chunks waiting")
     if one["state"] not in {"reading", "complete"}:
         parts.append(one["state"])
     if one["waits_for"]:

@@ -1,4 +1,4 @@
-"""`cdc views`: the views of a lake, their rows now and at an older cut, their SQL. Needs no Kafka."""
+"""`cdc views`: lists and shows the views of a lake, at the newest or an older cut. Needs no Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, grid, json_value, lake_option, place
+from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option
 from cdc.cli.status_text import duration
 from cdc.cli.view_chart_command import chart
 from cdc.cli.view_plan_command import check_command, explain_command, plan_command
@@ -28,12 +28,14 @@ _NOT_YET: Final = "not published yet"
 limit_option: Final = click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=_LIMIT, show_default=True, help="Show at most this many rows."
 )
-where_option: Final = click.option("--where", default="", help="Only rows for which this SQL condition holds.")
+where_option: Final = click.option(
+    "--where", default="", help="Only rows that match this SQL condition  [default: all]."
+)
 
 
 @click.group("views")
 def group() -> None:
-    """Look at derived tables: rows at a cut, SQL, how they are kept; have another generation serve."""
+    """Query, check, swap and roll back the views of a lake."""
 
 
 group.add_command(chart)
@@ -44,10 +46,13 @@ group.add_command(chart)
 @config_option
 @json_option
 def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Show every view: as of which LSN it is, how many rows it has, and why when it stays behind."""
+    """List all views with their LSN, row count and state.
+
+    A view that is behind the newest cut is shown with the reason.
+    """
     from sinks.warehouse.read.lake_reader import Lake, views
 
-    where = place(config_path, lake_path)
+    where = choose_lake(config_path, lake_path)
     lake = Lake(where.location)
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
@@ -59,7 +64,7 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
     if as_json:
         output.show_json(found)
     elif not found:
-        output.note("there are no views: put SQL files into the folder that `views` of the sink names")
+        output.note("no views: put SQL files into the folder that the sink's `views` setting names")
     else:
         output.show_table(_listing(found))
     return EXIT_OK
@@ -74,7 +79,7 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
 @json_option
 def show(name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show rows of a view as of the newest cut."""
-    return _show(place(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
+    return _show(choose_lake(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
 
 
 @group.command("at")
@@ -88,14 +93,14 @@ def show(name: str, limit: int, where: str, lake_path: str | None, config_path: 
 def show_at(
     at: str, name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool
 ) -> int:
-    """Show rows of a view as the lake had it at an older cut.
+    """Show rows of a view as of an older cut.
 
-    LSN means the newest cut that ends there or before; CUT is the number of a cut.
+    An LSN selects the newest cut that ends at or before it; CUT is the number of a cut.
     """
     from sinks.warehouse.read.lake_reader import parse_at
 
     meant = parse_at(at)
-    return _show(place(config_path, lake_path), name, meant, limit=limit, where=where, as_json=as_json)
+    return _show(choose_lake(config_path, lake_path), name, meant, limit=limit, where=where, as_json=as_json)
 
 
 group.add_command(plan_command)
@@ -105,12 +110,12 @@ group.add_command(check_command)
 
 @group.command("sql")
 @click.argument("name")
-@click.option("--spark", "translated", is_flag=True, help="As Spark runs it, translated from another dialect.")
+@click.option("--spark", "translated", is_flag=True, help="Print it as Spark runs it, translated from its dialect.")
 @click.option(
     "--views",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of SQL files  [default: that of the warehouse sink in the configuration].",
+    help="Folder of the views' SQL files  [default: from the warehouse sink].",
 )
 @config_option
 @json_option
@@ -118,13 +123,13 @@ def sql(name: str, translated: bool, folder: Path | None, config_path: Path | No
     """Print the SQL of a view."""
     from sinks.warehouse.views.definition import load_views
 
-    folder = folder or place(config_path, None).views
+    folder = folder or choose_lake(config_path, None).views
     if folder is None:
-        raise UsageError("the warehouse sink has no folder of views", hint="set views = in its section, or --views")
+        raise UsageError("the warehouse sink has no folder of views", hint="set views in its section, or pass --views")
     views = {view.name: view for view in load_views(folder)}
     view = views.get(name)
     if view is None:
-        raise UsageError(f"there is no view {name} in {folder}", hint=f"there is {', '.join(sorted(views)) or 'none'}")
+        raise UsageError(f"no view {name} in {folder}", hint=f"available: {', '.join(sorted(views)) or 'no views'}")
     text = view.spark_sql if translated else view.sql
     if as_json:
         output.show_json(
@@ -149,17 +154,17 @@ def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_js
         output.show_json(document | {"shown": [json_value(row) for row in rows.to_pylist()]})
         return EXIT_OK
     output.show_table(grid(rows.to_pylist(), list(rows.column_names)))
-    place_text = f"cut {look.cut}" + (f", {look.lsn}" if look.lsn is not None else "")
-    behind = f"; left behind the newest cut: {look.reason}" if look.reason else ""
+    position = f"cut {look.cut}" + (f", {look.lsn}" if look.lsn is not None else "")
+    behind = f"; behind the newest cut: {look.reason}" if look.reason else ""
     count = f"{rows.num_rows:,}" if where else f"{rows.num_rows:,} of {look.rows:,}"
-    output.note(f"{count} rows of {name} as of {place_text}{behind}")
+    output.note(f"{count} rows of {name} as of {position}{behind}")
     if look.reason:
         output.note(f"the lake is at cut {manifest.cut}, {Lsn(manifest.end_lsn)}")
     return EXIT_OK
 
 
 def _in_files(found: LakeChoice) -> list[str]:
-    """Views that files define; a file that is refused is said and does not hide the others."""
+    """Return the names of the views in files; a file that is refused is reported and does not hide the others."""
     from sinks.warehouse.views.definition import load_views
 
     if found.views is None:

@@ -1,4 +1,4 @@
-"""Checks everything and lists the findings. What cannot be reached is a finding too; the checks go on."""
+"""Runs all checks of `cdc doctor`. A server that cannot be reached is a finding too, and the other checks still run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ BROKER_TIMEOUT_S = 10.0
 
 
 def examine(config: Config) -> tuple[list[Finding], Verdict]:
-    """All findings, grouped, and how a start would end. Raises ConfigError only: a setting that cannot be used."""
+    """Return all findings in the order of their groups, and how a start would end.
+
+    Raises: ConfigError only, for a setting that cannot be used.
+    """
     facts, found = examine_source(config)
     verdict = forecast_start(config, application_name=APPLICATION_NAME).verdict
     broker = examine_broker(config, facts)
@@ -38,7 +41,7 @@ def examine(config: Config) -> tuple[list[Finding], Verdict]:
 
 
 def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
-    """The source's facts, None when it cannot be looked at, and what is to be said of it."""
+    """Return the source's facts (None if it cannot be read) and the findings about it."""
     try:
         facts = gather(config)
     except ConfigError:
@@ -49,7 +52,7 @@ def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
 
 
 def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
-    """What is to be said of the broker; without `facts` of the source only its control topics are looked at."""
+    """Return the findings about the broker; without `facts` of the source only its control topics are checked."""
     wants = wanted_topics(config, facts.tables if facts is not None else ())
     try:
         admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
@@ -64,7 +67,7 @@ def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
 
 
 def examine_registry(config: Config) -> list[Finding]:
-    """Whether the schema registry answers; nothing without Avro."""
+    """Check that the schema registry answers; only with Avro."""
     if config.encode.format != "avro":
         return []
     registry = ConfluentRegistry(config.registry)
@@ -74,7 +77,7 @@ def examine_registry(config: Config) -> list[Finding]:
         return [_of(error, Group.REGISTRY, "registry")]
     finally:
         registry.close()
-    text = f"it answers; compatibility is {level} where a subject has no other"
+    text = f"the schema registry answers; its default compatibility is {level}"
     return [Finding(group=Group.REGISTRY, level=Level.OK, check="registry", message=text)]
 
 

@@ -1,4 +1,4 @@
-"""Looks at the sinks of one key at a time: the store, the group, the sink's own topics. Changes nothing."""
+"""Checks of the sinks: store, consumer group, own topics, rights in Kafka. Changes nothing."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _LAKE: Final = "sinks.warehouse.checkup"
 
 
 def examine_sinks(config: Config, timeout_s: float | None) -> list[Finding]:
-    """What is to be said of each of them. Raises ConfigError.
+    """Return the findings about every sink. Raises ConfigError.
 
-    `timeout_s` is for answers of Kafka; None: it does not answer, which was said already.
+    `timeout_s`: for answers of Kafka; None if Kafka does not answer, which is already a finding.
     """
     found: list[Finding] = []
     for name, settings in sorted(config.sinks.items()):
         if isinstance(settings, Applied):
-            found += _told(_store(config, name, settings), name)
+            found += _until_error(_store(config, name, settings), name)
             if timeout_s is not None:
-                found += _told(_log(config, name, settings, timeout_s), name)
+                found += _until_error(_log(config, name, settings, timeout_s), name)
         elif isinstance(settings, Warehouse):
-            found += _told(_lake(config, name, settings, timeout_s), name)
+            found += _until_error(_lake(config, name, settings, timeout_s), name)
     return found
 
 
@@ -48,8 +48,8 @@ def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | Non
         yield _refused(name, lacking)
 
 
-def _told(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
-    """What is said until something cannot be looked at, and that."""
+def _until_error(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
+    """Yield the findings; an error that ends them becomes the last finding."""
     try:
         yield from findings
     except ConfigError:
@@ -75,12 +75,12 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
     refused = [*missing_group_rights(config, name, groups)]
     if not refused:
         count = len(groups.members(group))
-        yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} now")
+        yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} running")
     refused += missing_topic_rights(config, name, settings, admin, timeout_s=timeout_s)
     for lacking in refused:
         yield _refused(name, lacking)
     if refused:
-        return  # what cannot be described cannot be judged
+        return  # the settings of these topics cannot be read
     wants = (
         sink_state_want(sink_state_topic(config.name, name), kafka),
         dead_letters_want(dead_letters_topic(config.name, name), kafka, row_bytes_max=config.capture.row_bytes_max),
@@ -100,7 +100,7 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
 
 def _refused(name: str, lacking: MissingRights) -> Finding:
     check_name = "sink_group" if lacking.what.startswith("group") else "sink_topic"
-    text = f"our user may not {' and '.join(lacking.operations)} {lacking.what}"
+    text = f"the Kafka user may not {' and '.join(lacking.operations)} {lacking.what}"
     return _of(name, Level.ERROR, check_name, text, lacking.command)
 
 

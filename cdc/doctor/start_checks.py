@@ -1,4 +1,4 @@
-"""Joins the verdict on a start (`cdc.startup.judgement`) with the doctor's findings, so that they agree. Pure."""
+"""Merges the verdict on a start (`cdc.startup.judgement`) into the doctor's findings, so that they agree. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAME: Final[Mapping[str, frozenset[str]]] = {
 
 
 def with_verdict(findings: Sequence[Finding], verdict: Verdict) -> list[Finding]:
-    """The findings, with one for a start that stops, and without those that contradict it."""
+    """Return the findings, with one for a start that stops, and without those that contradict it."""
     error = verdict.error
     if error is None or verdict.state is None:
         return list(findings)

@@ -55,9 +55,9 @@ def test_place_of_a_replay_comes_with_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("start", "name", "says"),
     [
-        ("beginning", None, "come together"),
-        (None, "v2", "come together"),
-        ("yesterday", "v2", "no place in the log"),
+        ("beginning", None, "must be given together"),
+        (None, "v2", "must be given together"),
+        ("yesterday", "v2", "invalid --from"),
         ("beginning", "V 2", "lower-case"),
     ],
 )

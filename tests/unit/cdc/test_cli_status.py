@@ -165,8 +165,8 @@ def test_a_side_that_is_unreachable_is_named_and_the_rest_is_shown() -> None:
 
     assert exit_code(found) == 0
     shown = text(found)
-    assert "PostgreSQL  not reached: connection refused" in shown
-    assert "Kafka       not reached: no answer" in shown
+    assert "PostgreSQL  unreachable: connection refused" in shown
+    assert "Kafka       unreachable: no answer" in shown
     assert "RUNNING" in shown
 
 
@@ -175,7 +175,7 @@ def test_nothing_reachable_is_exit_code_1() -> None:
 
     assert found["state"] == "UNKNOWN"
     assert exit_code(found) == 1
-    assert text(found).count("not reached") == 3
+    assert text(found).count("unreachable") == 3
 
 
 @pytest.mark.parametrize("state", [state for state in State if state.needs_operator])
@@ -199,7 +199,7 @@ def test_how_long_the_slot_lasts_comes_from_the_rate_of_wal() -> None:
     found = judged(PipelineView(None, SOURCE, LOG, {"daemon": "x"}), Moment(0.0, wal_rate=float(1 << 20)))
 
     assert found["slot"]["lost_in_seconds"] == 1024
-    assert "lost in 17 min if capture stood still (1.0 MiB/s of WAL)" in text(found)
+    assert "lost in 17 min if capture stopped confirming (1.0 MiB/s of WAL)" in text(found)
 
 
 def test_without_a_limit_the_slot_is_never_lost() -> None:

@@ -113,7 +113,7 @@ def test_pooler_is_seen(error: SourceRefused | None, level: Level) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"plugin": "test_decoding"}, "must use pgoutput"),
+        ({"plugin": "test_decoding"}, "instead of pgoutput"),
         ({"database": "other"}, "belongs to database 'other'"),
         ({"invalidation": "wal_removed"}, "wal_removed"),
         ({"temporary": True}, "temporary"),
