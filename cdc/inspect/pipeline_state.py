@@ -1,7 +1,8 @@
-"""Reads a pipeline's state from outside: its daemon's HTTP, its slot, its progress in Kafka; whichever answers.
+"""Reads a pipeline's state from outside: its daemon over HTTP, its slot, and its progress in Kafka.
 
-`PipelineView.verdict` is how a start of capture would end now (`cdc.startup.judgement`), so that a state which needs an
-operator shows while the daemon is down. Changes nothing, fences no producer. An unreachable side takes seconds.
+Each of the three may be unreachable. `PipelineView.verdict` is how a start of capture would end now
+(`cdc.startup.judgement`), so a state that needs an operator shows while the daemon is down. Changes nothing and
+fences no producer. An unreachable server takes seconds.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ from cdc.startup.start_facts import StartForecast, forecast_start
 HTTP_TIMEOUT_S: Final = 2.0
 KAFKA_TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1 << 20
-_VERDICT_S: Final = 10.0  # it takes a dozen queries and a few requests to Kafka
-_IDENTITY_S: Final = 30.0  # it changes at a start of capture only
-_NEWEST_CUTS: Final = 64  # offsets at the end of the cut index that surely hold a record, beside markers
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nobody binds to it here
+_VERDICT_S: Final = 10.0  # a verdict takes a dozen queries and a few requests to Kafka
+_IDENTITY_S: Final = 30.0  # the identity changes only when capture starts
+_NEWEST_CUTS: Final = 64  # this many offsets at the end of the cut index always have a record besides markers
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - these are addresses to connect to
 
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What PostgreSQL says. `at_s` is of the clock handed in."""
+    """The state in PostgreSQL. `at_s` is a time of the observer's clock."""
 
     at_s: float
     identity: SourceIdentity
@@ -63,9 +64,9 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What Kafka says. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote.
+    """The state in Kafka. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote.
 
-    `ddl` are the findings that nobody has accepted.
+    `ddl`: the open DDL findings.
     """
 
     progress: Progress | Cut | None
@@ -90,12 +91,12 @@ class PipelineView:
 
     @property
     def anything(self) -> bool:
-        """Whether any side answered."""
+        """Whether anything answered."""
         return not (self.daemon is None and self.source is None and self.log is None)
 
 
 class PipelineObserver:
-    """Looks as often as it is asked; keeps its connections. Close it."""
+    """Reads the state on each `look`; keeps its connections until `close`."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -107,7 +108,7 @@ class PipelineObserver:
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
 
     def look(self) -> PipelineView:
-        """Ask the three sides, and judge a start, at the same time."""
+        """Read daemon, source and log, and judge a start, all in parallel."""
         view = PipelineView()
         judging = self._threads.submit(self._foresee)
         sides: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
@@ -121,7 +122,7 @@ class PipelineObserver:
         return view
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._threads.shutdown()
         if self._sql is not None:
             self._sql.close()
@@ -169,7 +170,7 @@ class PipelineObserver:
         if self._restored is None or self._restored[1].identity is None or now_s - self._restored[0] > _IDENTITY_S:
             self._restored = (now_s, restore(reader, name), recorded_catalog(reader, name).unsettled)
         _, restored, ddl = self._restored
-        # The newest cut says what progress says, and is read without reading all of the progress topic again.
+        # The newest cut has the same position as progress, without reading the whole progress topic again.
         batches = reader.read({partition: max(low, high - _NEWEST_CUTS)}, {partition: high})
         newest = [record for batch in batches for record in batch if record[5] is not None][-1:]
         if not newest or newest[0][5] is None:
@@ -177,7 +178,7 @@ class PipelineObserver:
         return LogView(decode(newest[0][5], Cut, partition[0]), restored.identity, newest[0][3], ddl)
 
     def _without_cuts(self, reader: BoundedReader) -> LogView:
-        """A topic does not exist: before the first start, or because it was deleted."""
+        """Read the log when a topic is missing: before the first start, or after it was deleted."""
         try:
             restored = recorded_position(reader, self._config.name)
         except TopicMismatch:
@@ -186,7 +187,7 @@ class PipelineObserver:
 
 
 def tables_left_out(config: Config, sql: Connection) -> Sequence[LeftOut]:
-    """The tables that a start would leave out, judged by the catalog alone."""
+    """Return the tables that a start would leave out, from the catalog alone."""
     source = config.source
     tables = tables_matching(sql, source.tables, source.keyless, source.keys)
     facts = publication_facts(sql, config.publication)
@@ -194,10 +195,10 @@ def tables_left_out(config: Config, sql: Connection) -> Sequence[LeftOut]:
 
 
 def ask_daemon(listen: str, name: str) -> dict[str, Any]:
-    """The document of /status. Raises SourceUnreachable with the reason when there is none to be had."""
+    """Return the document of /status. Raises SourceUnreachable with the reason when there is none."""
     host, _, port = listen.rpartition(":")
     if not listen or port == "0":
-        raise SourceUnreachable("http.listen names no port to ask")
+        raise SourceUnreachable("http.listen has no port to connect to")
     connection = http.client.HTTPConnection(_ANYWHERE.get(host, host).strip("[]"), int(port), timeout=HTTP_TIMEOUT_S)
     try:
         connection.request("GET", "/status")
@@ -210,5 +211,5 @@ def ask_daemon(listen: str, name: str) -> dict[str, Any]:
     finally:
         connection.close()
     if found.get("name") != name:
-        raise SourceUnreachable(f"the daemon on {listen} is that of {found.get('name')!r}")
+        raise SourceUnreachable(f"the daemon on {listen} belongs to {found.get('name')!r}")
     return found

@@ -1,6 +1,6 @@
-"""The state of a worker of a search or cache sink; implements `sinks.runner.runner_observer.RunnerObserver`.
+"""State of a worker of a search or cache sink; implements `sinks.runner.runner_observer.RunnerObserver`.
 
-State, reason and error are those of the `Status` that the daemon writes.
+State, reason and error come from the `Status` that the daemon writes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RunnerStatus:
 
     @property
     def state(self) -> State:
-        """As the daemon has it."""
+        """The daemon's state."""
         return self._daemon.state
 
     @property
@@ -107,7 +107,7 @@ class RunnerStatus:
         return self._daemon.ready
 
     def snapshot(self) -> dict[str, Any]:
-        """The document of /status. Keys are part of the interface."""
+        """Return the document of /status. Its keys are part of the interface."""
         daemon = self._daemon.snapshot()
         with self._lock:
             lag, turned_s = self._lag, self._turned_s

@@ -271,7 +271,7 @@ def test_the_daemon_is_asked_over_http() -> None:
     web = WebServer("127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics)
     try:
         assert ask_daemon(f"0.0.0.0:{web.port}", "shop")["state"] == "STARTING"
-        with pytest.raises(SourceUnreachable, match="is that of 'shop'"):
+        with pytest.raises(SourceUnreachable, match="belongs to 'shop'"):
             ask_daemon(f"127.0.0.1:{web.port}", "other")
     finally:
         web.close()
@@ -306,7 +306,7 @@ def test_another_program_on_the_port_is_no_daemon(foreign_server: int) -> None:
 
 def test_without_a_port_there_is_nothing_to_ask() -> None:
     for listen in ("", "127.0.0.1:0"):
-        with pytest.raises(SourceUnreachable, match="names no port"):
+        with pytest.raises(SourceUnreachable, match="has no port"):
             ask_daemon(listen, "shop")
 
 

@@ -171,7 +171,7 @@ def test_an_offset_outside_of_the_log_is_refused_with_its_range() -> None:
 
     reader = Reader(log.partitions)
     assert Selection(AtOffset((TOPIC, 0), 1)).offsets(reader, "shop", [TOPIC]) == {(TOPIC, 0): 1}
-    with pytest.raises(UsageError, match="offsets 0 to 1"):
+    with pytest.raises(UsageError, match="expected 0 to 1"):
         Selection(AtOffset((TOPIC, 0), 2)).offsets(reader, "shop", [TOPIC])
     with pytest.raises(UsageError, match="has no partition 1"):
         Selection(AtOffset((TOPIC, 1), 0)).offsets(reader, "shop", [TOPIC])
@@ -250,7 +250,7 @@ def test_following_hands_out_what_is_held_as_soon_as_nothing_comes_or_time_is_up
 
 
 def test_a_foreign_record_is_named_by_its_place() -> None:
-    with pytest.raises(TopicMismatch, match=r"record 7 of shop.public.orders-2 is no event"):
+    with pytest.raises(TopicMismatch, match=r"record 7 of shop.public.orders-2 is not a Tailrace event"):
         parse_event((TOPIC, 2, 7, 0, b"k", b"hello", None), (0, 0, 0))
 
 
