@@ -67,6 +67,8 @@ def check_command(
 ) -> int:
     """Compare the contracts in FOLDER with the recorded ones.
 
+    FOLDER: folder of contracts (default: contracts).
+
     A recorded contract must still exist and may change only as --mode allows. The same holds between a version and the
     next one, unless an upcaster connects them. Examples in contracts are validated, before and after upcasting.
     Exit code 1 when a contract breaks a rule.

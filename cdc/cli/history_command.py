@@ -36,10 +36,10 @@ def command(table: str, key: Sequence[str], lake_path: str | None, config_path: 
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.read.row_history import history_of
 
-    meant = parse_key(key)
+    wanted = parse_key(key)
     lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest()
-    found = history_of(lake, manifest, table, meant)
+    found = history_of(lake, manifest, table, wanted)
     if as_json:
         output.show_json([_document(change) for change in found.changes])
         return EXIT_OK

@@ -11,7 +11,7 @@ import click
 from cdc.cli import output, sink_query_command, sink_rebuild_command, sink_status_command
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.cli.exit_message import run_logged
-from cdc.cli.sink_status_command import seen, sink_table
+from cdc.cli.sink_status_command import all_sinks, sink_table
 from cdc.cli.tail_command import FROM
 from cdc.config.load import SINK_NAME
 from cdc.config.settings import Applied
@@ -120,7 +120,7 @@ def _refuse(wrong: bool, message: str) -> None:
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
     """Show the configured sinks and their positions."""
-    found = seen(configuration(config_path))
+    found = all_sinks(configuration(config_path))
     if as_json:
         output.show_json({"sinks": found})
         return

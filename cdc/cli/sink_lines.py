@@ -28,7 +28,7 @@ def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, An
     if isinstance(kept, dict):
         return [{"name": name, **_alive(one)} for name, one in sorted(kept.items())]
     try:
-        return sink_status_command.seen(config)
+        return sink_status_command.all_sinks(config)
     except TailraceError:
         return None
 

@@ -48,7 +48,7 @@ def status_command(name: str | None, config_path: Path | None, as_json: bool) ->
     config = configuration(config_path)
     if name is not None:
         sink_of(config, name)
-    found = [one for one in seen(config) if name in (None, one["name"])]
+    found = [one for one in all_sinks(config) if name in (None, one["name"])]
     if as_json:
         output.show_json({"sinks": found} if name is None else found[0])
     elif found:
@@ -113,7 +113,7 @@ def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
 COMMANDS: Final = (status_command, pause_command, resume_command)
 
 
-def seen(config: Config) -> list[dict[str, Any]]:
+def all_sinks(config: Config) -> list[dict[str, Any]]:
     """Return the documents of all configured sinks."""
     from cdc.clock import SystemClock
     from sinks.operate.sink_view import sink_documents

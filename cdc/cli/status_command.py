@@ -70,11 +70,11 @@ class _StatusReader:
 
         `patient`: read twice when the time until the slot is lost can only be computed from two reads.
         """
-        view = self._observer.look()
+        view = self._observer.read()
         if patient and view.daemon is None and view.source is not None and view.source.slot.safe_wal_size is not None:
             self._before = view
             self._clock.wait(threading.Event(), _SECOND_READ_S)
-            view = self._observer.look()
+            view = self._observer.read()
         moment = status_text.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
         self._before = view
         found = status_text.document(self._config, view, moment)

@@ -78,17 +78,17 @@ def chart(
         )
     lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest(parse_at(at_text) if at_text else None)
-    look = view_summary(lake, manifest, name)
+    summary = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=_ROWS_MAX + 1).to_pylist()
     if len(rows) > _ROWS_MAX:
         raise UsageError(f"{name} has more than {_ROWS_MAX:,} rows", hint="select fewer rows with --where")
-    lsn = f", {look.lsn}" if look.lsn is not None else ""
-    title = f"{name} (cut {look.cut}{lsn})"
+    lsn = f", {summary.lsn}" if summary.lsn is not None else ""
+    title = f"{name} (cut {summary.cut}{lsn})"
     picture = picture_of(rows, title, x_name, y_names)
     draw(picture, file)
     if as_json:
-        output.show_json({"name": name, "file": str(file), "points": len(picture.x), "cut": look.cut})
+        output.show_json({"name": name, "file": str(file), "points": len(picture.x), "cut": summary.cut})
     else:
         output.note(f"{len(picture.x):,} points of {title} written to {file}")
     return EXIT_OK

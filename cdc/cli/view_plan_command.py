@@ -68,12 +68,12 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
 
     lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest()
-    look, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
+    summary, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
     known = dict(record.runs) if record is not None else {}
     document: dict[str, Any] = {
         "name": name,
-        "cut": look.cut,
-        "left_behind": look.reason or None,
+        "cut": summary.cut,
+        "left_behind": summary.reason or None,
         "plan": record.plan if record else None,
         "reason": record.reason if record else None,
         "seconds": record.seconds if record else None,
@@ -94,8 +94,8 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
     output.show_table(shown)
     keys = f"{record.keys:,} keys, " if record.keys else ""
     output.note(f"last updated by {record.plan} in {record.seconds:.2f} s: {keys}{record.rows:,} rows; {record.reason}")
-    if look.reason:
-        output.note(f"behind the newest cut: {look.reason}")
+    if summary.reason:
+        output.note(f"behind the newest cut: {summary.reason}")
     return EXIT_OK
 
 

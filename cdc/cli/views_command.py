@@ -56,7 +56,7 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
     lake = Lake(where.location)
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
-    found = [_document(look, now_s) for look in views(lake, manifest)]
+    found = [_document(summary, now_s) for summary in views(lake, manifest)]
     unbuilt = {name: view.reason for name, view in manifest.unbuilt.items() if name not in manifest.views}
     waiting = dict.fromkeys((name for name in _in_files(where) if name not in manifest.views), _NOT_YET)
     found += [_unpublished(name, reason) for name, reason in (waiting | unbuilt).items()]
@@ -99,8 +99,8 @@ def show_at(
     """
     from sinks.warehouse.read.lake_reader import parse_at
 
-    meant = parse_at(at)
-    return _show(choose_lake(config_path, lake_path), name, meant, limit=limit, where=where, as_json=as_json)
+    wanted = parse_at(at)
+    return _show(choose_lake(config_path, lake_path), name, wanted, limit=limit, where=where, as_json=as_json)
 
 
 group.add_command(plan_command)
@@ -146,19 +146,19 @@ def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_js
 
     lake = Lake(found.location)
     manifest = lake.manifest(at)
-    look = view_summary(lake, manifest, name)
+    summary = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=limit)
-    document = _document(look, SystemClock().wall_s())
+    document = _document(summary, SystemClock().wall_s())
     if as_json:
         output.show_json(document | {"shown": [json_value(row) for row in rows.to_pylist()]})
         return EXIT_OK
     output.show_table(grid(rows.to_pylist(), list(rows.column_names)))
-    position = f"cut {look.cut}" + (f", {look.lsn}" if look.lsn is not None else "")
-    behind = f"; behind the newest cut: {look.reason}" if look.reason else ""
-    count = f"{rows.num_rows:,}" if where else f"{rows.num_rows:,} of {look.rows:,}"
+    position = f"cut {summary.cut}" + (f", {summary.lsn}" if summary.lsn is not None else "")
+    behind = f"; behind the newest cut: {summary.reason}" if summary.reason else ""
+    count = f"{rows.num_rows:,}" if where else f"{rows.num_rows:,} of {summary.rows:,}"
     output.note(f"{count} rows of {name} as of {position}{behind}")
-    if look.reason:
+    if summary.reason:
         output.note(f"the lake is at cut {manifest.cut}, {Lsn(manifest.end_lsn)}")
     return EXIT_OK
 
@@ -176,16 +176,16 @@ def _in_files(found: LakeChoice) -> list[str]:
         return []
 
 
-def _document(look: ViewSummary, now_s: float) -> dict[str, Any]:
-    at_us = look.committed_at_us
+def _document(summary: ViewSummary, now_s: float) -> dict[str, Any]:
+    at_us = summary.committed_at_us
     return {
-        "name": look.name,
-        "cut": look.cut,
-        "lsn": None if look.lsn is None else str(look.lsn),
-        "rows": look.rows,
+        "name": summary.name,
+        "cut": summary.cut,
+        "lsn": None if summary.lsn is None else str(summary.lsn),
+        "rows": summary.rows,
         "committed_at": None if at_us is None else datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(),
         "age_seconds": None if at_us is None else round(max(0.0, now_s - at_us / 1e6), 1),
-        "reason": look.reason or None,
+        "reason": summary.reason or None,
     }
 
 

@@ -77,7 +77,7 @@ class LogView:
 
 @dataclass(slots=True)
 class PipelineView:
-    """Everything that answered; `missing` says of the rest why it did not.
+    """The answers of daemon, source and log; `missing` has the reason for each that did not answer.
 
     `verdict` is how a start would end now; `weak` are weak settings of the topics that exist.
     """
@@ -96,7 +96,7 @@ class PipelineView:
 
 
 class PipelineObserver:
-    """Reads the state on each `look`; keeps its connections until `close`."""
+    """Reads the state on each `read`; keeps its connections until `close`."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -105,14 +105,14 @@ class PipelineObserver:
         self._reader: LogReader | None = None
         self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
         self._foreseen: tuple[float, StartForecast] | None = None
-        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="observe")
 
-    def look(self) -> PipelineView:
+    def read(self) -> PipelineView:
         """Read daemon, source and log, and judge a start, all in parallel."""
         view = PipelineView()
         judging = self._threads.submit(self._foresee)
-        sides: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
-        pending = {side: self._threads.submit(look) for side, look in sides.items()}
+        readers: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
+        pending = {side: self._threads.submit(reader) for side, reader in readers.items()}
         for side, future in pending.items():
             try:
                 setattr(view, "log" if side == "kafka" else side, future.result())
