@@ -17,9 +17,9 @@ def known(view: PipelineView) -> dict[str, Any]:
     """Return the tables that are left out: from the daemon, else as a start would judge now, unless it would stop."""
     if view.daemon is not None and "left_out" in view.daemon:
         return {"left_out_count": view.daemon["left_out_count"], "left_out": view.daemon["left_out"]}
-    if view.source is None or (view.verdict is not None and view.verdict.stops):
+    found = view.left_out
+    if found is None or (view.verdict is not None and view.verdict.stops):
         return {"left_out_count": None, "left_out": None}
-    found = view.source.left_out
     return {"left_out_count": len(found), "left_out": [one.document() for one in found[:LEFT_OUT_SHOWN]]}
 
 

@@ -44,8 +44,10 @@ def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | Non
         return
     admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
     views = lake.published(settings)
+    state = f"topic {sink_state_topic(config.name, name)}"
     for lacking in missing_lake_rights(config, name, settings, views, admin, timeout_s=timeout_s):
-        yield _refused(name, lacking)
+        # A lake runs without its state topic, but cannot report its state there.
+        yield _refused(name, lacking, Level.WARNING if lacking.what == state else Level.ERROR)
 
 
 def _until_error(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
@@ -98,10 +100,12 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
             yield _of(name, level, "sink_topic", str(problem), problem.command)
 
 
-def _refused(name: str, lacking: MissingRights) -> Finding:
+def _refused(name: str, lacking: MissingRights, level: Level = Level.ERROR) -> Finding:
     check_name = "sink_group" if lacking.what.startswith("group") else "sink_topic"
     text = f"the Kafka user may not {' and '.join(lacking.operations)} {lacking.what}"
-    return _of(name, Level.ERROR, check_name, text, lacking.command)
+    if level is Level.WARNING:
+        text += ": the sink cannot report its state"
+    return _of(name, level, check_name, text, lacking.command)
 
 
 def _of(name: str, level: Level, what: str, message: str, command: str = "") -> Finding:

@@ -74,7 +74,8 @@ def missing_lake_rights(
     """
     name = config.name
     own = [view_cuts_topic(name, sink), view_schema_topic(name, sink), *(view_topic(name, view) for view in views)]
-    wanted = dict.fromkeys([cuts_topic(name), schema_topic(name)], _READ) | dict.fromkeys(own if views else (), _OWN)
+    own = [sink_state_topic(name, sink), *(own if views else ())]
+    wanted = dict.fromkeys([cuts_topic(name), schema_topic(name)], _READ) | dict.fromkeys(own, _OWN)
     allowed = admin.operations(list(wanted), timeout_s=timeout_s)
     if "READ" in allowed.get(schema_topic(name), ()):
         tables = _tables(config, settings.tables, [])

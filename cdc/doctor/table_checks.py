@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cdc.config.settings import Config
@@ -10,6 +10,7 @@ from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.source_facts import SourceFacts, TableRights
 from cdc.doctor.sql_text import ident, name_of
 from cdc.doctor.toml_text import table_pattern, toml_string
+from cdc.model.left_out import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.patterns import chosen
 from cdc.replication.eligibility import key_statement
@@ -40,6 +41,23 @@ def check_table(table: SourceTable, rights: TableRights | None, *, reselect: boo
         return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
     found = [*_schema(table), *_key(table, rights), *_leaves(table)]
     return [*found, *_toast(table, rights, reselect=reselect)]
+
+
+def check_topic_fit(left_out: Sequence[LeftOut]) -> list[Finding]:
+    """Warn about the tables that a start leaves out because of their topics; `left_out` is its forecast."""
+    return [
+        Finding(
+            group=Group.TABLES,
+            level=Level.WARNING,
+            check=one.reason,
+            message=f"{one.table} is left out: {one.problem}",
+            sql=one.statement if one.reason == "key_changed" else "",
+            command=one.statement if one.reason == "no_topic" else "",
+            table=one.table,
+        )
+        for one in left_out
+        if one.reason in {"key_changed", "no_topic"}
+    ]
 
 
 def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:

@@ -30,9 +30,8 @@ from cdc.progress.bounded_reader import BoundedReader
 from cdc.progress.record_format import decode
 from cdc.progress.recorded_catalog import recorded_catalog
 from cdc.progress.restore import Restored, recorded_position, restore
-from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity, tables_matching
+from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
-from cdc.replication.eligibility import left_out_at_start
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.wal_pressure import wal_reading
@@ -59,7 +58,6 @@ class SourceView:
     slot: SlotFacts
     publication: PublicationFacts | None
     wal: WalReading | None = None
-    left_out: Sequence[LeftOut] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,8 @@ class LogView:
 class PipelineView:
     """The answers of daemon, source and log; `missing` has the reason for each that did not answer.
 
-    `verdict` is how a start would end now; `weak` are weak settings of the topics that exist.
+    `verdict` is how a start would end now; `weak` are weak settings of the topics that exist. `left_out` are the tables
+    that a start would leave out; None when the source cannot be read.
     """
 
     daemon: dict[str, Any] | None = None
@@ -88,6 +87,7 @@ class PipelineView:
     missing: dict[str, str] = field(default_factory=dict)
     verdict: Verdict | None = None
     weak: Sequence[WeakSetting] = ()
+    left_out: Sequence[LeftOut] | None = None
 
     @property
     def anything(self) -> bool:
@@ -118,7 +118,7 @@ class PipelineObserver:
                 setattr(view, "log" if side == "kafka" else side, future.result())
             except TailraceError as error:
                 view.missing[side] = error.message
-        view.verdict, view.weak = judging.result()
+        view.verdict, view.weak, view.left_out = judging.result()
         return view
 
     def close(self) -> None:
@@ -144,7 +144,6 @@ class PipelineObserver:
                 slot_facts(sql, self._config.slot),
                 publication_facts(sql, self._config.publication),
                 wal_reading(sql, self._config.slot, failover=self._config.source.failover),
-                tables_left_out(self._config, sql),
             )
         except TailraceError:
             if self._sql is not None:
@@ -184,14 +183,6 @@ class PipelineObserver:
         except TopicMismatch:
             return LogView(None, None, None)
         return LogView(restored.progress, restored.identity, None)
-
-
-def tables_left_out(config: Config, sql: Connection) -> Sequence[LeftOut]:
-    """Return the tables that a start would leave out, from the catalog alone."""
-    source = config.source
-    tables = tables_matching(sql, source.tables, source.keyless, source.keys)
-    facts = publication_facts(sql, config.publication)
-    return left_out_at_start(tables, facts, name=config.publication, create=source.create)
 
 
 def ask_daemon(listen: str, name: str) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import pytest
 
 from cdc.doctor.finding import Finding, Level
 from cdc.doctor.source_facts import TableRights
-from cdc.doctor.table_checks import check_table, check_tables
+from cdc.doctor.table_checks import check_table, check_tables, check_topic_fit
+from cdc.model.left_out import LeftOut
 from cdc.model.relation import ReplicaIdentity
+from cdc.replication.eligibility import without_key
 from cdc.replication.table_shape import Leaf, SourceTable
 from tests.fixtures.capture.source_builders import column, config, facts, keyless_table, publication, rights, table
 
@@ -21,6 +23,20 @@ def one(subject: SourceTable, allowed: TableRights | None = None) -> Finding:
 
 def test_table_with_a_key_needs_nothing() -> None:
     assert check_table(table(), rights()) == []
+
+
+def test_tables_that_a_start_leaves_out_because_of_their_topics_are_named_with_what_fixes_them() -> None:
+    changed = LeftOut("public.a", 1, "key_changed", "its key is (id, v) now", "-- give it its former key back")
+    missing = LeftOut("public.b", 2, "no_topic", "topic 'shop.public.b' does not exist", "kafka-topics.sh --create")
+
+    found = check_topic_fit([changed, missing, without_key(keyless_table())])
+
+    assert [(one.level, one.check, one.table) for one in found] == [
+        (Level.WARNING, "key_changed", "public.a"),
+        (Level.WARNING, "no_topic", "public.b"),
+    ]
+    assert (found[0].sql, found[1].command) == (changed.statement, missing.statement)
+    assert found[0].message == "public.a is left out: its key is (id, v) now"
 
 
 def test_table_without_key_is_named_with_every_way_out() -> None:
