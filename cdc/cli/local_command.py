@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cdc.cli.download_bars import Bars
+from cdc.cli.progress_bars import DownloadBars
 from cdc.errors import LocalError, UsageError
 from cdc.local.local_server import ServerOptions
 from cdc.local.postgres_programs import MAJORS
@@ -100,7 +100,7 @@ def up(
         "valkey": ServerOptions(valkey_port, fast_start=fast_start),
     }
     stack = Stack(stack_name, servers or DEFAULT_SERVERS, options=options)
-    with Bars() as bars:
+    with DownloadBars() as bars:
         described = stack.up(bars)
     _show(stack, described, as_json=as_json)
 

@@ -81,11 +81,11 @@ def run_command(
             replay = replay_of(start, as_name)
             run_applied(config, name, until_eof=until_eof, replay=replay, instance=instance, report_fd=report_fd)
             return
-        from cdc.cli.download_bars import Bars
+        from cdc.cli.progress_bars import DownloadBars
         from cdc.run.app import run_sink
 
         _refuse(bool(start or as_name or instance), "--from, --as and --instance apply to search and cache sinks only")
-        with Bars() as bars:
+        with DownloadBars() as bars:
             run_sink(config, name, bars, master=master, until_eof=until_eof, report_fd=report_fd)
 
     with log.bound(sink=as_name or name):

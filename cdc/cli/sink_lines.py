@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from cdc.cli import output, sink_status_command
-from cdc.cli.status_text import duration
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
 from cdc.model.sink_report import UNKNOWN
 
@@ -69,5 +68,5 @@ def _alive(one: dict[str, Any]) -> dict[str, Any]:
     age_s, runs = one.get("report_age_seconds"), one.get("pid") is not None
     found = {**one, "workers": int(runs), "ended": not runs, "heartbeat_age_seconds": age_s}
     if one["state"] == UNKNOWN:
-        found["reason"] = f"its process {one['pid']} has not reported for {duration(age_s or 0.0)}"
+        found["reason"] = f"its process {one['pid']} has not reported for {output.duration(age_s or 0.0)}"
     return found

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from cdc.cli import output, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
-from cdc.cli.status_text import duration
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
 
@@ -135,7 +134,7 @@ def shown_state(one: dict[str, Any]) -> str:
     if one.get("workers") or age_s is None:
         reason = one.get("reason")
         return f"{state} ({reason})" if reason and state == "WAITING" else state
-    ago = f"{duration(age_s)} ago"
+    ago = f"{output.duration(age_s)} ago"
     return f"{state}, ended {ago}" if one.get("ended") else f"{state}? last heartbeat {ago}"
 
 

@@ -242,13 +242,13 @@ def _print_answer(signal: Signal, answer: SignalAnswer) -> None:
 
 def _follow(config: Config, view: SnapshotView, numbers: Mapping[str, int], *, as_json: bool) -> int:
     """Show progress until all these snapshots have ended. Returns 1 when one was stopped or paused."""
-    from cdc.cli.snapshot_bars import Bars
+    from cdc.cli.progress_bars import SnapshotBars
     from cdc.clock import SystemClock
     from cdc.errors import EXIT_FAILED, EXIT_OK
 
     clock, never = SystemClock(), threading.Event()
     try:
-        with Bars(clock, every_s=_LINE_S, quiet=as_json) as bars:
+        with SnapshotBars(clock, every_s=_LINE_S, quiet=as_json) as bars:
             while True:
                 found, why = _read_state(config, view)
                 mine = [one for one in found if numbers.get(one["table"]) == one["number"]]

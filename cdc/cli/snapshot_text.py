@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import output
-from cdc.cli.status_text import duration
 
 _STYLES: Final = {
     "complete": "green",
@@ -34,7 +33,7 @@ def table(snapshots: Iterable[Mapping[str, Any]]) -> Table:
             f"{one['rows']:,}",
             output.size(one["bytes"]),
             f"{one['rows_per_second']:,.0f}" if one["rows_per_second"] else "",
-            duration(one["eta_seconds"]) if one["eta_seconds"] is not None else "",
+            output.duration(one["eta_seconds"]) if one["eta_seconds"] is not None else "",
         )
     return made
 
@@ -48,6 +47,24 @@ def done(one: Mapping[str, Any]) -> str:
     if one["blocks"]:
         return f"{100 * one['blocks_done'] / one['blocks']:.0f} %"
     return f"{one['keys_left']:,} keys left" if one["keys_left"] else ""
+
+
+def details(one: Mapping[str, Any]) -> str:
+    """Return rows, bytes, rate and whatever else is known of a snapshot, in one line."""
+    parts = [f"{one['rows']:,} rows", output.size(one["bytes"])]
+    if one["rows_per_second"]:
+        parts.append(f"{one['rows_per_second']:,.0f} rows/s")
+    if one["eta_seconds"] is not None:
+        parts.append(f"{output.duration(one['eta_seconds'])} left")
+    if one["keys_left"]:
+        parts.append(f"{one['keys_left']:,} keys left")
+    if one["chunks_waiting"]:
+        parts.append(f"{one['chunks_waiting']} chunks waiting")
+    if one["state"] not in {"reading", "complete"}:
+        parts.append(one["state"])
+    if one["waits_for"]:
+        parts.append(f"for {reason(one)}")
+    return ", ".join(parts)
 
 
 def reasons(snapshots: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -118,20 +118,6 @@ def lines(document: dict[str, Any]) -> Table:
     return grid
 
 
-def duration(seconds: float) -> str:
-    """Return e.g. ``0.3 s``, ``12 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    if hours < 2:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{hours} h {minutes % 60} min"
-    return f"{hours // 24} d {hours % 24} h"
-
-
 def _next_start(view: PipelineView) -> dict[str, Any] | None:
     """Return how a start would end; None when it would run, or wait for a server that `unreachable` names."""
     verdict = view.verdict
@@ -228,7 +214,7 @@ def _headline(document: dict[str, Any]) -> Text:
     if document["reason"]:
         text.append(f" ({output.plain(document['reason'])})")
     if document["state_seconds"] is not None:
-        text.append(f" for {duration(document['state_seconds'])}")
+        text.append(f" for {output.duration(document['state_seconds'])}")
     elif state == DOWN:
         text.append(f"  {output.plain(document['unreachable'].get('daemon', ''))}", style="dim")
         reader = (document["slot"] or {}).get("active_pid")
@@ -283,7 +269,7 @@ def _where(document: dict[str, Any]) -> str:
 def _lag(document: dict[str, Any]) -> str:
     parts = []
     if document["lag_seconds"] is not None:
-        parts.append(duration(document["lag_seconds"]))
+        parts.append(output.duration(document["lag_seconds"]))
     if document["lag_bytes"] is not None:
         parts.append(f"{output.size(document['lag_bytes'])} of WAL")
     return ", ".join(parts)
@@ -338,7 +324,7 @@ def _danger(slot: dict[str, Any] | None) -> Text | None:
         return None
     rate = output.size(slot.get("wal_bytes_per_second"))
     style = "bold red" if lost_in_s < _SOON_S else "dim"
-    return Text(f"lost in {duration(lost_in_s)} if capture stopped confirming ({rate}/s of WAL)", style=style)
+    return Text(f"lost in {output.duration(lost_in_s)} if capture stopped confirming ({rate}/s of WAL)", style=style)
 
 
 def _ddl_known(view: PipelineView) -> dict[str, Any]:
@@ -397,4 +383,4 @@ def _kafka_line(kafka: dict[str, Any] | None) -> str:
     if kafka is None:
         return ""
     ago = kafka["last_transaction_seconds_ago"]
-    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {duration(ago)} ago")
+    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {output.duration(ago)} ago")

@@ -174,12 +174,12 @@ def _show(what: str, findings: Sequence[TableFindings]) -> None:
 
 
 def _lake(config: Config, sink: str, tables: tuple[str, ...], *, as_json: bool) -> int:
-    from cdc.cli.download_bars import Bars
+    from cdc.cli.progress_bars import DownloadBars
     from cdc.errors import EXIT_FAILED, EXIT_OK
     from cdc.lsn import Lsn
     from cdc.run.app import verify_sink
 
-    with Bars() as bars, output.waiting("reading the topics"):
+    with DownloadBars() as bars, output.waiting("reading the topics"):
         manifest, reports = verify_sink(config, sink, tables, bars)
     ok = all(report.ok for report in reports)
     if as_json:

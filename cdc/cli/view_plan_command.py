@@ -123,7 +123,7 @@ def check_command(
     depend on the order of rows, so near rows are not an error. Row values are not shown. Exit code 1 when a view
     differs or could not be compared.
     """
-    from cdc.cli.download_bars import Bars
+    from cdc.cli.progress_bars import DownloadBars
     from cdc.run.app import check_lake_views
     from sinks.warehouse.read.lake_reader import parse_at
 
@@ -131,7 +131,7 @@ def check_command(
         raise UsageError("name a view or pass --all", command="cdc views check --all")
     found = choose_lake(config_path, lake_path)
     views = _views(found, folder)
-    with Bars() as bars, output.waiting("computing the views"):
+    with DownloadBars() as bars, output.waiting("computing the views"):
         cut, reports = check_lake_views(
             found.location,
             views,

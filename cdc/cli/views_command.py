@@ -13,7 +13,6 @@ from rich.text import Text
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option
-from cdc.cli.status_text import duration
 from cdc.cli.view_chart_command import chart
 from cdc.cli.view_plan_command import check_command, explain_command, plan_command
 from cdc.clock import SystemClock
@@ -203,7 +202,7 @@ def _listing(found: list[dict[str, Any]]) -> Table:
             view["lsn"] or "",
             "" if view["cut"] is None else str(view["cut"]),
             "" if view["rows"] is None else f"{view['rows']:,}",
-            "" if age is None else duration(age),
+            "" if age is None else output.duration(age),
             Text(output.plain(view["reason"] or ""), style="yellow"),
         )
     return made

@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from cdc.cli import status_text
-from cdc.cli.status_text import Moment, document, duration, exit_code, lines
+from cdc.cli.output import duration
+from cdc.cli.status_text import Moment, document, exit_code, lines
 from cdc.config.load import parse
 from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
 from cdc.inspect.pipeline_state import LogView, PipelineView, SourceView, ask_daemon
