@@ -26,6 +26,7 @@ from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.left_out_status import LeftOutStatus
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outbox_status import OutboxStatus
+from cdc.telemetry.readiness import follows_log
 from cdc.telemetry.signal_status import SignalStatus
 from cdc.telemetry.topic_status import TopicStatus
 from cdc.telemetry.wal_status import WalStatus
@@ -288,7 +289,7 @@ class Status:
     @property
     def ready(self) -> bool:
         """Whether changes flow."""
-        return self.state in {State.RUNNING, State.CATCHING_UP}
+        return follows_log(self.state)
 
     def lag_s(self) -> float:
         """Return how far the log may be behind the source; 0 at the end of the stream, NaN before any read.

@@ -17,6 +17,7 @@ from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.metrics import LakeMetrics
+from cdc.telemetry.readiness import lake_is_ready
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
 
@@ -85,8 +86,8 @@ class LakeStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether readers find a cut and the sink follows the log; the age of the cut does not count."""
-        return self._daemon.ready and self._cut is not None
+        """Whether readers find a cut and the sink follows the log."""
+        return lake_is_ready(self.state, has_cut=self._cut is not None)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the document of /status. Its keys are part of the interface."""

@@ -14,6 +14,7 @@ from cdc.errors import TailraceError
 from cdc.model.run_state import State
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
+from cdc.telemetry.readiness import follows_log
 from cdc.telemetry.runner_metrics import RunnerMetrics
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
@@ -104,7 +105,7 @@ class RunnerStatus:
     @property
     def ready(self) -> bool:
         """Whether the sink follows the log."""
-        return self._daemon.ready
+        return follows_log(self.state)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the document of /status. Its keys are part of the interface."""

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, UNKNOWN
+from cdc.telemetry.readiness import follows_log
 
 SHOWN_STATES: Final = (*(state.value for state in State), STUCK, UNKNOWN)
 
@@ -20,8 +21,6 @@ class View(Protocol):
     def sink(self) -> str: ...  # noqa: D102
     @property
     def state(self) -> str: ...  # noqa: D102
-    @property
-    def is_ready(self) -> bool: ...  # noqa: D102
     def document(self) -> dict[str, Any]: ...  # noqa: D102
 
 
@@ -87,7 +86,7 @@ class SupervisedMetrics:
             document: Mapping[str, Any] = view.document()
             for state in SHOWN_STATES:
                 self.state.labels(view.sink, state).set(float(view.state == state))
-            self.ready.labels(view.sink).set(float(view.is_ready))
+            self.ready.labels(view.sink).set(float(follows_log(view.state)))
             self.restarts.labels(view.sink).set(document["restarts"])
             self.lag_records.labels(view.sink).set(_number(document["lag_records"]))
             self.lag_seconds.labels(view.sink).set(_number(document["lag_seconds"]))
@@ -109,13 +108,15 @@ class WithSinks:
     @property
     def state(self) -> str:
         """The state of capture, and of every sink because of which /readyz is not 200."""
-        named = [f"{view.sink} {view.state}" for view in self._views() if not view.is_ready]
+        named = [f"{view.sink} {view.state}" for view in self._views() if not follows_log(view.state)]
         return ", sink ".join([str(self._capture.state), *(named if self._ready_needs_sinks else [])])
 
     @property
     def ready(self) -> bool:
         """Whether capture is ready, and with `ready_needs_sinks` every sink too."""
-        return self._capture.ready and (not self._ready_needs_sinks or all(view.is_ready for view in self._views()))
+        return self._capture.ready and (
+            not self._ready_needs_sinks or all(follows_log(view.state) for view in self._views())
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Return the document of /status."""
