@@ -1,4 +1,4 @@
-"""`cdc sink` of search and cache: what the command line takes, and whom it hands it to."""
+"""`cdc sink` for search and cache: accepted options, and the functions they call."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_others_keep_in_the_state_topic_is_none_of_ours() -> None:
 
 
 class MemoryCopy(MemoryState):
-    """The same entries, read by somebody else."""
+    """The same entries, read by another process."""
 
     def __init__(self, other: MemoryState) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`cdc status`: what it makes of the sides that answer, and which exit code that is."""
+"""`cdc status`: the document, the lines and the exit code, for each combination of servers that answer."""
 
 from __future__ import annotations
 

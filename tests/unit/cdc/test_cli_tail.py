@@ -1,4 +1,4 @@
-"""`cdc tail`: what its options mean, which events it keeps, in which order and how it shows them."""
+"""`cdc tail`: its options, the selected events, their order and format."""
 
 from __future__ import annotations
 

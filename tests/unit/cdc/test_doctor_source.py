@@ -1,4 +1,4 @@
-"""What the doctor says of server, role, slot and publication."""
+"""The doctor's findings about server, role, slot and publication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLOT = SlotFacts(
 
 
 def bad(text: str = "", **changes: Any) -> list[Finding]:
-    """What is not ok about a source that is in order but for `changes`."""
+    """Return findings that are not OK, for a valid source with these `changes`."""
     return [f for f in check_source(facts(**changes), config(text)) if f.level is not Level.OK]
 
 

@@ -1,4 +1,4 @@
-"""What the doctor says of tables."""
+"""The doctor's findings about tables."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_large_values_that_are_left_out_are_said_to_be() -> None:
 def test_large_values_that_may_not_be_read_are_an_error(
     mode: str, toast_bytes: int, identity: ReplicaIdentity, level: Level
 ) -> None:
-    """The next update that leaves one alone stops capture."""
+    """The next update that does not change a large value stops capture."""
     subject = table(replica_identity=identity)
     allowed = rights(can_select=False, toast_bytes=toast_bytes)
 

@@ -1,4 +1,4 @@
-"""The script for a DBA and the cdc.toml that init writes: names stay names, whatever they hold."""
+"""The script for a DBA and the cdc.toml of init: any name is quoted correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc tail` refuses what it could never show, and does not wait in silence for a broker that is away."""
+"""`cdc tail` rejects options that match nothing, and reports a broker that does not answer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_start_in_the_future_is_refused() -> None:
 
 
 class Broker:
-    """Answers from `back_s` on; every reading takes a second."""
+    """Answers from `back_s` on; every read takes a second."""
 
     def __init__(self, back_s: float) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,4 @@
-"""Settings of existing topics that weaken the log: which are named, how they are grouped and counted."""
+"""Weak settings of existing topics: which are reported, how they are grouped and counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAG: Final = "max.compaction.lag.ms"
 
 
 def made(want: TopicWant, **changed: str) -> TopicFacts:
-    """The topic as Kafka makes it; `changed` are settings, with `__` for dots."""
+    """Return a topic with Kafka's settings; `changed` are settings, with `__` for dots."""
     configs = {**want.spec.configs, **{name.replace("__", "."): value for name, value in changed.items()}}
     return TopicFacts(topic=want.spec.topic, topic_id="id", partition_count=4, replication_factor=3, configs=configs)
 

@@ -36,7 +36,7 @@ from tests.fixtures.servers.waiting import until
 
 
 class Lake:
-    """A sink that is at `at`, and grows by `step` at each look."""
+    """A sink that is at `at` and advances by `step` at each check."""
 
     def __init__(self, at: int | None = None, step: int = 0) -> None:
         self.at = at
@@ -52,7 +52,7 @@ class Lake:
 
 
 def asked(lake: Lake, query: str, sink: str = "lake") -> tuple[int, dict[str, Any]]:
-    """Code and document, by a clock that does not wait."""
+    """Return code and document, with a clock that does not wait."""
     found = WaitRoute({"lake": lake, "other": Lake()}, ManualClock()).answer(sink, query)
     return found.code.value, dict(found.document)
 
@@ -85,7 +85,7 @@ def test_sink_without_a_cut_has_reached_nothing() -> None:
 
 
 def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_it() -> None:
-    """As `cdc wait` does: on an idle server nothing would ever end there."""
+    """Like `cdc wait`; on an idle server no commit would ever end at that LSN."""
     assert parse_wait_lsn("0/2018") == Lsn(0x2000)
     assert asked(Lake(0x2000), "lsn=0/2018&timeout_s=0")[0] == 200
 
@@ -272,7 +272,7 @@ def test_broker_that_is_away_is_unavailable_and_says_so() -> None:
 
 
 class CountedClock(SystemClock):
-    """How often it was asked for the time."""
+    """Counts the calls for the time."""
 
     asked = 0
 
